@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kTileThreads)
     target.sums[block] = StartOfSum(block, size_bytes, block_bytes);
 }
 
-class CudaLauncher final : public Launcher {
+class CudaLauncher final : public TableLauncher {
  public:
   explicit CudaLauncher(const Grid& grid) : grid_(grid) {}
   std::string_view kind() const override { return "cuda"; }

@@ -10,9 +10,9 @@
 namespace kintsugi {
 namespace {
 
-using internal::Rows;
+using internal::RegionRows;
 
-void CopyRows(uint8_t* to, const uint8_t* from, const Rows& rows, bool past_caches) {
+void CopyRows(uint8_t* to, const uint8_t* from, const RegionRows& rows, bool past_caches) {
 #if defined(__x86_64__)
   if (past_caches) return internal::StreamRowsAvx2(to, from, rows);
 #endif
@@ -124,7 +124,7 @@ bool CanStream([[maybe_unused]] uint64_t row_bytes, [[maybe_unused]] uint64_t to
 
 // The last axis is contiguous in both memories: rows.
 void CopyContiguous(uint8_t* to, const uint8_t* from, const RegionPair& region, uint64_t element_bytes) {
-  Rows rows{static_cast<uint64_t>(region.length[region.axes - 1]) * element_bytes, 1, 0, 0};
+  RegionRows rows{static_cast<uint64_t>(region.length[region.axes - 1]) * element_bytes, 1, 0, 0};
   uint64_t total_bytes = rows.row_bytes;
   for (int axis = 0; axis + 1 < region.axes; ++axis) total_bytes *= static_cast<uint64_t>(region.length[axis]);
   if (region.axes >= 2) {

@@ -1,4 +1,4 @@
-// Rows of a region, past the caches. Internal to kernels.
+// RegionRows of a region, past the caches. Internal to kernels.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@ namespace kintsugi::internal {
 inline constexpr uint64_t kStreamRegionBytes = 4 << 20;
 inline constexpr uint64_t kStreamRowBytes = 512;
 
-struct Rows {
+struct RegionRows {
   uint64_t row_bytes = 0;
   int64_t count = 0;
   int64_t to_stride = 0;  // bytes from one row to the next
   int64_t from_stride = 0;
 };
 
-void StreamRowsAvx2(uint8_t* to, const uint8_t* from, const Rows& rows);
+void StreamRowsAvx2(uint8_t* to, const uint8_t* from, const RegionRows& rows);
 // Makes the stores of all rows visible in order.
 void StreamFenceAvx2();
 

@@ -45,7 +45,7 @@ void StreamRow(Row row, Row next, uint64_t size_bytes) {
 
 }  // namespace
 
-void StreamRowsAvx2(uint8_t* to, const uint8_t* from, const Rows& rows) {
+void StreamRowsAvx2(uint8_t* to, const uint8_t* from, const RegionRows& rows) {
   for (int64_t row = 0; row < rows.count; ++row) {
     const int64_t next = std::min(row + 1, rows.count - 1);
     StreamRow({to + row * rows.to_stride, from + row * rows.from_stride},

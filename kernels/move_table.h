@@ -25,7 +25,7 @@ inline constexpr uint32_t kTileWords = kTileThreads * kThreadWords;
 inline constexpr uint32_t kParameterBytesMax = 32764 - 64;  // 64: a kernel's other parameters
 
 template <int kOuterAxes>
-struct Move {
+struct TableMove {
   static constexpr int kOuter = kOuterAxes;
   uint8_t* to = nullptr;
   const uint8_t* from = nullptr;
@@ -40,8 +40,8 @@ struct Move {
   int64_t from_stride[kOuterAxes] = {};
 };
 
-using FlatMove = Move<1>;
-using DeepMove = Move<kRegionAxesMax>;
+using FlatMove = TableMove<1>;
+using DeepMove = TableMove<kRegionAxesMax>;
 
 template <typename MoveType>
 struct MoveTable {

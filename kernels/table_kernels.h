@@ -1,6 +1,6 @@
 // TableKernels: byte_kernels.h for whatever runs tables of moves; a device is one such launcher, a test's loop another.
 //
-// What: turns calls into tables and ranges and hands these to a Launcher, in the order in which they must run.
+// What: turns calls into tables and ranges and hands these to a TableLauncher, in the order in which they must run.
 // Threads: as byte_kernels.h, where the launcher keeps to it.
 // Ownership: the launcher is owned.
 // Errors: those of byte_kernels.h, and what the launcher returns. Internal to kernels and its tests.
@@ -22,9 +22,9 @@ struct SumTarget {
 };
 
 // Each call enqueues one launch on the stream.
-class Launcher {
+class TableLauncher {
  public:
-  virtual ~Launcher() = default;
+  virtual ~TableLauncher() = default;
   virtual std::string_view kind() const = 0;
 
   virtual Status Copy(const MoveTable<FlatMove>& table, const SumTarget& target, KernelStream stream) const = 0;
@@ -45,7 +45,7 @@ class Launcher {
 
 class TableKernels final : public ByteKernels {
  public:
-  explicit TableKernels(std::unique_ptr<Launcher> launcher) : launcher_(std::move(launcher)) {}
+  explicit TableKernels(std::unique_ptr<TableLauncher> launcher) : launcher_(std::move(launcher)) {}
 
   std::string_view kind() const override { return launcher_->kind(); }
   bool CanCast(ElementType from, ElementType to) const override;
@@ -62,7 +62,7 @@ class TableKernels final : public ByteKernels {
  private:
   Status Launch(const Moves& moves, const SumTarget& target, KernelStream stream) const;
 
-  const std::unique_ptr<Launcher> launcher_;
+  const std::unique_ptr<TableLauncher> launcher_;
 };
 
 }  // namespace kintsugi::internal

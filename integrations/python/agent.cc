@@ -29,7 +29,7 @@ Task TaskFrom(const kintsugi_task& given) {
   return task;
 }
 
-nb::class_<Agent> BindAgent(nb::module_& module) {
+nb::class_<PythonAgent> BindAgent(nb::module_& module) {
   nb::class_<Task>(module, "Task")
       .def_ro("kind", &Task::kind)
       .def_ro("rung", &Task::rung)
@@ -43,55 +43,56 @@ nb::class_<Agent> BindAgent(nb::module_& module) {
       .def_ro("replaced_ranks", &Task::replaced_ranks)
       .def_ro("moves", &Task::moves)
       .def_ro("entries", &Task::entries);
-  nb::class_<Agent> agent(module, "Agent");
+  nb::class_<PythonAgent> agent(module, "Agent");
   agent.def(nb::init<nb::kwargs>())
-      .def("leave", &Agent::Leave)
-      .def("allocate", &Agent::Allocate, nb::arg("size_bytes"))
-      .def("register_tensor", &Agent::WithTensor<kintsugi_register_tensor>, nb::arg("key"), nb::arg("dtype"),
+      .def("leave", &PythonAgent::Leave)
+      .def("allocate", &PythonAgent::Allocate, nb::arg("size_bytes"))
+      .def("register_tensor", &PythonAgent::WithTensor<kintsugi_register_tensor>, nb::arg("key"), nb::arg("dtype"),
            nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
            nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"))
-      .def("rebind_tensor", &Agent::WithTensor<kintsugi_rebind_tensor>, nb::arg("key"), nb::arg("dtype"),
+      .def("rebind_tensor", &PythonAgent::WithTensor<kintsugi_rebind_tensor>, nb::arg("key"), nb::arg("dtype"),
            nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
            nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"))
-      .def("set_layout", &Agent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
-      .def("unregister_tensor", &Agent::UnregisterTensor, nb::arg("key"))
-      .def("has_tensor", &Agent::HasTensor, nb::arg("key"))
-      .def("register_alias", &Agent::RegisterAlias, nb::arg("alias"), nb::arg("key"))
-      .def("register_object", &Agent::RegisterObject, nb::arg("key"), nb::arg("mirrored"), nb::arg("take_over") = 0,
-           nb::arg("function") = nb::none())
-      .def("put_object", &Agent::PutObject, nb::arg("key"), nb::arg("step"), nb::arg("value"))
-      .def("get_object", &Agent::GetObject, nb::arg("key"))
-      .def("on_stop", &Agent::OnStop, nb::arg("function"), nb::arg("context"))
-      .def("on_stop_python", &Agent::OnStopPython, nb::arg("function"))
-      .def("collective_marker", &Agent::CollectiveMarker)
-      .def("stop_fd", &Agent::StopFd)
-      .def("set_gate", &Agent::SetGate, nb::arg("mode"))
-      .def("register_fault", &Agent::RegisterFault, nb::arg("pattern"), nb::arg("outcome"))
-      .def("guard_begin", &Agent::GuardBegin)
-      .def("next", &Agent::Next, nb::arg("timeout_ms") = -1)
-      .def("default", &Agent::Default)
-      .def("done", &Agent::Done, nb::arg("outcome"), nb::arg("text"))
-      .def("superseded", &Agent::Superseded)
-      .def("left_loop", &Agent::LeftLoop, nb::arg("outcome"), nb::arg("class_name"), nb::arg("text"))
-      .def("begin_step", &Agent::BeginStep, nb::arg("step"))
-      .def("mark", &Agent::Mark, nb::arg("step"), nb::arg("phase"))
-      .def("report", &Agent::Report, nb::arg("step"), nb::arg("loss"), nb::arg("samples"))
-      .def("begin_update", &Agent::BeginUpdate, nb::arg("step"))
-      .def("end_update", &Agent::EndUpdate, nb::arg("step"))
-      .def("enter_update", &Agent::EnterUpdate, nb::arg("step"))
-      .def("leave_update", &Agent::LeaveUpdate, nb::arg("step"))
-      .def("poll", &Agent::Poll)
-      .def("begin_activity", &Agent::BeginActivity, nb::arg("activity"))
-      .def("end_activity", &Agent::EndActivity)
-      .def("report_memory_error", &Agent::ReportMemoryError, nb::arg("keys"), nb::arg("text"))
-      .def("report_old_memory_error", &Agent::ReportOldMemoryError, nb::arg("keys"), nb::arg("age_ms"), nb::arg("text"))
-      .def("why", &Agent::Why)
-      .def_prop_ro("rank", &Agent::rank)
-      .def_prop_ro("world_size", &Agent::world_size)
-      .def_prop_ro("joined_as", &Agent::joined_as)
-      .def_prop_ro("incarnation", &Agent::incarnation)
-      .def_prop_ro("device", &Agent::device)
-      .def_prop_ro("exit_code", &Agent::exit_code);
+      .def("set_layout", &PythonAgent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
+      .def("unregister_tensor", &PythonAgent::UnregisterTensor, nb::arg("key"))
+      .def("has_tensor", &PythonAgent::HasTensor, nb::arg("key"))
+      .def("register_alias", &PythonAgent::RegisterAlias, nb::arg("alias"), nb::arg("key"))
+      .def("register_object", &PythonAgent::RegisterObject, nb::arg("key"), nb::arg("mirrored"),
+           nb::arg("take_over") = 0, nb::arg("function") = nb::none())
+      .def("put_object", &PythonAgent::PutObject, nb::arg("key"), nb::arg("step"), nb::arg("value"))
+      .def("get_object", &PythonAgent::GetObject, nb::arg("key"))
+      .def("on_stop", &PythonAgent::OnStop, nb::arg("function"), nb::arg("context"))
+      .def("on_stop_python", &PythonAgent::OnStopPython, nb::arg("function"))
+      .def("collective_marker", &PythonAgent::CollectiveMarker)
+      .def("stop_fd", &PythonAgent::StopFd)
+      .def("set_gate", &PythonAgent::SetGate, nb::arg("mode"))
+      .def("register_fault", &PythonAgent::RegisterFault, nb::arg("pattern"), nb::arg("outcome"))
+      .def("guard_begin", &PythonAgent::GuardBegin)
+      .def("next", &PythonAgent::Next, nb::arg("timeout_ms") = -1)
+      .def("default", &PythonAgent::Default)
+      .def("done", &PythonAgent::Done, nb::arg("outcome"), nb::arg("text"))
+      .def("superseded", &PythonAgent::Superseded)
+      .def("left_loop", &PythonAgent::LeftLoop, nb::arg("outcome"), nb::arg("class_name"), nb::arg("text"))
+      .def("begin_step", &PythonAgent::BeginStep, nb::arg("step"))
+      .def("mark", &PythonAgent::Mark, nb::arg("step"), nb::arg("phase"))
+      .def("report", &PythonAgent::Report, nb::arg("step"), nb::arg("loss"), nb::arg("samples"))
+      .def("begin_update", &PythonAgent::BeginUpdate, nb::arg("step"))
+      .def("end_update", &PythonAgent::EndUpdate, nb::arg("step"))
+      .def("enter_update", &PythonAgent::EnterUpdate, nb::arg("step"))
+      .def("leave_update", &PythonAgent::LeaveUpdate, nb::arg("step"))
+      .def("poll", &PythonAgent::Poll)
+      .def("begin_activity", &PythonAgent::BeginActivity, nb::arg("activity"))
+      .def("end_activity", &PythonAgent::EndActivity)
+      .def("report_memory_error", &PythonAgent::ReportMemoryError, nb::arg("keys"), nb::arg("text"))
+      .def("report_old_memory_error", &PythonAgent::ReportOldMemoryError, nb::arg("keys"), nb::arg("age_ms"),
+           nb::arg("text"))
+      .def("why", &PythonAgent::Why)
+      .def_prop_ro("rank", &PythonAgent::rank)
+      .def_prop_ro("world_size", &PythonAgent::world_size)
+      .def_prop_ro("joined_as", &PythonAgent::joined_as)
+      .def_prop_ro("incarnation", &PythonAgent::incarnation)
+      .def_prop_ro("device", &PythonAgent::device)
+      .def_prop_ro("exit_code", &PythonAgent::exit_code);
   return agent;
 }
 

@@ -1,4 +1,4 @@
-// Agent: a rank's place in its run, call by call of the C ABI.
+// PythonAgent: a rank's place in its run, call by call of the C ABI.
 //
 // Threads: with Python's lock, which calls that may wait let go of; functions given to it run where kintsugi.h says.
 // Ownership: leaves the run when it is destroyed.
@@ -28,9 +28,9 @@ struct Task {
 
 Task TaskFrom(const kintsugi_task& given);
 
-class Agent {
+class PythonAgent {
  public:
-  explicit Agent(const nb::kwargs& given) {
+  explicit PythonAgent(const nb::kwargs& given) {
     kintsugi_options options{};
     options.size = sizeof options;
     options.log = LogLine;
@@ -67,8 +67,8 @@ class Agent {
     options.secret_size = secret.size();
     Checked([&](kintsugi_error** error) { return kintsugi_join(&options, &agent_, error); });
   }
-  ~Agent() { Leave(); }
-  Agent(const Agent&) = delete;
+  ~PythonAgent() { Leave(); }
+  PythonAgent(const PythonAgent&) = delete;
 
   void Leave() {
     kintsugi_agent* agent = std::exchange(agent_, nullptr);
@@ -301,8 +301,8 @@ class Agent {
   std::vector<nb::object> functions_;  // that the library calls
 };
 
-nb::class_<Agent> BindAgent(nb::module_& module);
+nb::class_<PythonAgent> BindAgent(nb::module_& module);
 void BindStateMemory(nb::module_& module);
-void BindStore(nb::module_& module, nb::class_<Agent>* agent);
+void BindStore(nb::module_& module, nb::class_<PythonAgent>* agent);
 
 }  // namespace kintsugi::python

@@ -31,7 +31,7 @@ NB_MODULE(_core, module) {
   });
 
   module.def("version", [] { return std::string(kintsugi_version()); });
-  nb::class_<kintsugi::python::Agent> agent = kintsugi::python::BindAgent(module);
+  nb::class_<kintsugi::python::PythonAgent> agent = kintsugi::python::BindAgent(module);
   kintsugi::python::BindStateMemory(module);
   kintsugi::python::BindController(module);
   kintsugi::python::BindStore(module, &agent);

@@ -21,7 +21,7 @@ namespace {
 
 class StateMemory {
  public:
-  StateMemory(const Agent& agent, uint64_t size_bytes) : size_bytes_(size_bytes) {
+  StateMemory(const PythonAgent& agent, uint64_t size_bytes) : size_bytes_(size_bytes) {
     file_ = memfd_create("kintsugi-state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file_ < 0) Fail("memfd_create");
     if (ftruncate(file_, static_cast<off_t>(size_bytes)) != 0 ||
@@ -100,7 +100,7 @@ class StateMemory {
 
 void BindStateMemory(nb::module_& module) {
   nb::class_<StateMemory>(module, "StateMemory")
-      .def(nb::init<const Agent&, uint64_t>(), nb::arg("agent"), nb::arg("size_bytes"))
+      .def(nb::init<const PythonAgent&, uint64_t>(), nb::arg("agent"), nb::arg("size_bytes"))
       .def("fill", &StateMemory::Fill, nb::arg("offset"), nb::arg("source"), nb::arg("size_bytes"))
       .def("fill_with", &StateMemory::FillWith, nb::arg("offset"), nb::arg("source"))
       .def("finish", &StateMemory::Finish)

@@ -11,7 +11,7 @@ namespace {
 // refused.
 class Store {
  public:
-  Store(const Agent& agent, uint64_t generation) : agent_(agent) {
+  Store(const PythonAgent& agent, uint64_t generation) : agent_(agent) {
     Checked([&](kintsugi_error** error) { return kintsugi_store_open(agent_.get(), generation, &store_, error); });
   }
   ~Store() { kintsugi_store_close(store_); }
@@ -73,13 +73,13 @@ class Store {
   }
 
  private:
-  const Agent& agent_;
+  const PythonAgent& agent_;
   kintsugi_store* store_ = nullptr;
 };
 
 }  // namespace
 
-void BindStore(nb::module_& module, nb::class_<Agent>* agent) {
+void BindStore(nb::module_& module, nb::class_<PythonAgent>* agent) {
   nb::class_<Store>(module, "Store")
       .def("set", &Store::Set, nb::arg("key"), nb::arg("value"))
       .def("get", &Store::Get, nb::arg("key"), nb::arg("timeout_ms"))
@@ -90,7 +90,8 @@ void BindStore(nb::module_& module, nb::class_<Agent>* agent) {
            nb::arg("timeout_ms"))
       .def("delete", &Store::Delete, nb::arg("key"), nb::arg("timeout_ms"));
   agent->def(
-      "open_store", [](const Agent& owner, uint64_t generation) { return std::make_unique<Store>(owner, generation); },
+      "open_store",
+      [](const PythonAgent& owner, uint64_t generation) { return std::make_unique<Store>(owner, generation); },
       nb::arg("generation"), nb::keep_alive<0, 1>());
 }
 

@@ -4,19 +4,19 @@
 
 namespace kintsugi::aoa {
 
-Box WholeBox(const Shape& shape) {
-  Box box(shape.size());
+IndexBox WholeBox(const Shape& shape) {
+  IndexBox box(shape.size());
   for (size_t axis = 0; axis < shape.size(); ++axis) box[axis].end = shape[axis];
   return box;
 }
 
-int64_t Volume(const Box& box) {
+int64_t Volume(const IndexBox& box) {
   int64_t volume = 1;
   for (const Interval& interval : box) volume *= interval.length();
   return volume;
 }
 
-bool Intersect(const Box& a, const Box& b, Box* common) {
+bool Intersect(const IndexBox& a, const IndexBox& b, IndexBox* common) {
   if (common->size() != a.size()) common->resize(a.size());
   for (size_t axis = 0; axis < a.size(); ++axis) {
     const Interval shared{std::max(a[axis].begin, b[axis].begin), std::min(a[axis].end, b[axis].end)};
@@ -35,7 +35,7 @@ bool IsRepresentable(const Shape& shape) {
   return true;
 }
 
-std::string DescribeBox(const Box& box) {
+std::string DescribeBox(const IndexBox& box) {
   std::string text = "[";
   for (size_t axis = 0; axis < box.size(); ++axis) {
     if (axis > 0) text += ", ";

@@ -50,7 +50,7 @@ Result<DescriptionPtr> Cast(const Description& input, const Transform& transform
   if (transform.from && *transform.from != input.dtype)
     return Invalid("src_dtype is " + std::string(DTypeName(*transform.from)) + ", but the tensor is " +
                    std::string(DTypeName(input.dtype)));
-  if (!IsCastable(reshard::ElementTypeOf(input.dtype), reshard::ElementTypeOf(transform.to)))
+  if (!IsCastable(layout::ElementTypeOf(input.dtype), layout::ElementTypeOf(transform.to)))
     return Invalid("there is no cast from " + std::string(DTypeName(input.dtype)) + " to " +
                    std::string(DTypeName(transform.to)));
   KINTSUGI_RETURN_IF_ERROR(CheckSteps(input, budget));

@@ -49,7 +49,7 @@ struct Output {
 
 struct Target {
   std::string key;
-  Box box;
+  IndexBox box;
   // The type that the pieces must arrive in; by default the destination's, else whatever the program makes. Not asked
   // of optimizer states that follow their model key.
   std::optional<DType> dtype;
@@ -57,9 +57,9 @@ struct Target {
 
 // One piece of an answer: source_box of source_key, after `steps`, is target_box of the target.
 struct ShardSource {
-  Box target_box;
+  IndexBox target_box;
   std::string source_key;
-  Box source_box;
+  IndexBox source_box;
   std::vector<PieceStep> steps;
 };
 

@@ -54,11 +54,11 @@ Result<std::vector<ShardSource>> Query::Pieces(const StateForm* form) {
   std::vector<ShardSource> pieces;
   pieces.reserve(std::min<size_t>(product_->description->slices.size(), 64));
   int64_t covered = 0;
-  Box common;
+  IndexBox common;
   for (const Slice& slice : product_->description->slices) {
     if (!Intersect(slice.result_box, target_.box, &common)) continue;
     std::string key = names_.NameOf(evaluation_.sources.Key(slice.source), form, source_);
-    Result<Box> box = SourceBoxOf(slice, common);
+    Result<IndexBox> box = SourceBoxOf(slice, common);
     if (!box.ok())
       return Fail("the box " + DescribeBox(common) + " cannot be taken from '" + key + "': " + box.status().message());
     std::vector<PieceStep> steps;
@@ -131,7 +131,7 @@ Result<std::vector<ShardSource>> Query::Scalar(const StateForm& form) {
   if (const auto removed = evaluation_.removed_states.find(key); removed != evaluation_.removed_states.end())
     return Fail("'" + key + "' was removed by statement " + std::to_string(removed->second), StatusCode::kNotFound);
   const auto state = source_.find(key);
-  Box whole = target_.box;
+  IndexBox whole = target_.box;
   if (state != source_.end()) whole = WholeBox(state->second.shape);
   if (Volume(target_.box) == 0 && Volume(whole) != 0) {
     KINTSUGI_RETURN_IF_ERROR(CheckBox(state->second.shape));

@@ -18,7 +18,7 @@ AxisMap Compose(const AxisMap& before, int64_t num, int64_t den) {
   return {before.axis, num / common * before.num, den * (before.den / common)};
 }
 
-bool IsWhole(const Box& box, const Shape& shape, size_t from_axis) {
+bool IsWhole(const IndexBox& box, const Shape& shape, size_t from_axis) {
   for (size_t axis = from_axis; axis < shape.size(); ++axis)
     if (box[axis].begin != 0 || box[axis].end != shape[axis]) return false;
   return true;
@@ -50,9 +50,9 @@ std::vector<PieceStep> ListSteps(const Slice& slice) {
   return steps;
 }
 
-Result<Box> SourceBoxOf(const Slice& slice, const Box& wanted) {
+Result<IndexBox> SourceBoxOf(const Slice& slice, const IndexBox& wanted) {
   if (slice.impossible) return Status(StatusCode::kInvalidArgument, *slice.impossible);
-  Box source = slice.source_box;
+  IndexBox source = slice.source_box;
   for (size_t axis = 0; axis < wanted.size(); ++axis) {
     const Interval& had = slice.result_box[axis];
     if (wanted[axis] == had) continue;
@@ -70,7 +70,7 @@ Result<Box> SourceBoxOf(const Slice& slice, const Box& wanted) {
 }
 
 void CutAxis(Slice* slice, size_t axis, Interval wanted) {
-  Box box = slice->result_box;
+  IndexBox box = slice->result_box;
   box[axis] = wanted;
   if (auto source = SourceBoxOf(*slice, box); source.ok())
     slice->source_box = std::move(source).value();
@@ -80,7 +80,7 @@ void CutAxis(Slice* slice, size_t axis, Interval wanted) {
 }
 
 void PermuteSlice(Slice* slice, const std::vector<int64_t>& list) {
-  Box box(list.size());
+  IndexBox box(list.size());
   std::vector<AxisMap> axes(list.size());
   for (size_t k = 0; k < list.size(); ++k) {
     const auto axis = static_cast<size_t>(list[k]);

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +31,8 @@ struct AxisMap {
 
 struct Slice {
   int source = 0;  // index into the engine's table of source tensors
-  Box source_box;
-  Box result_box;
+  IndexBox source_box;
+  IndexBox result_box;
   std::vector<AxisMap> axes;
   std::shared_ptr<const StepChain> steps;         // the last one; null: none
   std::shared_ptr<const std::string> impossible;  // why no box of this slice can be had; null: it can
@@ -47,7 +46,7 @@ std::vector<PieceStep> ListSteps(const Slice& slice);
 
 // The part of `slice` at `wanted`, a part of its result_box: its box in the source; kInvalidArgument where a reshape forbids
 // the cut.
-Result<Box> SourceBoxOf(const Slice& slice, const Box& wanted);
+Result<IndexBox> SourceBoxOf(const Slice& slice, const IndexBox& wanted);
 
 // Cuts the slice down to `wanted`, a part of its result_box along one axis. Where a reshape forbids the cut the slice
 // becomes impossible.

@@ -97,7 +97,7 @@ uint64_t BytesOf(const Content& content) {
 }
 
 Status CompareTensors(const Catalog& left, const Catalog& right, const Content& both, const CompareOptions& options,
-                      Comparison* result) {
+                      ComparedCatalogs* result) {
   const std::vector<WantedBox> wanted = Whole(both);
   KINTSUGI_ASSIGN_OR_RETURN(const auto a, WindowPlan::Make(both, wanted, left, nullptr, kCompareWindowBytes));
   KINTSUGI_ASSIGN_OR_RETURN(const auto b, WindowPlan::Make(both, wanted, right, nullptr, kCompareWindowBytes));
@@ -140,7 +140,8 @@ bool AreEqual(const CatalogObject& left, const CatalogObject& right) {
   return (left.form == right.form && left.data == right.data) || CanonicalOf(left) == CanonicalOf(right);
 }
 
-void CompareObjects(const Catalog& left, const Catalog& right, const CompareOptions& options, Comparison* result) {
+void CompareObjects(const Catalog& left, const Catalog& right, const CompareOptions& options,
+                    ComparedCatalogs* result) {
   const std::vector<CatalogObject> lefts = NamedAlike(left.objects()), rights = NamedAlike(right.objects());
   std::map<std::string, const CatalogObject*> others;
   for (const CatalogObject& object : rights)
@@ -185,8 +186,8 @@ std::string_view KindName(Difference::Kind kind) {
   return "unknown";
 }
 
-Result<Comparison> Compare(const Catalog& left, const Catalog& right, const CompareOptions& options) {
-  Comparison result;
+Result<ComparedCatalogs> Compare(const Catalog& left, const Catalog& right, const CompareOptions& options) {
+  ComparedCatalogs result;
   std::map<std::string, const CatalogTensor*> others;
   for (const CatalogTensor& tensor : right.tensors())
     if (IsWanted(options.only, tensor.key)) others[tensor.key] = &tensor;

@@ -35,13 +35,14 @@ struct CompareOptions {
   std::function<void(uint64_t done, uint64_t total)> progress;
 };
 
-struct Comparison {
+struct ComparedCatalogs {
   std::vector<Difference> differences;
   uint64_t tensors = 0, objects = 0, bytes = 0;  // compared
   uint64_t by_sums = 0;                          // of the tensors, those that were not read
 };
 
-KINTSUGI_EXPORT Result<Comparison> Compare(const Catalog& left, const Catalog& right, const CompareOptions& options);
+KINTSUGI_EXPORT Result<ComparedCatalogs> Compare(const Catalog& left, const Catalog& right,
+                                                 const CompareOptions& options);
 
 // The same of two tensors of one catalog; nothing where they are alike.
 KINTSUGI_EXPORT Result<std::optional<Difference>> CompareWithin(const Catalog& catalog, const std::string& left,

@@ -26,7 +26,7 @@ void KeepTies(const Catalog& source, const aoa::Engine& engine, Content* content
   std::map<std::string_view, std::string> first;  // by owner: what is made of it
   for (CatalogTensor& made : *content) {
     if (owners.empty()) return;
-    aoa::Box whole;
+    aoa::IndexBox whole;
     for (const int64_t length : made.shape) whole.push_back({0, length});
     const auto pieces = engine.FindShardSources({made.key, whole, {}});
     if (!pieces.ok() || pieces->size() != 1 || !pieces->front().steps.empty()) continue;

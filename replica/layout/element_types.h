@@ -4,7 +4,7 @@
 #include "callbacks/state/dtype.h"
 #include "kernels/element_type.h"
 
-namespace kintsugi::reshard {
+namespace kintsugi::layout {
 
 constexpr ElementType ElementTypeOf(DType dtype) { return static_cast<ElementType>(dtype); }
 
@@ -32,4 +32,4 @@ KINTSUGI_SAME(kFloat8E5M2Fnuz);
 KINTSUGI_SAME(kFloat8E8M0);
 #undef KINTSUGI_SAME
 
-}  // namespace kintsugi::reshard
+}  // namespace kintsugi::layout

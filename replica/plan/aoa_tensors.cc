@@ -27,13 +27,13 @@ aoa::Tensors TensorsOf(const layout::Metadata& metadata) {
   return tensors;
 }
 
-aoa::Box AoaBox(const layout::Box& box) {
-  aoa::Box result(static_cast<size_t>(box.axes));
+aoa::IndexBox AoaBox(const layout::Box& box) {
+  aoa::IndexBox result(static_cast<size_t>(box.axes));
   for (int axis = 0; axis < box.axes; ++axis) result[static_cast<size_t>(axis)] = {box.lo[axis], box.hi[axis]};
   return result;
 }
 
-layout::Box LayoutBox(const aoa::Box& box) {
+layout::Box LayoutBox(const aoa::IndexBox& box) {
   KINTSUGI_CHECK(box.size() <= layout::kAxesMax, "a box has at most " + std::to_string(layout::kAxesMax) + " axes");
   layout::Box result;
   result.axes = static_cast<int>(box.size());

@@ -14,8 +14,8 @@ namespace kintsugi::plan {
 // of tensors. REQUIRES: a valid metadata.
 KINTSUGI_EXPORT aoa::Tensors TensorsOf(const layout::Metadata& metadata);
 
-KINTSUGI_EXPORT aoa::Box AoaBox(const layout::Box& box);
+KINTSUGI_EXPORT aoa::IndexBox AoaBox(const layout::Box& box);
 // REQUIRES: at most kAxesMax axes.
-KINTSUGI_EXPORT layout::Box LayoutBox(const aoa::Box& box);
+KINTSUGI_EXPORT layout::Box LayoutBox(const aoa::IndexBox& box);
 
 }  // namespace kintsugi::plan

@@ -26,8 +26,8 @@ std::string Channel::BeforeFirst() const { return "before " + plan_.Resolve(entr
 
 // --- sending -------------------------------------------------------------------------------------------------------
 
-const uint8_t* MoveOutbox::RunOf(const Message& message) const {
-  const Message::Piece* piece = OnlyPiece(message);
+const uint8_t* MoveOutbox::RunOf(const PackedMessage& message) const {
+  const PackedMessage::Piece* piece = OnlyPiece(message);
   if (piece == nullptr) return nullptr;
   const BoundMove move = plan_.Resolve(piece->entry);
   const uint8_t* run = ContiguousSource(move);
@@ -66,7 +66,7 @@ Status MoveOutbox::Send() {
   KINTSUGI_RETURN_IF_ERROR(SendBytes(link_, &hello, sizeof(hello), options_.deadline).Annotate(BeforeFirst()));
   if (!is_staged()) {
     MessageCursor cursor = Cursor();
-    Message message;
+    PackedMessage message;
     while (cursor.Next(&message)) KINTSUGI_RETURN_IF_ERROR(SendOne(message, nullptr).Annotate(message.Name(plan_)));
     return Status::Ok();
   }
@@ -78,7 +78,7 @@ Status MoveOutbox::Send() {
   return Status::Ok();
 }
 
-Status MoveOutbox::SendOne(const Message& message, const uint8_t* buffer) {
+Status MoveOutbox::SendOne(const PackedMessage& message, const uint8_t* buffer) {
   ++counters_.messages;
   if (message.is_object) return SendObject(plan_.Resolve(message.pieces[0].entry));
   const auto size_bytes = static_cast<uint64_t>(message.size_bytes);
@@ -104,8 +104,8 @@ Status MoveOutbox::SendObject(const BoundMove& move) {
 
 // --- receiving -----------------------------------------------------------------------------------------------------
 
-uint8_t* MoveInbox::RunOf(const Message& message) const {
-  const Message::Piece* piece = OnlyPiece(message);
+uint8_t* MoveInbox::RunOf(const PackedMessage& message) const {
+  const PackedMessage::Piece* piece = OnlyPiece(message);
   if (piece == nullptr) return nullptr;
   const BoundMove move = plan_.Resolve(piece->entry);
   uint8_t* run = ContiguousTarget(move);
@@ -167,7 +167,7 @@ Status MoveInbox::Unpack() {
   return Status::Ok();
 }
 
-Status MoveInbox::ReceiveOne(const Message& message, uint8_t* buffer) {
+Status MoveInbox::ReceiveOne(const PackedMessage& message, uint8_t* buffer) {
   ++counters_.messages;
   if (message.is_object) return ReceiveObject(plan_.Resolve(message.pieces[0].entry));
   uint8_t* to = buffer ? buffer : RunOf(message);

@@ -40,7 +40,7 @@ class Channel {
  protected:
   MessageCursor Cursor() const { return {plan_, entries_, message_bytes_}; }
   // The only move of a message, where its bytes may be one run.
-  const Message::Piece* OnlyPiece(const Message& message) const {
+  const PackedMessage::Piece* OnlyPiece(const PackedMessage& message) const {
     return message.pieces.size() == 1 && !message.is_object ? &message.pieces[0] : nullptr;
   }
   Hello MakeHello() const;
@@ -66,8 +66,8 @@ class MoveOutbox : public Channel {
 
  private:
   // Where the whole message lies in the source's memory; null: it must be packed.
-  const uint8_t* RunOf(const Message& message) const;
-  Status SendOne(const Message& message, const uint8_t* buffer);
+  const uint8_t* RunOf(const PackedMessage& message) const;
+  Status SendOne(const PackedMessage& message, const uint8_t* buffer);
   Status SendObject(const BoundMove& move);
 };
 
@@ -79,8 +79,8 @@ class MoveInbox : public Channel {
   Status Unpack();
 
  private:
-  uint8_t* RunOf(const Message& message) const;
-  Status ReceiveOne(const Message& message, uint8_t* buffer);
+  uint8_t* RunOf(const PackedMessage& message) const;
+  Status ReceiveOne(const PackedMessage& message, uint8_t* buffer);
   Status ReceiveObject(const BoundMove& move);
   Status CheckHello();
 };

@@ -45,7 +45,7 @@ Status CheckTypes(const Destination& part, DType stored) {
                   std::string(DTypeName(part.dtype)) + ", and no cast was asked for");
   DType type = stored;
   for (const DType next : part.casts) {
-    if (!IsKnown(next) || !IsCastable(ElementTypeOf(type), ElementTypeOf(next)))
+    if (!IsKnown(next) || !IsCastable(layout::ElementTypeOf(type), layout::ElementTypeOf(next)))
       return Refuse("there is no cast from " + std::string(DTypeName(type)) + " to " + std::string(DTypeName(next)));
     type = next;
   }

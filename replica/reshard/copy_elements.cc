@@ -56,7 +56,7 @@ void CastChain(uint8_t* to, const uint8_t* from, const RegionPair& region, DType
     RegionPair step{.axes = region.axes, .length = region.length, .to_stride = region.to_stride, .from_stride = stride};
     if (!is_last) step.to_stride = dense(casts[i]);
     uint8_t* next = is_last ? to : buffers[i % 2];
-    CastRegion(next, ElementTypeOf(casts[i]), at, ElementTypeOf(type), step);
+    CastRegion(next, layout::ElementTypeOf(casts[i]), at, layout::ElementTypeOf(type), step);
     at = next;
     stride = step.to_stride;
     type = casts[i];
@@ -77,7 +77,7 @@ void Write(const BoundMove& move, const Box& box, const uint8_t* from, const Reg
       if (part.casts.size() > 1)
         CastChain(to, at, region, move.held->dtype, part.casts);
       else
-        CastRegion(to, ElementTypeOf(part.dtype), at, ElementTypeOf(move.held->dtype), region);
+        CastRegion(to, layout::ElementTypeOf(part.dtype), at, layout::ElementTypeOf(move.held->dtype), region);
     }
 }
 

@@ -33,7 +33,7 @@ class StagingMeter {
 
 // A message and its bytes; null where they lie in final memory.
 struct Filled {
-  Message message;
+  PackedMessage message;
   uint8_t* buffer = nullptr;
 };
 

@@ -4,13 +4,13 @@
 
 namespace kintsugi::reshard {
 
-std::string Message::Name(const BoundPlan& plan) const {
+std::string PackedMessage::Name(const BoundPlan& plan) const {
   std::string name = plan.Resolve(pieces[0].entry).Name();
   if (pieces.size() > 1) name += " and " + std::to_string(pieces.size() - 1) + " more";
   return name;
 }
 
-bool MessageCursor::Next(Message* message) {
+bool MessageCursor::Next(PackedMessage* message) {
   message->pieces.clear();
   message->size_bytes = 0;
   message->is_object = false;
@@ -19,7 +19,7 @@ bool MessageCursor::Next(Message* message) {
     const int64_t bytes = move.elements * move.element_bytes;
     const bool is_small = !move.is_object() && bytes < std::min(kLargeBytes, message_bytes_);
     if (!message->pieces.empty() && (!is_small || message->size_bytes + bytes > message_bytes_)) return true;
-    Message::Piece piece{entries_[next_], {done_, 0}};
+    PackedMessage::Piece piece{entries_[next_], {done_, 0}};
     const int64_t room = move.is_object() ? move.elements : message_bytes_ / move.element_bytes;
     piece.range.stop = std::min(move.elements, done_ + room);
     piece.bytes = (piece.range.stop - piece.range.start) * move.element_bytes;

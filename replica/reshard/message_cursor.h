@@ -18,7 +18,7 @@ inline constexpr int64_t kMessageBytesMin = 16;
 // What a message is made of has a bound too.
 inline constexpr size_t kPiecesMax = 1024;
 
-struct Message {
+struct PackedMessage {
   struct Piece {
     BoundPlan::Entry entry;
     ElementRange range;
@@ -41,7 +41,7 @@ class MessageCursor {
   }
 
   // False: that was the last.
-  bool Next(Message* message);
+  bool Next(PackedMessage* message);
 
  private:
   const BoundPlan& plan_;

@@ -88,7 +88,7 @@ Result<ReadShare> ReadShare::Agree(const StateRegistry& registry, ReadPolicy pol
   KINTSUGI_ASSIGN_OR_RETURN(const Bytes decided, agreement.Reach("share", Word(policy, call.directory), Decide));
   if (decided.at(0) == 0) return share;
   const auto mine = [&]() -> Result<Bytes> {
-    KINTSUGI_ASSIGN_OR_RETURN(const Target target, Target::Of(registry));
+    KINTSUGI_ASSIGN_OR_RETURN(const ResumeTarget target, ResumeTarget::Of(registry));
     const std::string text = Encode(target.As(call.rank));
     return Bytes(text.begin(), text.end());
   };

@@ -85,8 +85,8 @@ class Loader {
       KINTSUGI_ASSIGN_OR_RETURN(formats::Catalog catalog, formats::ReadCatalog(request_.path, "", read));
       catalog_ = std::make_unique<formats::Catalog>(std::move(catalog));
       KINTSUGI_RETURN_IF_ERROR(Identify());
-      KINTSUGI_ASSIGN_OR_RETURN(Target target, Target::Of(registry_, request_.elsewhere));
-      target_ = std::make_unique<Target>(std::move(target));
+      KINTSUGI_ASSIGN_OR_RETURN(ResumeTarget target, ResumeTarget::Of(registry_, request_.elsewhere));
+      target_ = std::make_unique<ResumeTarget>(std::move(target));
       return Status::Ok();
     }();
     if (options_.statements) return PrepareRenamed(own);
@@ -148,7 +148,7 @@ class Loader {
       if (!tensor.alias_of.empty()) owner_of[tensor.key] = tensor.alias_of;
     for (const auto& [name, tensor] : target_->tensors()) {
       std::optional<std::string>& from = loaded_.held[tensor->key];
-      aoa::Box whole;
+      aoa::IndexBox whole;
       for (const int64_t length : tensor->global_shape) whole.push_back({0, length});
       const auto pieces = engine.FindShardSources({name, whole, {}});
       if (!pieces.ok() || pieces->size() != 1) continue;
@@ -374,7 +374,7 @@ class Loader {
   const ReshapeOptions& options_;
   Agreement agreement_;
   std::unique_ptr<formats::Catalog> catalog_;
-  std::unique_ptr<Target> target_;
+  std::unique_ptr<ResumeTarget> target_;
   std::unique_ptr<plan::Plan> plan_;
   std::unique_ptr<plan::RenamedPlan> renamed_;
   reshard::Bindings bindings_;

@@ -12,7 +12,7 @@
 
 namespace kintsugi::resume {
 // A shard without what says where it stood among ranks.
-ShardedTensor Target::PieceAlone(ShardedTensor tensor, const std::string& stored) {
+ShardedTensor ResumeTarget::PieceAlone(ShardedTensor tensor, const std::string& stored) {
   tensor.key = stored;
   tensor.replica_id.clear();
   tensor.axis_fragmentations.clear();
@@ -21,8 +21,8 @@ ShardedTensor Target::PieceAlone(ShardedTensor tensor, const std::string& stored
   return tensor;
 }
 
-Result<Target> Target::Of(const StateRegistry& registry, const std::set<std::string>* elsewhere) {
-  Target target(registry);
+Result<ResumeTarget> ResumeTarget::Of(const StateRegistry& registry, const std::set<std::string>* elsewhere) {
+  ResumeTarget target(registry);
   for (const auto& [key, tensor] : registry.tensors()) {
     KINTSUGI_RETURN_IF_ERROR(registry.DeviceOf(tensor).status());
     if (!elsewhere || !elsewhere->count(key)) target.tensors_.emplace(key, &tensor);
@@ -33,16 +33,16 @@ Result<Target> Target::Of(const StateRegistry& registry, const std::set<std::str
   return target;
 }
 
-layout::Metadata Target::As(Rank self) const {
+layout::Metadata ResumeTarget::As(Rank self) const {
   layout::MetadataBuilder builder;
   builder.AddRank(self.value());
   for (const auto& [stored, tensor] : tensors_) builder.AddTensor(self.value(), PieceAlone(*tensor, stored));
   return builder.Build();
 }
 
-void Target::Describe() { metadata_ = As(Rank(0)); }
+void ResumeTarget::Describe() { metadata_ = As(Rank(0)); }
 
-void Target::ReadAs(const std::string& key, const std::string& stored) {
+void ResumeTarget::ReadAs(const std::string& key, const std::string& stored) {
   KINTSUGI_CHECK(!tensors_.count(stored), "a tensor would be read as another one that is registered");
   const auto node = tensors_.find(key);
   if (node == tensors_.end()) return;
@@ -51,13 +51,13 @@ void Target::ReadAs(const std::string& key, const std::string& stored) {
   Describe();
 }
 
-void Target::Remove(const std::vector<std::string>& keys) {
+void ResumeTarget::Remove(const std::vector<std::string>& keys) {
   if (keys.empty()) return;
   for (const std::string& key : keys) tensors_.erase(key);
   metadata_ = layout::Without(metadata_, keys);
 }
 
-Result<ShardedTensor> Target::OnHost(const ShardedTensor& tensor, const std::string& stored) {
+Result<ShardedTensor> ResumeTarget::OnHost(const ShardedTensor& tensor, const std::string& stored) {
   ShardedTensor piece = PieceAlone(tensor, stored);
   if (tensor.memory.kind != MemoryKind::kDevice) return piece;
   std::vector<uint8_t>& staging = staged_[stored];
@@ -67,7 +67,7 @@ Result<ShardedTensor> Target::OnHost(const ShardedTensor& tensor, const std::str
   return piece;
 }
 
-Status Target::Bind(const layout::Metadata& source, reshard::Bindings* bindings) {
+Status ResumeTarget::Bind(const layout::Metadata& source, reshard::Bindings* bindings) {
   for (const auto& [stored, tensor] : tensors_) {
     KINTSUGI_ASSIGN_OR_RETURN(const ShardedTensor piece, OnHost(*tensor, stored));
     KINTSUGI_RETURN_IF_ERROR(reshard::BindTarget(source, metadata_, 0, piece, bindings));
@@ -75,7 +75,7 @@ Status Target::Bind(const layout::Metadata& source, reshard::Bindings* bindings)
   return Status::Ok();
 }
 
-Status Target::BindRenamed(const plan::RenamedPlan& renamed, reshard::Bindings* bindings) {
+Status ResumeTarget::BindRenamed(const plan::RenamedPlan& renamed, reshard::Bindings* bindings) {
   std::vector<ShardedTensor> pieces;
   for (const auto& [stored, tensor] : tensors_) {
     KINTSUGI_ASSIGN_OR_RETURN(pieces.emplace_back(), OnHost(*tensor, stored));
@@ -83,13 +83,13 @@ Status Target::BindRenamed(const plan::RenamedPlan& renamed, reshard::Bindings* 
   return reshard::BindRenamed(renamed, metadata_, 0, pieces, bindings);
 }
 
-void Target::ClearGaps() {
+void ResumeTarget::ClearGaps() {
   for (const auto& [key, tensor] : tensors_)
     if (tensor->allow_shape_mismatch && tensor->memory.kind != MemoryKind::kDevice && tensor->memory.size_bytes > 0)
       std::memset(tensor->memory.data, 0, tensor->memory.size_bytes);
 }
 
-Status Target::Deliver(TimePoint deadline) {
+Status ResumeTarget::Deliver(TimePoint deadline) {
   for (const auto& [key, bytes] : staged_) {
     const ShardedTensor& tensor = *tensors_.at(key);
     KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_->DeviceOf(tensor));

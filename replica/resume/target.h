@@ -1,4 +1,4 @@
-// Target: what one rank's registered tensors are as the target of a plan, and where their bytes go (private).
+// ResumeTarget: what one rank's registered tensors are as the target of a plan, and where their bytes go (private).
 //
 // Tensors on a device are received in host memory of the same size and brought over at the end.
 // Errors: as BindTarget and DeviceMemory.
@@ -19,10 +19,10 @@
 
 namespace kintsugi::resume {
 
-class Target {
+class ResumeTarget {
  public:
   // Without the keys `elsewhere`, where that is given.
-  static Result<Target> Of(const StateRegistry& registry, const std::set<std::string>* elsewhere = nullptr);
+  static Result<ResumeTarget> Of(const StateRegistry& registry, const std::set<std::string>* elsewhere = nullptr);
 
   const layout::Metadata& metadata() const { return metadata_; }  // of one rank, number 0
   // By the key they are stored under.
@@ -44,7 +44,7 @@ class Target {
   uint64_t staged_bytes() const { return staged_bytes_; }
 
  private:
-  explicit Target(const StateRegistry& registry) : registry_(&registry) {}
+  explicit ResumeTarget(const StateRegistry& registry) : registry_(&registry) {}
   // The tensor in host memory.
   Result<ShardedTensor> OnHost(const ShardedTensor& tensor, const std::string& stored);
 

@@ -23,7 +23,7 @@ std::vector<Rank> RanksOf(int world_size) {
 
 }  // namespace
 
-Status CheckComplete(const Identity& identity, const std::vector<const Part*>& parts) {
+Status CheckComplete(const SaveIdentity& identity, const std::vector<const Part*>& parts) {
   const auto bad = [&](const std::string& what) {
     return Status(StatusCode::kFailedPrecondition, "checkpoint of " + Describe(identity) + " is not complete: " + what);
   };

@@ -70,7 +70,7 @@ Json DescribeFolder(const std::string& path, bool verify, bool with_parts, FileS
     json["verified"] = verified.ok();
     if (!verified.ok()) note(verified);
   }
-  const Identity& identity = info->manifest.identity;
+  const SaveIdentity& identity = info->manifest.identity;
   json["job"] = identity.job;
   json["step"] = identity.step.value();
   json["generation"] = identity.generation.value();

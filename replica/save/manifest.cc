@@ -55,7 +55,7 @@ Json ToJson(const StoredShard& shard) {
           {"tensors", std::move(tensors)}};
 }
 
-void PutIdentity(const char* kind, const Identity& identity, Json* json) {
+void PutIdentity(const char* kind, const SaveIdentity& identity, Json* json) {
   (*json)["schema"] = kSchema;
   (*json)["kind"] = kind;
   (*json)["checksum"] = kChecksumName;
@@ -66,7 +66,7 @@ void PutIdentity(const char* kind, const Identity& identity, Json* json) {
   (*json)["world_size"] = identity.world_size;
 }
 
-Status ReadIdentity(const JsonField& body, const char* kind, Identity* identity) {
+Status ReadIdentity(const JsonField& body, const char* kind, SaveIdentity* identity) {
   uint64_t schema = 0, block_bytes = 0;
   std::string_view own_kind, checksum;
   KINTSUGI_RETURN_IF_ERROR(body.Read("schema", &schema));
@@ -82,7 +82,7 @@ Status ReadIdentity(const JsonField& body, const char* kind, Identity* identity)
 }
 
 // The most that the number of a rank can be.
-uint64_t RankMax(const Identity& identity) { return static_cast<uint64_t>(std::max(0, identity.world_size - 1)); }
+uint64_t RankMax(const SaveIdentity& identity) { return static_cast<uint64_t>(std::max(0, identity.world_size - 1)); }
 
 // The name of a file in the checkpoint's folder.
 struct PlainName {
@@ -175,7 +175,7 @@ Status ReadObjects(const JsonField& body, Part* part) {
   return Status::Ok();
 }
 
-Status ReadListedPart(const JsonField& field, const Identity& identity, ListedPart* part) {
+Status ReadListedPart(const JsonField& field, const SaveIdentity& identity, ListedPart* part) {
   return field.Read("writer", AtMost(&part->writer, RankMax(identity)), "file", PlainName{&part->file}, "file_bytes",
                     AtMost(&part->file_bytes, kPartBytesMax), "digest", SumAsHex{&part->digest}, "holders",
                     RanksBelow{&part->holders, identity.world_size}, "data_bytes",
@@ -190,7 +190,7 @@ Status ReadSideFile(const JsonField& field, SideFile* side) {
 
 }  // namespace
 
-std::string Describe(const Identity& identity) {
+std::string Describe(const SaveIdentity& identity) {
   return "step " + identity.step.ToString() + " of generation " + identity.generation.ToString() + ", job '" +
          PrintableKey(identity.job) + "', world size " + std::to_string(identity.world_size);
 }

@@ -68,17 +68,17 @@ struct StoredObjects {
 };
 
 // Which save a part belongs to. Parts of different saves never make one checkpoint.
-struct Identity {
+struct SaveIdentity {
   std::string job;  // one start of one run: generations count from its beginning
   Step step;
   Generation generation;
   int world_size = 0;
-  bool operator==(const Identity&) const = default;
+  bool operator==(const SaveIdentity&) const = default;
 };
-std::string Describe(const Identity& identity);
+std::string Describe(const SaveIdentity& identity);
 
 struct Part {
-  Identity identity;
+  SaveIdentity identity;
   Rank writer;
   std::vector<int> layouts;   // all that the writer has registered, written by it or not
   bool has_mirrored = false;  // the writer's registry has mirrored objects
@@ -105,7 +105,7 @@ struct SideFile {
 };
 
 struct Manifest {
-  Identity identity;
+  SaveIdentity identity;
   bool moves_latest = true;  // false: a save of ranks without a quorum, chosen only when nothing else is there
   std::vector<ListedPart> parts;
   std::vector<SideFile> side_files;
@@ -126,6 +126,6 @@ ListedPart List(const Part& part, const std::string& text);
 // That the parts together hold everything: of every layout that any writer has registered the shard of every rank that it
 // is of (all ranks; above kWorldLayoutMax those that registered it), exactly once; and every rank's mirrored objects.
 // Errors: kFailedPrecondition names layout and ranks.
-Status CheckComplete(const Identity& identity, const std::vector<const Part*>& parts);
+Status CheckComplete(const SaveIdentity& identity, const std::vector<const Part*>& parts);
 
 }  // namespace kintsugi::checkpoint

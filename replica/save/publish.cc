@@ -23,7 +23,7 @@ class Publisher {
         unfinished_(Join(request.root, UnfinishedFolderName(request.step, request.generation, request.job))),
         final_(Join(request.root, FolderName(request.step))) {}
 
-  Result<Published> Run();
+  Result<PublishedSave> Run();
 
  private:
   Result<Manifest> Collect();
@@ -106,7 +106,7 @@ Result<Manifest> Publisher::Collect() {
 Status Publisher::CheckNotSuperseded(Step step) const {
   const auto other = ReadManifest(Join(request_.root, FolderName(step)), files_);
   if (!other.ok()) return Status::Ok();
-  const Identity& newer = other->manifest.identity;
+  const SaveIdentity& newer = other->manifest.identity;
   if (newer.job != request_.job || newer.generation <= request_.generation || newer.step < request_.step)
     return Status::Ok();
   return {StatusCode::kCancelled, "a newer generation has published " + Describe(newer)};
@@ -165,9 +165,9 @@ Status Publisher::Place() {
   return MoveIntoPlace();
 }
 
-Result<Published> Publisher::Run() {
+Result<PublishedSave> Publisher::Run() {
   if (!IsDone()) KINTSUGI_RETURN_IF_ERROR(Place());
-  Published published;
+  PublishedSave published;
   published.missing_states = std::move(missing_states_);
   published.same_names = std::move(same_names_);
   published.left_out = std::move(left_out_);
@@ -180,7 +180,7 @@ Result<Published> Publisher::Run() {
 
 }  // namespace
 
-Result<Published> Publish(const PublishRequest& request, FileSystem& files) {
+Result<PublishedSave> Publish(const PublishRequest& request, FileSystem& files) {
   const std::string place = "publishing step " + request.step.ToString() + " (generation " +
                             request.generation.ToString() + ") in '" + request.root + "'";
   auto published = Publisher(request, files).Run();

@@ -32,7 +32,7 @@ struct PublishRequest {
   std::vector<std::string> side_files;  // paths, on the publisher's disk: copied into the folder (side_files.h)
 };
 
-struct Published {
+struct PublishedSave {
   CheckpointInfo info;
   std::vector<std::string> removed;   // paths
   std::vector<std::string> warnings;  // old checkpoints that could not be removed, and why
@@ -43,6 +43,6 @@ struct Published {
   std::vector<std::string> left_out;    // side files: which, and why
 };
 
-KINTSUGI_EXPORT Result<Published> Publish(const PublishRequest& request, FileSystem& files = PosixFileSystem());
+KINTSUGI_EXPORT Result<PublishedSave> Publish(const PublishRequest& request, FileSystem& files = PosixFileSystem());
 
 }  // namespace kintsugi::checkpoint

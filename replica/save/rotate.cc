@@ -7,7 +7,7 @@
 namespace kintsugi::checkpoint {
 namespace {
 
-void RemoveOne(const std::string& path, FileSystem& files, Published* published) {
+void RemoveOne(const std::string& path, FileSystem& files, PublishedSave* published) {
   if (const Status removed = files.Remove(path); removed.ok())
     published->removed.push_back(path);
   else
@@ -15,7 +15,7 @@ void RemoveOne(const std::string& path, FileSystem& files, Published* published)
 }
 
 // A checkpoint goes manifest first, so that what a crash leaves of it is not taken for a whole one.
-void RemoveCheckpoint(const std::string& path, FileSystem& files, Published* published) {
+void RemoveCheckpoint(const std::string& path, FileSystem& files, PublishedSave* published) {
   const Status hidden = files.Remove(Join(path, kManifestName));
   const Status synced = hidden.ok() ? files.SyncFolder(path) : hidden;
   if (synced.ok() || synced.code() == StatusCode::kNotFound)
@@ -27,7 +27,7 @@ void RemoveCheckpoint(const std::string& path, FileSystem& files, Published* pub
 }  // namespace
 
 void Rotate(const std::string& root, const std::string& job, Step step, Generation generation, int keep,
-            FileSystem& files, Published* published) {
+            FileSystem& files, PublishedSave* published) {
   const auto names = files.List(root);
   if (!names.ok()) {
     published->warnings.push_back(names.status().ToString());

@@ -12,6 +12,6 @@ namespace kintsugi::checkpoint {
 // folder that is not complete is removed too, once `keep` complete ones stand. Failures become warnings: the new
 // checkpoint is safe. Attempts of other jobs are theirs; the next owner of the root removes them.
 void Rotate(const std::string& root, const std::string& job, Step step, Generation generation, int keep,
-            FileSystem& files, Published* published);
+            FileSystem& files, PublishedSave* published);
 
 }  // namespace kintsugi::checkpoint

@@ -114,7 +114,7 @@ Status RenameHandler(HandlerContext& call, void* save_context) {
   request.keep = context->keep;
   request.moves_latest = call.moves_latest;
   request.side_files = context->side_files;
-  KINTSUGI_ASSIGN_OR_RETURN(const Published published, Publish(request, FilesOf(*context)));
+  KINTSUGI_ASSIGN_OR_RETURN(const PublishedSave published, Publish(request, FilesOf(*context)));
   for (const auto* sentences : {&published.missing_states, &published.same_names, &published.left_out})
     for (const std::string& sentence : *sentences) call.remark += (call.remark.empty() ? "" : "; ") + sentence;
   if (context->after_publish) context->after_publish(call, published.info);

@@ -11,7 +11,7 @@
 namespace kintsugi::checkpoint {
 namespace {
 
-Status CheckRanks(const std::vector<Rank>& ranks, const Identity& identity, const std::string& what) {
+Status CheckRanks(const std::vector<Rank>& ranks, const SaveIdentity& identity, const std::string& what) {
   for (Rank rank : ranks)
     if (rank.value() < 0 || rank.value() >= identity.world_size)
       return {StatusCode::kInvalidArgument,
@@ -20,7 +20,7 @@ Status CheckRanks(const std::vector<Rank>& ranks, const Identity& identity, cons
 }
 
 Status CheckRequest(const SaveRequest& request) {
-  const Identity& id = request.identity;
+  const SaveIdentity& id = request.identity;
   if (request.root.empty()) return {StatusCode::kInvalidArgument, "a save needs a root folder"};
   if (id.world_size < 1 || id.world_size > kWorldSizeMax)
     return {StatusCode::kInvalidArgument, "world size " + std::to_string(id.world_size) + " of a save"};

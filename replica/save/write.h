@@ -30,7 +30,7 @@ namespace kintsugi::checkpoint {
 
 struct SaveRequest {
   std::string root;
-  Identity identity;
+  SaveIdentity identity;
   Rank writer;
   // What to write: for each entry every tensor of its layout, as registered by the writer, and mirrored objects.
   std::vector<SaveEntry> entries;

@@ -14,7 +14,7 @@
 namespace kintsugi::core {
 
 // How one rank counts.
-enum class Vote : uint8_t {
+enum class Ballot : uint8_t {
   kUnknown,  // nobody here can say whether its process lives
   kEnded,    // its own node's launcher saw the process end
   kLive,     // it answers
@@ -36,6 +36,6 @@ enum class Consent : uint8_t {
 };
 
 // votes[rank]; an empty world needs nobody's consent.
-Consent ConsentOf(const std::vector<Vote>& votes, TieRule rule);
+Consent ConsentOf(const std::vector<Ballot>& votes, TieRule rule);
 
 }  // namespace kintsugi::core

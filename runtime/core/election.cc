@@ -60,8 +60,8 @@ ElectionCore::Decision ElectionCore::MaybeLead(TimePoint now) {
   KINTSUGI_CHECK(
       is_candidate_ && promised_to_ == options_.self && promised_ > followed_,
       "votes are counted for term " + std::to_string(promised_) + ", and this launcher does not stand for it");
-  std::vector<Vote> votes(static_cast<size_t>(options_.world_size), Vote::kUnknown);
-  const auto count = [&](int node, const std::vector<Rank>& ranks, Vote vote) {
+  std::vector<Ballot> votes(static_cast<size_t>(options_.world_size), Ballot::kUnknown);
+  const auto count = [&](int node, const std::vector<Rank>& ranks, Ballot vote) {
     for (Rank rank : ranks) {
       if (rank.value() < 0 || rank.value() >= options_.world_size) continue;
       if (options_.local_ranks > 0 && placement_.NodeOf(rank.value() / options_.local_ranks) != node) continue;
@@ -69,8 +69,8 @@ ElectionCore::Decision ElectionCore::MaybeLead(TimePoint now) {
     }
   };
   for (const auto& [node, ranks] : votes_) {
-    count(node, ranks.ended, Vote::kEnded);
-    count(node, ranks.live, Vote::kLive);
+    count(node, ranks.ended, Ballot::kEnded);
+    count(node, ranks.live, Ballot::kLive);
   }
   const Consent consent = ConsentOf(votes, tie_rule_);
   const bool ask = consent == Consent::kAskWitness;

@@ -5,13 +5,13 @@
 namespace kintsugi::core {
 
 Consent Majority::Count(const Roster& members) const {
-  std::vector<Vote> votes;
+  std::vector<Ballot> votes;
   votes.reserve(members.size());
   for (const Member& member : members) {
     const bool votes_itself = member.life == Life::kReady && !member.fresh;
-    votes.push_back(votes_itself                               ? Vote::kLive
-                    : member.unconfirmed || member.left_behind ? Vote::kUnknown
-                                                               : Vote::kEnded);
+    votes.push_back(votes_itself                               ? Ballot::kLive
+                    : member.unconfirmed || member.left_behind ? Ballot::kUnknown
+                                                               : Ballot::kEnded);
   }
   return ConsentOf(votes, rule_);
 }

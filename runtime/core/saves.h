@@ -17,9 +17,9 @@
 #include "runtime/core/checkpoint_writer.h"
 #include "runtime/core/comparison.h"
 #include "runtime/core/faults.h"
+#include "runtime/core/pending_save.h"
 #include "runtime/core/run_end.h"
 #include "runtime/core/save_points.h"
-#include "runtime/core/save_request.h"
 #include "runtime/core/survey.h"
 
 namespace kintsugi::core {
@@ -80,7 +80,7 @@ class Saves {
   const Repeats& repeats_;
   SavePoints points_;
   CheckpointWriter writer_;
-  SaveRequest request_;
+  PendingSave request_;
   TimePoint stop_deadline_ = TimePoint::Max();
   bool end_after_save_ = false;
   int last_save_failures_ = 0;

@@ -64,7 +64,8 @@ Status Decoder::DecodeInput(const std::string& bytes, Input* out) {
     out->what = Start{};
     return Status::Ok();
   }
-  if (!started_ && !std::holds_alternative<Injections>(body)) return Damaged("an input before the run's beginning");
+  if (!started_ && !std::holds_alternative<ArmedInjections>(body))
+    return Damaged("an input before the run's beginning");
   KINTSUGI_RETURN_IF_ERROR(Advance(seal.after_us));
   out->now = now_;
   return std::visit(Overloaded{[](std::monostate&) { return Damaged("an input of no kind"); },
@@ -86,9 +87,9 @@ Status Decoder::TakeFrame(const std::string& bytes, Input* out) {
 
 template <typename Said>
 Status Decoder::TakeSaid(Said said, Input* out) {
-  if constexpr (std::is_same_v<Said, core::ProcessExited> || std::is_same_v<Said, Injections>)
+  if constexpr (std::is_same_v<Said, core::ProcessExited> || std::is_same_v<Said, ArmedInjections>)
     if (said.rank.value() >= world_size_) return Damaged("there is no rank " + said.rank.ToString());
-  if constexpr (std::is_same_v<Said, Injections>)
+  if constexpr (std::is_same_v<Said, ArmedInjections>)
     out->what = std::move(said);
   else
     out->what = core::ControllerEvent(std::move(said));

@@ -83,7 +83,7 @@ std::string Encoder::Encode(const Input& input) {
   return Bytes(InputRecord{std::visit(
       Overloaded{
           [&](const Start&) { return sealed(StartedAt{input.now}); },
-          [&](const Injections& injections) { return sealed(injections); },
+          [&](const ArmedInjections& injections) { return sealed(injections); },
           [&](const core::ControllerEvent& event) {
             return std::visit(Overloaded{[&](const core::FromAgent& e) {
                                            return sealed(AgentSaid{wire::Encode("", e.header, e.message)});

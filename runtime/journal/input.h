@@ -26,13 +26,13 @@ struct Preamble {
 };
 
 struct Start {};
-struct Injections {  // ControllerCore::SetInjections
+struct ArmedInjections {  // ControllerCore::SetInjections
   Rank rank;
   std::vector<std::string> injections;
 };
 struct Input {
   TimePoint now;
-  std::variant<Start, Injections, core::ControllerEvent> what;
+  std::variant<Start, ArmedInjections, core::ControllerEvent> what;
   uint32_t actions = 0;  // how many came out, and
   uint64_t digest = 0;   // with actions: of all so far
   bool threw = false;    // the core failed a check

@@ -53,7 +53,7 @@ void Recorder::Threw(const core::ControllerEvent& event, TimePoint now) {
 }
 
 void Recorder::SetInjections(Rank rank, const std::vector<std::string>& injections) {
-  Put({last_, Injections{rank, injections}}, {});
+  Put({last_, ArmedInjections{rank, injections}}, {});
 }
 
 void Recorder::Put(Input input, const std::vector<core::ControllerAction>& actions) {

@@ -52,7 +52,7 @@ template <typename Events>
 struct InputBodyOf;
 template <typename... Event>
 struct InputBodyOf<std::variant<core::FromAgent, Event...>> {
-  using Type = std::variant<std::monostate, StartedAt, AgentSaid, Injections, Event...>;
+  using Type = std::variant<std::monostate, StartedAt, AgentSaid, ArmedInjections, Event...>;
 };
 using InputBody = InputBodyOf<core::ControllerEvent>::Type;
 

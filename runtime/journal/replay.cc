@@ -11,7 +11,7 @@ namespace kintsugi::journal {
 std::vector<core::ControllerAction> Apply(core::ControllerCore& core, const Input& input) {
   return std::visit(Overloaded{
                         [&](const Start&) { return core.Start(input.now); },
-                        [&](const Injections& i) {
+                        [&](const ArmedInjections& i) {
                           core.SetInjections(i.rank, i.injections);
                           return std::vector<core::ControllerAction>();
                         },

@@ -15,7 +15,7 @@
 
 namespace kintsugi::journal {
 
-struct Difference {
+struct Divergence {
   uint64_t record = 0;  // of the journal, from 1; 0 is its preamble
   uint64_t input = 0;   // from 1
   Duration at{};        // since the run began
@@ -26,7 +26,7 @@ struct Difference {
 struct Replayed {
   uint64_t inputs = 0, quiet = 0, actions = 0;  // quiet: ticks and beats that nothing came out of
   TimePoint begin, last;
-  std::optional<Difference> difference;  // where the replay ended
+  std::optional<Divergence> difference;  // where the replay ended
   std::string failed_check;              // of the core, then and now: the run ended there
 };
 

@@ -107,7 +107,7 @@ Result<ControllerEvent> ReadEvent(std::string_view text, Term term, TimePoint or
 std::string WriteInput(const Input& input, Term term, TimePoint origin) {
   return std::visit(Overloaded{
                         [](const Start&) { return std::string("start"); },
-                        [&](const Injections& i) { return WordWriter{origin}.Sentence(i); },
+                        [&](const ArmedInjections& i) { return WordWriter{origin}.Sentence(i); },
                         [&](const ControllerEvent& event) { return WriteEvent(event, term, origin); },
                     },
                     input.what);
@@ -119,7 +119,7 @@ Result<Input> ReadInput(std::string_view text, Term term, TimePoint origin) {
   if (text == "start") {
     input.what = Start{};
   } else if (text.substr(0, text.find(' ')) == kInjections) {
-    Injections injections;
+    ArmedInjections injections;
     text.remove_prefix(std::min(text.size(), kInjections.size() + 1));
     KINTSUGI_RETURN_IF_ERROR(WordReader{origin}.Struct(text, &injections).Annotate(kInjections));
     input.what = std::move(injections);

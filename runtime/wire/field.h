@@ -24,9 +24,9 @@ namespace kintsugi::wire {
 
 // A text as an argument of a template.
 template <size_t N>
-struct Name {
+struct FieldName {
   char text[N]{};
-  consteval Name(const char (&from)[N]) {  // NOLINT: a literal is one
+  consteval FieldName(const char (&from)[N]) {  // NOLINT: a literal is one
     for (size_t i = 0; i < N; ++i) text[i] = from[i];
   }
   constexpr operator std::string_view() const { return {text, N - 1}; }  // NOLINT
@@ -35,9 +35,9 @@ struct Name {
 // As the field's type says (forms.h).
 struct OfItsType {};
 
-template <Name kText, auto kMember, uint32_t kNo = 0, typename FormT = OfItsType>
+template <FieldName kText, auto kMember, uint32_t kNo = 0, typename FormT = OfItsType>
 struct Field;
-template <Name kText, typename S, typename V, V S::*kMember, uint32_t kNo, typename FormT>
+template <FieldName kText, typename S, typename V, V S::*kMember, uint32_t kNo, typename FormT>
 struct Field<kText, kMember, kNo, FormT> {
   using Value = V;
   using Form = FormT;

@@ -86,7 +86,7 @@ struct InvertedAsNumber {
 
 // ---- scalars -------------------------------------------------------------------------------------------------------
 
-template <typename V, Type kIs, Name kSays, int64_t kFrom, uint64_t kTo, typename Number = AsNumber<V>>
+template <typename V, Type kIs, FieldName kSays, int64_t kFrom, uint64_t kTo, typename Number = AsNumber<V>>
 struct Scalar : Number {
   using Value = V;
   static constexpr Type kType = kIs;
@@ -184,7 +184,7 @@ template <typename K, typename V>
 struct FormOfType<std::map<K, V>> : Map<FormOfType<K>, FormOfType<V>> {};
 
 // A map of messages, in which the key is the field 1 of each, under this name.
-template <Name kKeyName>
+template <FieldName kKeyName>
 struct Rows {
   static constexpr std::string_view kKey = kKeyName;
 };

@@ -15,7 +15,7 @@ bool Try(std::string_view input) {
     for (const dcp::Chunk& chunk : tensor.chunks)
       KINTSUGI_CHECK(chunk.offset.size() == tensor.shape.size() && chunk.shape.size() == tensor.shape.size(),
                      "a chunk of other axes than its tensor");
-  for (const dcp::Stored& stored : metadata->stored)
+  for (const dcp::StorageEntry& stored : metadata->stored)
     KINTSUGI_CHECK(!stored.file.empty() && stored.file.front() != '/' &&
                        ("/" + stored.file + "/").find("/../") == std::string::npos,
                    "a file outside of its folder");
@@ -28,7 +28,7 @@ bool Try(std::string_view input) {
 }
 
 std::vector<std::string> Seeds() {
-  dcp::Metadata metadata;
+  dcp::DcpMetadata metadata;
   metadata.tensors.push_back({"w", DType::kBFloat16, {4, 2}, {{{0, 0}, {2, 2}}, {{2, 0}, {2, 2}}}});
   metadata.objects.push_back("step");
   metadata.paths = {{"w", PathOf("w")}, {"step", PathOf("step")}};

@@ -111,7 +111,7 @@ std::vector<std::string> Seeds() {
   file.size_bytes = 3;
   file.blocks = {1};
   sidecar.files.push_back(file);
-  paddle::Metadata local;
+  paddle::PaddleMetadata local;
   local.tensors.push_back({"w", DType::kBFloat16, {4, 2}, {{{0, 0}, {4, 2}, FlatRange{1, 7}}}});
   local.stored.push_back({"w", {0, 0}, Shape{4, 2}, FlatRange{1, 7}, "0_0.distcp"});
   local.paths = {{"w", PathOf("w")}};

@@ -10,7 +10,7 @@ namespace {
 
 using namespace kintsugi::formats;
 
-bool AreEqual(const safetensors::Header& a, const safetensors::Header& b) {
+bool AreEqual(const safetensors::FileHeader& a, const safetensors::FileHeader& b) {
   if (a.metadata != b.metadata || a.tensors.size() != b.tensors.size()) return false;
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const auto &left = a.tensors[i], &right = b.tensors[i];

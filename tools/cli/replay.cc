@@ -112,7 +112,7 @@ std::string Json(const JournalReader& reader, const journal::Replayed& replayed,
   return json.dump();
 }
 
-void ComplainOf(const journal::Difference& d, const JournalReader& reader, bool other_policy) {
+void ComplainOf(const journal::Divergence& d, const JournalReader& reader, bool other_policy) {
   std::string text = "the replay differs at record " + std::to_string(d.record) + ", input " + std::to_string(d.input) +
                      ", " + journal::WriteMilliseconds(d.at) + " ms: " + d.event + "\n  " + d.text + "\n  ";
   if (other_policy)

@@ -59,7 +59,7 @@ Result<Term> ReadTerm(std::string_view text) {
 
 bool InWorld(const Input& input, int world_size) {
   const auto in = [&](Rank rank) { return rank.value() >= 0 && rank.value() < world_size; };
-  if (const auto* injections = std::get_if<journal::Injections>(&input.what)) return in(injections->rank);
+  if (const auto* injections = std::get_if<journal::ArmedInjections>(&input.what)) return in(injections->rank);
   const auto* event = std::get_if<core::ControllerEvent>(&input.what);
   const auto* exited = event ? std::get_if<core::ProcessExited>(event) : nullptr;
   return !exited || in(exited->rank);

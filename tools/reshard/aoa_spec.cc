@@ -67,7 +67,7 @@ Result<aoa::Target> ReadQuery(const JsonField& field) {
   return query;
 }
 
-void AppendBox(const aoa::Box& box, std::string* out) {
+void AppendBox(const aoa::IndexBox& box, std::string* out) {
   *out += '[';
   for (size_t axis = 0; axis < box.size(); ++axis)
     *out += (axis ? ",[" : "[") + std::to_string(box[axis].begin) + "," + std::to_string(box[axis].end) + "]";

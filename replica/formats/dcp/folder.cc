@@ -20,7 +20,7 @@ class Reader {
   Status Run() {
     const std::string path = Join(folder_, kMetadataName);
     KINTSUGI_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(path, std::string(kMetadataName)));
-    KINTSUGI_ASSIGN_OR_RETURN(const Metadata metadata, Decode(file->text(), path));
+    KINTSUGI_ASSIGN_OR_RETURN(const DcpMetadata metadata, Decode(file->text(), path));
     const auto path_of = [&](const std::string& key) {
       const auto found = metadata.paths.find(key);
       return found == metadata.paths.end() ? Path() : found->second;
@@ -32,7 +32,7 @@ class Reader {
     }
     std::map<std::string, Path> objects;
     for (const std::string& key : metadata.objects) objects[key] = path_of(key);
-    for (const Stored& stored : metadata.stored) {
+    for (const StorageEntry& stored : metadata.stored) {
       if (const auto object = objects.find(stored.key); object != objects.end())
         KINTSUGI_RETURN_IF_ERROR(AddObject(stored, object->second));
       else
@@ -51,7 +51,7 @@ class Reader {
     std::map<Shape, Shape> shapes;  // by offset
   };
 
-  Result<std::string_view> BytesOf(const Stored& stored, uint32_t* number) {
+  Result<std::string_view> BytesOf(const StorageEntry& stored, uint32_t* number) {
     auto found = files_.find(stored.file);
     if (found == files_.end()) {
       auto file = MappedFile::Open(Join(folder_, stored.file), stored.file);
@@ -71,7 +71,7 @@ class Reader {
     return file.text().substr(stored.at, stored.bytes);
   }
 
-  Status AddObject(const Stored& stored, const Path& path) {
+  Status AddObject(const StorageEntry& stored, const Path& path) {
     uint32_t file = 0;
     KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
     objects_bytes_ += bytes.size();
@@ -83,7 +83,7 @@ class Reader {
     return Status::Ok();
   }
 
-  Status AddChunk(const Stored& stored) {
+  Status AddChunk(const StorageEntry& stored) {
     const auto known = tensors_.find(stored.key);
     uint32_t file = 0;
     KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
@@ -120,7 +120,7 @@ class Reader {
 };
 
 // The same bytes under one more name.
-void AddAliases(const Content& content, const std::vector<uint32_t>& owners, Metadata* metadata) {
+void AddAliases(const Content& content, const std::vector<uint32_t>& owners, DcpMetadata* metadata) {
   std::map<std::string_view, std::vector<const CatalogTensor*>> aliases;  // by owner
   for (uint32_t i = 0; i < content.size(); ++i)
     if (owners[i] != i) aliases[content[owners[i]].key].push_back(&content[i]);
@@ -151,7 +151,7 @@ Status AddFolder(Catalog* catalog, const std::string& folder) { return Reader(ca
 
 Status LayFolder(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                  const std::string& prefix, Outline* outline) {
-  Metadata metadata;
+  DcpMetadata metadata;
   std::vector<OutlineFile> files(static_cast<size_t>(options.shards));
   for (size_t rank = 0; rank < files.size(); ++rank) files[rank].name = prefix + FileName(rank);
   for (const CatalogObject& object : objects) {

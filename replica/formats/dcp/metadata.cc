@@ -20,7 +20,7 @@ class Decoder {
  public:
   Decoder(const Tree& tree, const std::string& place) : tree_(tree), place_(place) {}
 
-  Result<Metadata> Run() {
+  Result<DcpMetadata> Run() {
     const NodeId state = tree_.StateOf(tree_.root, "Metadata");
     if (state == kNoNode) return Bad(tree_.root, "it is no DCP metadata but " + DescribeNode(tree_, tree_.root));
     KINTSUGI_RETURN_IF_ERROR(ReadPaths(tree_.Get(state, "planner_data")));
@@ -101,7 +101,7 @@ class Decoder {
   Status ReadStored(NodeId index, NodeId info) {
     const NodeId where = tree_.StateOf(index, "MetadataIndex"), what = tree_.StateOf(info, "_StorageInfo");
     if (where == kNoNode || what == kNoNode) return Bad(index, "an entry of storage_data is none");
-    Stored stored;
+    StorageEntry stored;
     const auto key = tree_.TextOf(tree_.Get(where, "fqn")), file = tree_.TextOf(tree_.Get(what, "relative_path"));
     const auto at = tree_.IntOf(tree_.Get(what, "offset")), bytes = tree_.IntOf(tree_.Get(what, "length"));
     if (!key || !file || !at || !bytes || *at < 0 || *bytes < 0)
@@ -129,12 +129,12 @@ class Decoder {
 
   const Tree& tree_;
   const std::string& place_;
-  Metadata metadata_;
+  DcpMetadata metadata_;
 };
 
 class Encoder {
  public:
-  std::string Run(const Metadata& metadata) {
+  std::string Run(const DcpMetadata& metadata) {
     New("Metadata");
     writer_.EmptyDict();
     writer_.Mark();
@@ -155,7 +155,7 @@ class Encoder {
     writer_.EmptyDict();
     if (!metadata.stored.empty()) {
       writer_.Mark();
-      for (const Stored& stored : metadata.stored) WriteStored(stored);
+      for (const StorageEntry& stored : metadata.stored) WriteStored(stored);
       writer_.SetItems();
     }
     writer_.Text("storage_meta");
@@ -233,7 +233,7 @@ class Encoder {
     }
     writer_.SetItems();
   }
-  void WriteStored(const Stored& stored) {
+  void WriteStored(const StorageEntry& stored) {
     New("MetadataIndex");
     writer_.EmptyDict();
     writer_.Mark();
@@ -265,7 +265,7 @@ class Encoder {
 
 }  // namespace
 
-Result<Metadata> Decode(std::string_view bytes, const std::string& place) {
+Result<DcpMetadata> Decode(std::string_view bytes, const std::string& place) {
   if (bytes.size() > pickle::kPickleBytesMax)
     return Status(StatusCode::kDataLoss, "'" + place + "' has " + std::to_string(bytes.size()) + " bytes, at most " +
                                              std::to_string(pickle::kPickleBytesMax) + " are read");
@@ -273,6 +273,6 @@ Result<Metadata> Decode(std::string_view bytes, const std::string& place) {
   return Decoder(tree, place).Run();
 }
 
-std::string Encode(const Metadata& metadata) { return Encoder().Run(metadata); }
+std::string Encode(const DcpMetadata& metadata) { return Encoder().Run(metadata); }
 
 }  // namespace kintsugi::formats::dcp

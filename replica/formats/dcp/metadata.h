@@ -27,21 +27,21 @@ struct TensorEntry {
   std::vector<Chunk> chunks;
 };
 // Where a chunk, or an object (no offset), is stored.
-struct Stored {
+struct StorageEntry {
   std::string key;
   std::optional<Shape> offset;
   std::string file;
   uint64_t at = 0, bytes = 0;
 };
 
-struct Metadata {
+struct DcpMetadata {
   std::vector<TensorEntry> tensors;
   std::vector<std::string> objects;
   std::map<std::string, Path> paths;  // of flat keys; may be empty
-  std::vector<Stored> stored;
+  std::vector<StorageEntry> stored;
 };
 
-Result<Metadata> Decode(std::string_view bytes, const std::string& place);
-std::string Encode(const Metadata& metadata);
+Result<DcpMetadata> Decode(std::string_view bytes, const std::string& place);
+std::string Encode(const DcpMetadata& metadata);
 
 }  // namespace kintsugi::formats::dcp

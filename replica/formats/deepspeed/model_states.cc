@@ -186,7 +186,7 @@ class ModelStatesReader {
   }
 
   Status AddTensor(const std::string& name) {
-    std::vector<torch::StoredTensor> stored;
+    std::vector<torch::PickledTensor> stored;
     std::vector<Shape> shapes;
     for (size_t rank = 0; rank < files_[0].size(); ++rank) {
       const OpenFile& file = files_[0][rank];

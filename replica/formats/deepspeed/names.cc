@@ -76,13 +76,13 @@ Path StatePath(const std::string& parameter, const std::string& state) {
           {PathPart::Kind::kText, state, 0}};
 }
 
-std::optional<StateName> StateOf(const Path& path, const std::string& key) {
+std::optional<ParameterState> StateOf(const Path& path, const std::string& key) {
   if (path.size() == 3 && path[0].text == kZero && path[1].kind == PathPart::Kind::kText &&
       path[2].kind == PathPart::Kind::kText)
-    return StateName{path[1].text, path[2].text};
+    return ParameterState{path[1].text, path[2].text};
   const size_t first = key.find('.'), last = key.rfind('.');
   if (first == std::string::npos || last <= first + 1 || key.substr(0, first) != kZero) return std::nullopt;
-  return StateName{key.substr(first + 1, last - first - 1), key.substr(last + 1)};
+  return ParameterState{key.substr(first + 1, last - first - 1), key.substr(last + 1)};
 }
 
 std::optional<std::string> ModuleOf(const Path& path, const std::string& key) {

@@ -44,11 +44,11 @@ std::optional<uint64_t> StepOfTag(std::string_view tag);
 Result<std::string> FolderOf(const std::string& path, std::string_view tracker);
 
 Path StatePath(const std::string& parameter, const std::string& state);
-struct StateName {
+struct ParameterState {
   std::string parameter, state;
 };
 // By its path, or else by its key; nothing for what is no state of a parameter.
-std::optional<StateName> StateOf(const Path& path, const std::string& key);
+std::optional<ParameterState> StateOf(const Path& path, const std::string& key);
 // Of "module.NAME".
 std::optional<std::string> ModuleOf(const Path& path, const std::string& key);
 // Keys of an optimizer's state dictionary that are a rank's own, or the layout's: a writer says them again.

@@ -89,7 +89,7 @@ class Universal final : public Format {
     for (const CatalogTensor& tensor : content) {
       const auto name = deepspeed::ModuleOf(tensor.path, tensor.key);
       if (!name || parameters.count(*name) || !deepspeed::IsFolderName(*name) ||
-          !IsCastable(reshard::ElementTypeOf(tensor.dtype), reshard::ElementTypeOf(DType::kFloat32)))
+          !IsCastable(layout::ElementTypeOf(tensor.dtype), layout::ElementTypeOf(DType::kFloat32)))
         continue;
       const Path path = deepspeed::StatePath(*name, std::string(deepspeed::kMaster));
       copies.push_back({{JoinPath(path), DType::kFloat32, tensor.shape, path}, tensor.key});

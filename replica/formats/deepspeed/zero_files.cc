@@ -44,7 +44,7 @@ class Reader {
   struct Buffer {
     std::string state;
     NodeId value = kNoNode;
-    torch::StoredTensor stored;
+    torch::PickledTensor stored;
     uint64_t at = 0;
     int64_t elements = 0;
   };

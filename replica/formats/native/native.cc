@@ -178,7 +178,7 @@ class Native final : public Format {
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                       const std::string&) const override {
     Outline outline;
-    const checkpoint::Identity identity{"converted", Step(options.step), Generation(1), options.shards};
+    const checkpoint::SaveIdentity identity{"converted", Step(options.step), Generation(1), options.shards};
     const std::string folder = checkpoint::FolderName(identity.step) + "/";
     std::vector<std::vector<layout::Box>> cuts;
     for (const CatalogTensor& tensor : content) cuts.push_back(CutsOf(tensor, options));

@@ -192,8 +192,8 @@ std::string_view CodeOf(DType dtype) {
 
 }  // namespace
 
-std::vector<Scalar> ScalarsOf(const std::vector<CatalogObject>& objects) {
-  std::vector<Scalar> scalars;
+std::vector<ScalarArray> ScalarsOf(const std::vector<CatalogObject>& objects) {
+  std::vector<ScalarArray> scalars;
   for (const CatalogObject& object : objects) {
     const auto value = ScalarOf(object);
     if (!value) continue;
@@ -233,14 +233,14 @@ Status LayArrays(const Content& content, const std::vector<LaidTensor>& tensors,
     file->AddTensor(laid.number, laid.box, DTypeSize(tensor.dtype));
     CloseArray(&writer);
   }
-  const std::vector<Scalar> scalars = ScalarsOf(objects);
+  const std::vector<ScalarArray> scalars = ScalarsOf(objects);
   // Its loader takes nothing but arrays in a file, so objects are arrays of bytes.
   const auto add = [&](const std::string& key, const Shape& shape, DType dtype, const std::string& bytes) {
     OpenArray(key, shape, CodeOf(dtype), bytes.size(), &writer);
     file->AddBytes(writer.Take() + bytes);
     CloseArray(&writer);
   };
-  for (const Scalar& scalar : scalars) add(scalar.key, {}, scalar.dtype, scalar.bytes);
+  for (const ScalarArray& scalar : scalars) add(scalar.key, {}, scalar.dtype, scalar.bytes);
   for (const CatalogObject& object : objects) {
     const std::string text = ObjectToText(object);
     add(std::string(kObject) + object.key, {static_cast<int64_t>(text.size())}, DType::kUInt8, text);
@@ -255,7 +255,7 @@ Status LayArrays(const Content& content, const std::vector<LaidTensor>& tensors,
       writer.Text(key);
     };
     for (const LaidTensor& laid : tensors) name(content[laid.number].key);
-    for (const Scalar& scalar : scalars) name(scalar.key);
+    for (const ScalarArray& scalar : scalars) name(scalar.key);
     for (const CatalogObject& object : objects) name(std::string(kObject) + object.key);
     writer.SetItems();
   }

@@ -28,13 +28,13 @@ struct Arrays {
 Result<Arrays> ReadArrays(std::string_view text, const std::string& place);
 
 // A number or flag among the objects, as Paddle's loader takes it: a tensor without axes.
-struct Scalar {
+struct ScalarArray {
   std::string key;
   Path path;
   DType dtype = DType::kInt64;
   std::string bytes;
 };
-std::vector<Scalar> ScalarsOf(const std::vector<CatalogObject>& objects);
+std::vector<ScalarArray> ScalarsOf(const std::vector<CatalogObject>& objects);
 
 struct LaidTensor {
   uint32_t number = 0;  // in the content

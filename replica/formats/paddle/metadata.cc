@@ -22,7 +22,7 @@ class Decoder {
  public:
   Decoder(const Tree& tree, const std::string& place) : tree_(tree), place_(place) {}
 
-  Result<Metadata> Run() {
+  Result<PaddleMetadata> Run() {
     const NodeId state = tree_.StateOf(tree_.root, "Metadata");
     if (state == kNoNode) return Bad(tree_.root, "it is no metadata of Paddle but " + DescribeNode(tree_, tree_.root));
     const auto* tensors = tree_.PairsOf(tree_.Get(state, "state_dict_metadata"));
@@ -49,7 +49,7 @@ class Decoder {
     const auto key = tree_.TextOf(name);
     if (!key || tree_[list].kind != Kind::kList || tree_[list].items.empty())
       return Bad(name, "a tensor without a name or parts");
-    TensorEntry entry;
+    StateEntry entry;
     entry.key = std::string(*key);
     const auto bad = [&](const std::string& what) {
       return Bad(list, "tensor '" + PrintableKey(entry.key) + "': " + what);
@@ -110,15 +110,15 @@ class Decoder {
 
   const Tree& tree_;
   const std::string& place_;
-  Metadata metadata_;
+  PaddleMetadata metadata_;
 };
 
 class Encoder {
  public:
-  std::string Run(const Metadata& metadata) {
+  std::string Run(const PaddleMetadata& metadata) {
     Object("Metadata", [&] {
       Field("state_dict_metadata");
-      Dictionary(metadata.tensors, [&](const TensorEntry& tensor) {
+      Dictionary(metadata.tensors, [&](const StateEntry& tensor) {
         writer_.Text(tensor.key);
         writer_.EmptyList();
         writer_.Mark();
@@ -126,7 +126,7 @@ class Encoder {
         writer_.Appends();
       });
       Field("storage_metadata");
-      Dictionary(metadata.stored, [&](const Stored& stored) {
+      Dictionary(metadata.stored, [&](const StorageRecord& stored) {
         WriteIndex(stored);
         writer_.Text(stored.file);
       });
@@ -172,7 +172,7 @@ class Encoder {
     const int64_t numbers[] = {flat->start, flat->stop};
     writer_.Numbers(numbers);
   }
-  void WriteLocal(const TensorEntry& tensor, const LocalTensor& local) {
+  void WriteLocal(const StateEntry& tensor, const LocalTensor& local) {
     Object("LocalTensorMetadata", [&] {
       Field("global_offset");
       writer_.Numbers(local.offset);
@@ -185,7 +185,7 @@ class Encoder {
       WriteFlat(local.flat);
     });
   }
-  void WriteIndex(const Stored& stored) {
+  void WriteIndex(const StorageRecord& stored) {
     Object("LocalTensorIndex", [&] {
       Field("tensor_key");
       writer_.Text(stored.key);
@@ -204,7 +204,7 @@ class Encoder {
 
 }  // namespace
 
-Result<Metadata> Decode(std::string_view text, const std::string& place) {
+Result<PaddleMetadata> Decode(std::string_view text, const std::string& place) {
   if (text.size() > pickle::kPickleBytesMax)
     return Status(StatusCode::kDataLoss, "'" + place + "' has " + std::to_string(text.size()) + " bytes, at most " +
                                              std::to_string(pickle::kPickleBytesMax) + " are read");
@@ -212,6 +212,6 @@ Result<Metadata> Decode(std::string_view text, const std::string& place) {
   return Decoder(tree, place).Run();
 }
 
-std::string Encode(const Metadata& metadata) { return Encoder().Run(metadata); }
+std::string Encode(const PaddleMetadata& metadata) { return Encoder().Run(metadata); }
 
 }  // namespace kintsugi::formats::paddle

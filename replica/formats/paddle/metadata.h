@@ -18,26 +18,26 @@ struct LocalTensor {
   Shape offset, shape;
   std::optional<FlatRange> flat;  // of the box, row-major
 };
-struct TensorEntry {
+struct StateEntry {
   std::string key;
   DType dtype = DType::kFloat32;
   Shape shape;
   std::vector<LocalTensor> locals;
 };
-struct Stored {
+struct StorageRecord {
   std::string key;
   Shape offset;
   std::optional<Shape> shape;  // not in files of older versions
   std::optional<FlatRange> flat;
   std::string file;
 };
-struct Metadata {
-  std::vector<TensorEntry> tensors;
-  std::vector<Stored> stored;
+struct PaddleMetadata {
+  std::vector<StateEntry> tensors;
+  std::vector<StorageRecord> stored;
   std::map<std::string, Path> paths;
 };
 
-Result<Metadata> Decode(std::string_view text, const std::string& place);
-std::string Encode(const Metadata& metadata);
+Result<PaddleMetadata> Decode(std::string_view text, const std::string& place);
+std::string Encode(const PaddleMetadata& metadata);
 
 }  // namespace kintsugi::formats::paddle

@@ -39,12 +39,12 @@ std::vector<uint64_t> IdsIn(const std::string& folder) {
 
 class Reader {
  public:
-  Reader(Catalog* catalog, const std::string& folder, const paddle::Metadata& metadata)
+  Reader(Catalog* catalog, const std::string& folder, const paddle::PaddleMetadata& metadata)
       : catalog_(catalog), folder_(folder), metadata_(metadata) {}
 
   Status Run() {
-    for (const paddle::Stored& stored : metadata_.stored) KINTSUGI_RETURN_IF_ERROR(FileOf(stored).status());
-    for (const paddle::TensorEntry& entry : metadata_.tensors) {
+    for (const paddle::StorageRecord& stored : metadata_.stored) KINTSUGI_RETURN_IF_ERROR(FileOf(stored).status());
+    for (const paddle::StateEntry& entry : metadata_.tensors) {
       if (entry.shape.empty() && objects_.contains(entry.key)) continue;  // that object's value, for Paddle's readers
       const auto path = metadata_.paths.find(entry.key);
       const uint32_t number = catalog_->AddTensor(
@@ -53,7 +53,7 @@ class Reader {
       known = {number, &entry, {}};
       for (const paddle::LocalTensor& local : entry.locals) known.locals[local.offset].push_back(&local);
     }
-    for (const paddle::Stored& stored : metadata_.stored)
+    for (const paddle::StorageRecord& stored : metadata_.stored)
       if (entries_.contains(stored.key) || !objects_.contains(stored.key)) KINTSUGI_RETURN_IF_ERROR(AddStored(stored));
     return Status::Ok();
   }
@@ -61,7 +61,7 @@ class Reader {
  private:
   struct Known {
     uint32_t number = 0;
-    const paddle::TensorEntry* entry = nullptr;
+    const paddle::StateEntry* entry = nullptr;
     std::map<Shape, std::vector<const paddle::LocalTensor*>> locals;  // by offset: a tensor may have many thousands
   };
   struct DataFile {
@@ -69,7 +69,7 @@ class Reader {
     paddle::Arrays arrays;
   };
 
-  Result<const DataFile*> FileOf(const paddle::Stored& stored) {
+  Result<const DataFile*> FileOf(const paddle::StorageRecord& stored) {
     auto found = files_.find(stored.file);
     if (found != files_.end()) return &found->second;
     const std::string path = Join(folder_, stored.file);
@@ -92,7 +92,7 @@ class Reader {
     return &files_.emplace(stored.file, std::move(data)).first->second;
   }
 
-  Status AddStored(const paddle::Stored& stored) {
+  Status AddStored(const paddle::StorageRecord& stored) {
     KINTSUGI_ASSIGN_OR_RETURN(const DataFile* const file, FileOf(stored));
     const std::string path = Join(folder_, stored.file);
     const auto bad = [&](const std::string& what) {
@@ -137,7 +137,7 @@ class Reader {
 
   Catalog* const catalog_;
   const std::string& folder_;
-  const paddle::Metadata& metadata_;
+  const paddle::PaddleMetadata& metadata_;
   std::map<std::string, Known> entries_;
   std::map<std::string, DataFile> files_;
   std::set<std::string> objects_;  // of ours, by key
@@ -163,7 +163,7 @@ class Paddle final : public Format {
                       " saves, the newest is read: " + std::to_string(ids.back()));
     const std::string name = std::to_string(ids.back()) + std::string(kMetadataEnding);
     KINTSUGI_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(Join(path, name), name));
-    KINTSUGI_ASSIGN_OR_RETURN(const paddle::Metadata metadata, paddle::Decode(file->text(), Join(path, name)));
+    KINTSUGI_ASSIGN_OR_RETURN(const paddle::PaddleMetadata metadata, paddle::Decode(file->text(), Join(path, name)));
     KINTSUGI_RETURN_IF_ERROR(Reader(&catalog, path, metadata).Run());
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
     return catalog;
@@ -171,12 +171,12 @@ class Paddle final : public Format {
 
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                       const std::string&) const override {
-    paddle::Metadata metadata;
+    paddle::PaddleMetadata metadata;
     std::vector<std::vector<paddle::LaidTensor>> ranks(static_cast<size_t>(options.shards));
     const auto name_of = [](size_t rank) { return std::to_string(rank) + "_0" + std::string(kDataEnding); };
     for (uint32_t i = 0; i < content.size(); ++i) {
       const CatalogTensor& tensor = content[i];
-      paddle::TensorEntry entry{tensor.key, tensor.dtype, tensor.shape, {}};
+      paddle::StateEntry entry{tensor.key, tensor.dtype, tensor.shape, {}};
       const std::vector<layout::Box> boxes = CutsOf(tensor, options);
       for (size_t rank = 0; rank < boxes.size(); ++rank) {
         paddle::LocalTensor local;
@@ -191,7 +191,7 @@ class Paddle final : public Format {
       metadata.paths[tensor.key] = tensor.path.empty() ? PathOf(tensor.key) : tensor.path;
       metadata.tensors.push_back(std::move(entry));
     }
-    for (const paddle::Scalar& scalar : paddle::ScalarsOf(objects)) {
+    for (const paddle::ScalarArray& scalar : paddle::ScalarsOf(objects)) {
       metadata.tensors.push_back({scalar.key, scalar.dtype, {}, {paddle::LocalTensor{}}});
       metadata.stored.push_back({scalar.key, {}, Shape(), std::nullopt, name_of(0)});
       metadata.paths[scalar.key] = scalar.path;

@@ -43,7 +43,7 @@ constexpr TypeName kTypes[] = {
 // Collects what the format has and refuses all else, as it comes.
 class Collector : public nlohmann::json_sax<Json> {
  public:
-  explicit Collector(Header* header) : header_(header) {}
+  explicit Collector(FileHeader* header) : header_(header) {}
 
   bool null() override { return Refuse("null"); }
   bool boolean(bool) override { return Refuse("a boolean"); }
@@ -142,7 +142,7 @@ class Collector : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  Header* const header_;
+  FileHeader* const header_;
   State state_ = State::kStart;
   std::string field_;
   HeaderTensor tensor_;
@@ -152,7 +152,7 @@ class Collector : public nlohmann::json_sax<Json> {
   std::string mistake_;
 };
 
-Status CheckTensors(Header* header, uint64_t data_bytes, const std::string& path) {
+Status CheckTensors(FileHeader* header, uint64_t data_bytes, const std::string& path) {
   auto& tensors = header->tensors;
   const auto is_before = [](const HeaderTensor& a, const HeaderTensor& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -197,7 +197,7 @@ int OrderOf(DType dtype) {
   return -1;
 }
 
-Result<Header> ReadHeader(std::string_view file, const std::string& path) {
+Result<FileHeader> ReadHeader(std::string_view file, const std::string& path) {
   const auto bad = [&](const std::string& what) { return Status(StatusCode::kDataLoss, "'" + path + "': " + what); };
   static_assert(std::endian::native == std::endian::little);
   uint64_t length = 0;
@@ -212,7 +212,7 @@ Result<Header> ReadHeader(std::string_view file, const std::string& path) {
                std::to_string(file.size() - sizeof(length)));
   const std::string_view json = file.substr(sizeof(length), length);
   if (json.empty() || json.front() != '{') return bad("byte 8: the header does not begin with '{'");
-  Header header;
+  FileHeader header;
   header.data_at = sizeof(length) + length;
   Collector collector(&header);
   const bool parsed = Json::sax_parse(json.begin(), json.end(), &collector);

@@ -29,14 +29,14 @@ struct HeaderTensor {
   uint64_t begin = 0, end = 0;  // from the start of the data
 };
 
-struct Header {
+struct FileHeader {
   std::vector<HeaderTensor> tensors;  // by offset
   std::map<std::string, std::string> metadata;
   uint64_t data_at = 0;  // byte of the file where the data begins
 };
 
 // `file` is the whole file, `path` for messages.
-Result<Header> ReadHeader(std::string_view file, const std::string& path);
+Result<FileHeader> ReadHeader(std::string_view file, const std::string& path);
 // Length, JSON and spaces up to a multiple of 8. Offsets are taken as they are.
 Result<std::string> WriteHeader(const std::vector<HeaderTensor>& tensors,
                                 const std::map<std::string, std::string>& metadata);

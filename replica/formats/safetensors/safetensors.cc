@@ -16,7 +16,7 @@ namespace kintsugi::formats {
 namespace {
 
 using checkpoint::Join;
-using safetensors::Header;
+using safetensors::FileHeader;
 using safetensors::HeaderTensor;
 
 constexpr std::string_view kSingle = "model.safetensors";
@@ -32,7 +32,7 @@ bool IsAliasField(std::string_view field) { return field != kFormatField && !fie
 // Adds a file's tensors and objects; returns the names of the tensors.
 Result<std::vector<std::string>> AddFile(Catalog* catalog, const std::string& path, const std::string& name) {
   KINTSUGI_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path, name));
-  KINTSUGI_ASSIGN_OR_RETURN(const Header header, safetensors::ReadHeader(file->text(), path));
+  KINTSUGI_ASSIGN_OR_RETURN(const FileHeader header, safetensors::ReadHeader(file->text(), path));
   const uint32_t number = catalog->AddFile(file);
   std::vector<std::string> names;
   for (const HeaderTensor& tensor : header.tensors) {

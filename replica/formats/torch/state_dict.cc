@@ -36,7 +36,7 @@ class Walk {
     if (path.size() > static_cast<size_t>(pickle::kDepthMax) || ++visits_ > kVisitsMax)
       return Bad(id, "'" + PrintableKey(JoinPath(path)) + "' is nested deeper than " +
                          std::to_string(pickle::kDepthMax) + ", or holds itself");
-    KINTSUGI_ASSIGN_OR_RETURN(const std::optional<StoredTensor> tensor, TensorOf(tree_, id, archive_.place));
+    KINTSUGI_ASSIGN_OR_RETURN(const std::optional<PickledTensor> tensor, TensorOf(tree_, id, archive_.place));
     if (tensor) return AddTensor(*tensor, path);
     if (const auto* pairs = tree_.PairsOf(id); pairs && !pairs->empty() && HasPlainKeys(*pairs)) {
       for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
@@ -91,7 +91,7 @@ class Walk {
     is_opened_[id] = opened;
     return opened;
   }
-  Status AddTensor(const StoredTensor& stored, const Path& path) {
+  Status AddTensor(const PickledTensor& stored, const Path& path) {
     CatalogTensor tensor{JoinPath(path), stored.dtype, stored.shape, path};
     if (path.empty()) tensor.key = "tensor";
     const uint32_t number = catalog_->AddTensor(tensor);
@@ -196,7 +196,7 @@ Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, ui
   return archive;
 }
 
-Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, const PickledTensor& stored, uint32_t file,
                                   const std::string& key) {
   const zip::Entry* entry = archive.Find("data/" + stored.storage);
   const auto bad = [&](const std::string& what) {
@@ -220,14 +220,14 @@ Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, cons
   return range;
 }
 
-bool IsDense(const StoredTensor& stored) {
+bool IsDense(const PickledTensor& stored) {
   const Shape dense = DenseStrides(stored.shape);
   for (size_t axis = 0; axis < stored.shape.size(); ++axis)
     if (stored.shape[axis] > 1 && stored.strides[axis] != dense[axis]) return false;
   return true;
 }
 
-Status AddStoredPiece(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+Status AddStoredPiece(Catalog* catalog, const Archive& archive, const PickledTensor& stored, uint32_t file,
                       uint32_t tensor, const Shape& offset) {
   KINTSUGI_ASSIGN_OR_RETURN(const StoredRange range,
                             StoredRangeOf(catalog, archive, stored, file, catalog->tensors()[tensor].key));

@@ -35,7 +35,7 @@ Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, ui
 
 // Adds a piece that is the tensor's whole box at `offset` of catalog tensor `tensor`. kDataLoss where the storage is
 // short.
-Status AddStoredPiece(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+Status AddStoredPiece(Catalog* catalog, const Archive& archive, const PickledTensor& stored, uint32_t file,
                       uint32_t tensor, const Shape& offset);
 
 // Walks the archive's value; tensors become whole tensors of the catalog, other leaves objects, all below `prefix`.
@@ -49,9 +49,9 @@ Status AddValue(Catalog* catalog, const Archive& archive, pickle::NodeId value, 
 struct StoredRange {
   uint64_t at = 0, bytes = 0;
 };
-Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, const StoredTensor& stored, uint32_t file,
+Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, const PickledTensor& stored, uint32_t file,
                                   const std::string& key);
-bool IsDense(const StoredTensor& stored);
+bool IsDense(const PickledTensor& stored);
 
 // What is written at the end of a path.
 struct Leaf {

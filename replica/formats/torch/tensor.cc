@@ -84,7 +84,7 @@ Result<StoredStorage> StorageOf(const Tree& tree, NodeId persistent, const std::
   return storage;
 }
 
-Result<std::optional<StoredTensor>> TensorOf(const Tree& tree, NodeId id, const std::string& place) {
+Result<std::optional<PickledTensor>> TensorOf(const Tree& tree, NodeId id, const std::string& place) {
   const auto bad = [&](NodeId node, const std::string& what) {
     return Status(StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(tree[node].at) + ": " + what);
   };
@@ -113,11 +113,11 @@ Result<std::optional<StoredTensor>> TensorOf(const Tree& tree, NodeId id, const 
       if (callee.name.find("_rebuild_") != std::string_view::npos && callee.text.starts_with("torch"))
         return bad(id, "a tensor of a kind that is not read (" + pickle::DescribeNode(tree, node.items[0]) + ")");
     }
-    return std::optional<StoredTensor>();
+    return std::optional<PickledTensor>();
   }
   const auto& arguments = v2 ? *v2 : *v3;
   if (arguments.size() < (v2 ? 4u : 7u)) return bad(id, "a tensor with too few parts");
-  StoredTensor tensor;
+  PickledTensor tensor;
   if (tree[arguments[0]].kind != Kind::kPersistent) return bad(id, "a tensor without a storage");
   KINTSUGI_ASSIGN_OR_RETURN(StoredStorage storage, StorageOf(tree, arguments[0], place));
   tensor.storage = std::move(storage.key);
@@ -144,7 +144,7 @@ Result<std::optional<StoredTensor>> TensorOf(const Tree& tree, NodeId id, const 
     return bad(id, "a tensor whose offset has more than 64 bits");
   tensor.shape = *shape;
   tensor.strides = *strides;
-  return std::optional<StoredTensor>(std::move(tensor));
+  return std::optional<PickledTensor>(std::move(tensor));
 }
 
 bool HoldsStorage(const Tree& tree, NodeId id) {

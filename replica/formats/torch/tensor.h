@@ -15,7 +15,7 @@
 
 namespace kintsugi::formats::torch {
 
-struct StoredTensor {
+struct PickledTensor {
   std::string storage;         // key of the entry
   uint64_t storage_bytes = 0;  // as the pickle says
   DType dtype = DType::kFloat32;
@@ -34,7 +34,7 @@ struct StoredStorage {
 Result<StoredStorage> StorageOf(const pickle::Tree& tree, pickle::NodeId persistent, const std::string& place);
 
 // Nothing: the node is no tensor. An error: it is one that is not supported (sparse, quantized, a subclass).
-Result<std::optional<StoredTensor>> TensorOf(const pickle::Tree& tree, pickle::NodeId id, const std::string& place);
+Result<std::optional<PickledTensor>> TensorOf(const pickle::Tree& tree, pickle::NodeId id, const std::string& place);
 // Any tensor at all below this value, whatever its kind: a persistent id.
 bool HoldsStorage(const pickle::Tree& tree, pickle::NodeId id);
 

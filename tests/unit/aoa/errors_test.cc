@@ -272,7 +272,8 @@ TEST(AoaErrorOfLines, NumbersCountEveryLineOfEveryEntry) {
 TEST(AoaErrorOfQuestion, BoxAndKeyAreChecked) {
   const Engine engine = MustBuild({{"a, b -> d, axis=1"}, Source(), std::nullopt, {}});
   EXPECT_EQ(Ask(engine, "e", {{0, 1}}), "NOT_FOUND: 'e': the program makes no such key");
-  for (const Box& box : {Box{{0, 2}}, Box{{0, 2}, {0, 9}}, Box{{0, 2}, {3, 2}}, Box{{-1, 2}, {0, 1}}})
+  for (const IndexBox& box :
+       {IndexBox{{0, 2}}, IndexBox{{0, 2}, {0, 9}}, IndexBox{{0, 2}, {3, 2}}, IndexBox{{-1, 2}, {0, 1}}})
     EXPECT_NE(Ask(engine, "d", box).find("does not lie in the shape [2, 8]"), std::string::npos) << DescribeBox(box);
 }
 

@@ -42,7 +42,7 @@ inline std::string Ask(const Engine& engine, const Target& target) {
   }
   return text;
 }
-inline std::string Ask(const Engine& engine, const std::string& key, const Box& box) {
+inline std::string Ask(const Engine& engine, const std::string& key, const IndexBox& box) {
   return Ask(engine, Target{key, box, std::nullopt});
 }
 inline std::string AskAll(const Engine& engine, const std::string& key) {

@@ -80,7 +80,7 @@ struct Counts {
 
 // Asks for one box and compares. A box across reshaped rows may be refused.
 void Compare(const Engine& engine, const RandomProgram& made, const std::string& key, const PlainTensor& expected,
-             const Box& box, bool of_states, Counts* counts) {
+             const IndexBox& box, bool of_states, Counts* counts) {
   const Target target{of_states ? made.states.Of(key) : key, box, std::nullopt};
   const auto pieces = engine.FindShardSources(target);
   ++counts->questions;
@@ -119,7 +119,7 @@ void Check(const RandomProgram& made, Random& random, Counts* counts) {
     ASSERT_EQ(output.shape, expected.values.shape) << key << "\n" << Describe(made);
     ASSERT_EQ(DTypeName(output.dtype), expected.dtype) << key << "\n" << Describe(made);
     for (int i = 0; i < 3; ++i) {
-      Box box = WholeBox(output.shape);
+      IndexBox box = WholeBox(output.shape);
       for (Interval& interval : box) {
         if (i == 0) break;  // the whole
         const auto a = static_cast<int64_t>(random.Below(static_cast<uint64_t>(interval.end) + 1));

@@ -7,9 +7,9 @@
 namespace kintsugi::core {
 namespace {
 
-constexpr Vote U = Vote::kUnknown, E = Vote::kEnded, L = Vote::kLive;
+constexpr Ballot U = Ballot::kUnknown, E = Ballot::kEnded, L = Ballot::kLive;
 
-bool HasConsent(const std::vector<Vote>& votes) { return ConsentOf(votes, TieRule::kLowestRank) == Consent::kYes; }
+bool HasConsent(const std::vector<Ballot>& votes) { return ConsentOf(votes, TieRule::kLowestRank) == Consent::kYes; }
 
 TEST(Consent, AMajorityOfThoseThatMayLiveActs) {
   EXPECT_TRUE(HasConsent({L, L, L, U}));
@@ -33,7 +33,7 @@ TEST(Consent, TwoSidesNeverBothAct) {
     int cases = 1, acting = 0;
     for (int i = 0; i < n; ++i) cases *= 7;
     for (int c = 0; c < cases; ++c) {
-      std::vector<Vote> a(static_cast<size_t>(n), U), b = a;
+      std::vector<Ballot> a(static_cast<size_t>(n), U), b = a;
       for (int rest = c, r = 0; r < n; ++r, rest /= 7) {
         const auto i = static_cast<size_t>(r);
         switch (rest % 7) {
@@ -56,7 +56,7 @@ TEST(Consent, TwoSidesNeverBothAct) {
             break;  // 5: ended, nobody knows; 6: lives unseen
         }
       }
-      ASSERT_FALSE(HasConsent(a) && HasConsent(b) && !std::all_of(a.begin(), a.end(), [](Vote v) { return v == E; }))
+      ASSERT_FALSE(HasConsent(a) && HasConsent(b) && !std::all_of(a.begin(), a.end(), [](Ballot v) { return v == E; }))
           << "case " << c << " of " << n << " ranks";
       acting += HasConsent(a) || HasConsent(b);
     }

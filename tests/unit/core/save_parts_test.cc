@@ -5,7 +5,7 @@
 #include "runtime/core/checkpoint_list.h"
 #include "runtime/core/control_gate.h"
 #include "runtime/core/pause_rounds.h"
-#include "runtime/core/save_request.h"
+#include "runtime/core/pending_save.h"
 
 namespace kintsugi::core {
 namespace {
@@ -130,15 +130,15 @@ TEST(CheckpointList, ForgetsTheOldestWhereThereAreTooMany) {
   EXPECT_EQ(list.NewestBefore(Step(3))->step, Step(2));
 }
 
-TEST(SaveRequest, IsMadeAfterTheIncidentThatInterruptsItAndGivenUpAtTheThird) {
-  SaveRequest request;
+TEST(PendingSave, IsMadeAfterTheIncidentThatInterruptsItAndGivenUpAtTheThird) {
+  PendingSave request;
   EXPECT_FALSE(request.Interrupt(false)) << "nobody asked";
   request.Ask();
-  for (int incident = 1; incident <= SaveRequest::kInterruptionsMax; ++incident) {
+  for (int incident = 1; incident <= PendingSave::kInterruptionsMax; ++incident) {
     ASSERT_TRUE(request.waits());
     request.Begin();
     EXPECT_TRUE(request.owed());
-    EXPECT_EQ(request.Interrupt(false), incident == SaveRequest::kInterruptionsMax);
+    EXPECT_EQ(request.Interrupt(false), incident == PendingSave::kInterruptionsMax);
   }
   EXPECT_FALSE(request.waits());
   request.Ask();
@@ -146,8 +146,8 @@ TEST(SaveRequest, IsMadeAfterTheIncidentThatInterruptsItAndGivenUpAtTheThird) {
   EXPECT_FALSE(request.Interrupt(false)) << "another request is counted from the first";
 }
 
-TEST(SaveRequest, IsNotMadeAfterAnIncidentInWhichTheRunLeaves) {
-  SaveRequest request;
+TEST(PendingSave, IsNotMadeAfterAnIncidentInWhichTheRunLeaves) {
+  PendingSave request;
   request.Ask();
   request.Begin();
   EXPECT_FALSE(request.Interrupt(true));
@@ -155,8 +155,8 @@ TEST(SaveRequest, IsNotMadeAfterAnIncidentInWhichTheRunLeaves) {
   EXPECT_FALSE(request.owed());
 }
 
-TEST(SaveRequest, OneThatComesWhileAnotherIsUnderWayWaitsForItsOwn) {
-  SaveRequest request;
+TEST(PendingSave, OneThatComesWhileAnotherIsUnderWayWaitsForItsOwn) {
+  PendingSave request;
   request.Ask();
   request.Begin();
   request.Ask();

@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Vote U = Vote::kUnknown, E = Vote::kEnded, L = Vote::kLive;
+constexpr Ballot U = Ballot::kUnknown, E = Ballot::kEnded, L = Ballot::kLive;
 constexpr TieRule kRules[] = {TieRule::kLowestRank, TieRule::kNobody, TieRule::kWitness};
 
 // ---- consent -------------------------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ TEST(WitnessConsent, TwoSidesNeverBothAct) {
     int cases = 1;
     for (int i = 0; i < n; ++i) cases *= 7;
     for (int c = 0; c < cases; ++c) {
-      std::vector<Vote> a(static_cast<size_t>(n), U), b = a;
+      std::vector<Ballot> a(static_cast<size_t>(n), U), b = a;
       bool lives = false;
       for (int rest = c, r = 0; r < n; ++r, rest /= 7) {
         const auto i = static_cast<size_t>(r);
@@ -52,7 +52,7 @@ TEST(WitnessConsent, TwoSidesNeverBothAct) {
       for (TieRule rule_a : kRules)
         for (TieRule rule_b : kRules)
           for (int holder = 0; holder < 3; ++holder) {  // a, b, nobody
-            const auto acts = [&](const std::vector<Vote>& votes, TieRule rule, bool holds) {
+            const auto acts = [&](const std::vector<Ballot>& votes, TieRule rule, bool holds) {
               const Consent consent = ConsentOf(votes, rule);
               by_lease += consent == Consent::kAskWitness && holds;
               return consent == Consent::kYes || (consent == Consent::kAskWitness && holds);

@@ -394,7 +394,7 @@ TEST(Zip, ReadsBackRecordsAndOffsetsBeyondFourGiB) {
 }
 
 TEST(PaddleMetadata, RefusesFilesOutsideOfItsFolder) {
-  paddle::Metadata metadata;
+  paddle::PaddleMetadata metadata;
   metadata.tensors.push_back({"w", DType::kFloat32, {2}, {{{0}, {2}, std::nullopt}}});
   metadata.stored.push_back({"w", {0}, Shape{2}, std::nullopt, "0_0.distcp"});
   metadata.paths["w"] = PathOf("w");
@@ -418,7 +418,7 @@ TEST(PaddleArrays, RefusesWhatIsNoArray) {
 }
 
 TEST(DcpMetadata, RefusesFilesOutsideOfItsFolder) {
-  dcp::Metadata metadata;
+  dcp::DcpMetadata metadata;
   metadata.objects.push_back("step");
   metadata.stored = {{"step", std::nullopt, "__0_0.distcp", 0, 20}};
   EXPECT_TRUE(dcp::Decode(dcp::Encode(metadata), "file").ok());

@@ -158,7 +158,7 @@ TEST(Values, AreTensorsWithoutAxesForPaddleAndNothingInItsFileIsNoArray) {
   const auto metadata = paddle::Decode((*metadata_file)->text(), "metadata");
   ASSERT_TRUE(metadata.ok()) << metadata.status().ToString();
   std::map<std::string, DType> scalars;
-  for (const paddle::TensorEntry& entry : metadata->tensors)
+  for (const paddle::StateEntry& entry : metadata->tensors)
     if (entry.shape.empty()) scalars[entry.key] = entry.dtype;
   const std::map<std::string, DType> expected = {{"args.seed", DType::kInt64},
                                                  {"best_loss", DType::kFloat64},

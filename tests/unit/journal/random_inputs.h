@@ -34,7 +34,7 @@ class RandomInputs {
     Input input{.now = now_};
     const uint64_t what = Below(10);
     if (what == 0) {
-      input.what = Injections{AnyRank(), {Text(), Text()}};
+      input.what = ArmedInjections{AnyRank(), {Text(), Text()}};
     } else if (what <= 2) {
       // Store messages never reach the core, and reports are none of it.
       const size_t kind = Below(kEventKinds), agent_kind = Below(11);

@@ -26,7 +26,7 @@ inline std::string ReadFile(const std::string& path) {
 inline void Feed(core::ControllerCore& core, Recorder& recorder, const Input& input) {
   const std::vector<core::ControllerAction> actions = Apply(core, input);
   if (std::holds_alternative<Start>(input.what)) return recorder.Started(input.now, actions);
-  if (const auto* i = std::get_if<Injections>(&input.what)) return recorder.SetInjections(i->rank, i->injections);
+  if (const auto* i = std::get_if<ArmedInjections>(&input.what)) return recorder.SetInjections(i->rank, i->injections);
   recorder.Stepped(std::get<core::ControllerEvent>(input.what), input.now, actions);
 }
 

@@ -25,7 +25,7 @@ TEST(JournalText, BringsBackEventsOfEveryKind) {
 }
 
 TEST(JournalText, BringsBackInputsThatAreNoEvents) {
-  const Input injections{.what = Injections{Rank(3), {"1 kill:3@5:update", "", "a \"quoted\" one, [with] (all)"}}};
+  const Input injections{.what = ArmedInjections{Rank(3), {"1 kill:3@5:update", "", "a \"quoted\" one, [with] (all)"}}};
   const std::string text = WriteInput(injections, kTerm, kOrigin);
   const Result<Input> read = ReadInput(text, kTerm, kOrigin);
   ASSERT_TRUE(read.ok()) << text << ": " << read.status().ToString();

@@ -1,4 +1,4 @@
-// A Launcher that runs the device kernels' bodies on the CPU: every tile, thread by thread.
+// A TableLauncher that runs the device kernels' bodies on the CPU: every tile, thread by thread.
 //
 // What: it shows that tables, tiles and bodies are right without a device. It shows nothing about launches, reductions,
 // memory order or speed. It takes only memory at `alignment` of words, as a device does, since the sanitizers watch it.
@@ -11,7 +11,7 @@
 
 namespace kintsugi::internal {
 
-class EmulatedLauncher final : public Launcher {
+class EmulatedLauncher final : public TableLauncher {
  public:
   std::string_view kind() const override { return "emulated"; }
 

@@ -257,7 +257,7 @@ TEST(Manifest, HostileContentUnderARightSealIsRefusedOrLoadsTheSameBytes) {
 
 TEST(CheckComplete, HoldsALayoutOfAFewRanksToThoseThatRegisteredIt) {
   constexpr int kFirstStage = kWorldLayoutMax + 1, kSecondStage = kWorldLayoutMax + 2;
-  const Identity identity{"job", Step(1), Generation(1), 4};
+  const SaveIdentity identity{"job", Step(1), Generation(1), 4};
   const auto part = [&](int writer, int stage) {
     Part made;
     made.identity = identity;

@@ -148,7 +148,7 @@ class World {
     request.side_files = side_files;
     return request;
   }
-  Result<Published> PublishStep(uint64_t step, uint64_t generation, int keep = 2) {
+  Result<PublishedSave> PublishStep(uint64_t step, uint64_t generation, int keep = 2) {
     PublishRequest request = ToPublish(step, generation);
     request.keep = keep;
     return Publish(request, files_);

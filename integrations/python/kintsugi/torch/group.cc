@@ -28,7 +28,7 @@ void FailAll(const std::vector<c10::intrusive_ptr<c10d::Work>>& works) {
 }
 
 // On a duplicate, whose inode is looked at: the number may belong to another file by now.
-void Shut(const Connection& connection) {
+void Shut(const GroupConnection& connection) {
   const int copy = dup(connection.descriptor);
   if (copy < 0) return;
   struct stat found {};
@@ -89,7 +89,7 @@ void AbortAll(void*, uint64_t) {
   std::thread([works = std::move(works), alive = std::move(alive)]() mutable { FailAll(works); }).detach();
 }
 
-void OuterGroup::Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<Connection> connections,
+void OuterGroup::Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<GroupConnection> connections,
                          uint64_t generation) {
   c10::intrusive_ptr<c10d::Backend> old;
   std::lock_guard lock(mutex_);
@@ -109,7 +109,7 @@ void OuterGroup::AnswerAlone() {
 
 std::vector<c10::intrusive_ptr<c10d::Work>> OuterGroup::Cut() {
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  std::vector<Connection> connections;
+  std::vector<GroupConnection> connections;
   {
     std::lock_guard lock(mutex_);
     if (state_ != State::kLive) return works;
@@ -119,7 +119,7 @@ std::vector<c10::intrusive_ptr<c10d::Work>> OuterGroup::Cut() {
     works_.clear();
     connections = connections_;
   }
-  for (const Connection& connection : connections) Shut(connection);
+  for (const GroupConnection& connection : connections) Shut(connection);
   return works;
 }
 

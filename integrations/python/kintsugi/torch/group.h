@@ -24,7 +24,7 @@
 namespace kintsugi::torch_door {
 
 // A TCP connection, found again at abort by its inode: descriptor numbers are reused.
-struct Connection {
+struct GroupConnection {
   int descriptor = -1;
   uint64_t inode = 0;
 };
@@ -37,7 +37,7 @@ class OuterGroup final : public c10d::Backend {
   ~OuterGroup() override;
 
   // The inner group of a generation, with its connections; the one before was taken out.
-  void Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<Connection> connections, uint64_t generation);
+  void Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<GroupConnection> connections, uint64_t generation);
   // Joining again: until the next Connect calls are answered locally.
   void AnswerAlone();
   void Abort();
@@ -110,7 +110,7 @@ class OuterGroup final : public c10d::Backend {
   State state_ = State::kJoining;
   std::shared_ptr<const std::string> called_;  // in errors, those of a generation
   c10::intrusive_ptr<c10d::Backend> inner_;
-  std::vector<Connection> connections_;
+  std::vector<GroupConnection> connections_;
   std::vector<c10::weak_intrusive_ptr<c10d::Work>> works_;
   std::shared_ptr<OpenWorks> open_;
 };

@@ -8,7 +8,7 @@
 namespace py = pybind11;
 using kintsugi::torch_door::AbortAll;
 using kintsugi::torch_door::CollectiveMarker;
-using kintsugi::torch_door::Connection;
+using kintsugi::torch_door::GroupConnection;
 using kintsugi::torch_door::OpenSockets;
 using kintsugi::torch_door::OuterGroup;
 using kintsugi::torch_door::Places;
@@ -25,7 +25,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           "connect",
           [](OuterGroup& group, const c10::intrusive_ptr<c10d::Backend>& inner,
              const std::vector<std::pair<int, uint64_t>>& sockets, uint64_t generation) {
-            std::vector<Connection> connections;
+            std::vector<GroupConnection> connections;
             for (const auto& [descriptor, inode] : sockets) connections.push_back({descriptor, inode});
             group.Connect(inner, std::move(connections), generation);
           },

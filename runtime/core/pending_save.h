@@ -1,4 +1,4 @@
-// SaveRequest: a save that somebody asked for, from the request to its answer. An incident that interrupts it has it made
+// PendingSave: a save that somebody asked for, from the request to its answer. An incident that interrupts it has it made
 // afterwards, so often.
 //
 // Threads: none; pure.
@@ -9,7 +9,7 @@
 
 namespace kintsugi::core {
 
-class SaveRequest {
+class PendingSave {
  public:
   // So often may incidents interrupt it.
   static constexpr int kInterruptionsMax = 3;
