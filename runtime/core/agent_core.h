@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/core/agent_news.h"
 #include "runtime/core/messages.h"
 
 namespace kintsugi::core {
@@ -124,10 +125,10 @@ class AgentCore {
   bool locked() const { return locked_; }
   Standing standing() const;
   // STOP was ordered, and the trainer's thread has not come out of its step yet.
-  bool awaits_trainer() const { return stop_.has_value() && !stopping_ && trainer_ != Trainer::kParked; }
+  bool awaits_trainer() const { return stop_.due.has_value() && !stop_.runs && trainer_ != Trainer::kParked; }
   uint64_t refused() const { return refused_; }
   // The Ready message is the driver's to fill; it is sent again after a reconnect.
-  void SetReady(Ready ready) { ready_ = std::move(ready); }
+  void SetReady(Ready ready) { news_.SetReady(std::move(ready)); }
 
  private:
   enum class Trainer : uint8_t { kInLoop, kParked, kInHandler };
@@ -145,7 +146,6 @@ class AgentCore {
   void OnSavePoint(const TrainerAtSavePoint& event);
   void OnParked(const TrainerParked& event);
   void OnHandlerDone(const HandlerDone& event);
-  void OnConnected();
   void OnSnapshotOrder(const SnapshotOrder& order);
   void OnSnapshotCopied(const SnapshotCopied& event);
   void Report(const FaultReport& fault);
@@ -153,10 +153,26 @@ class AgentCore {
   void StartHandler();
   void Send(AgentMessage message) { out_.push_back(SendMessage{generation_, std::move(message)}); }
 
-  // A phase's work: the same phase comes again for another step (saves).
+  // What the trainer's thread does, or is to do, for a phase. The same phase comes again for another step (saves).
   struct Work {
     Phase phase = Phase::kClean;
     kintsugi::Step step;
+    Generation generation;
+
+    bool Is(const PhaseOrder& order) const { return phase == order.phase && step == order.step; }
+  };
+  struct Handler {
+    std::optional<PhaseOrder> due;                   // to be run once the trainer's thread is free
+    Work running;                                    // with Trainer::kInHandler
+    std::optional<std::pair<Work, PhaseDone>> done;  // the newest answer of this generation, in case it is lost
+  };
+  struct Stop {
+    std::optional<StopOrder> due;  // to be answered with Parked
+    bool runs = false;             // the stop handler: nobody is parked before it has returned
+  };
+  struct Pause {
+    kintsugi::Step at;  // stored; 0: none
+    bool due = false;   // the controller waits for PauseAck
   };
 
   const Rank rank_;
@@ -165,32 +181,17 @@ class AgentCore {
   Generation generation_;
   bool offer_valid_;
   bool locked_ = true;  // a fresh process waits for its first Resume
+  bool resumed_ = false;  // in this generation
   bool ended_ = false;
   bool holds_state_ = false;  // was brought to the run's state
   bool released_ = false;     // ever
   Trainer trainer_ = Trainer::kInLoop;
-  GateWord word_;                       // once the trainer's thread is parked; until then the driver's counts
+  GateWord word_;  // once the trainer's thread is parked; until then the driver's counts
   bool lock_reply_due_ = false;
-  std::optional<StopOrder> stop_;       // to be answered with Parked
-  bool stopping_ = false;               // the stop handler runs: nobody is parked before it has returned
-  std::optional<PhaseOrder> order_;     // to be run once the trainer's thread is free
-  Work running_;                        // with kInHandler, and of `done_`
-  Generation running_generation_;
-  std::optional<Published> published_;              // until the run has gone on
-  std::optional<std::pair<Work, PhaseDone>> done_;  // the newest answer of this generation, in case it is lost
-  kintsugi::Step pause_;                // stored; 0: none
-  bool pause_due_ = false;              // the controller waits for PauseAck
-  // Said unasked, and said again when the connection comes back.
-  std::optional<Ready> ready_;
-  std::vector<FaultReport> faults_;     // of this generation; damaged memory until it is repaired
-  size_t verified_faults_ = 0;          // of these: known when the digests were taken
-  bool resumed_ = false;
-  bool at_save_point_ = false;
-  std::optional<kintsugi::Step> finished_;
-  std::optional<kintsugi::Step> gate_;  // the newest one that it has entered in this generation
-  bool at_gate_ = false;                // ... and has not passed
-  std::optional<kintsugi::Step> snapshot_step_;   // under way, or the newest of this generation
-  std::vector<SnapshotReport> snapshot_reports_;  // on that step
+  Stop stop_;
+  Handler handler_;
+  Pause pause_;
+  AgentNews news_;
   std::vector<AgentAction> out_;
   uint64_t refused_ = 0;
 };

@@ -1,0 +1,71 @@
+#include "runtime/core/agent_news.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+namespace {
+
+constexpr size_t kFaultsKept = 64;
+
+}  // namespace
+
+void AgentNews::AddFault(const FaultReport& fault) {
+  if (faults_.size() < kFaultsKept) faults_.push_back(fault);
+}
+
+bool AgentNews::OnRollback() {
+  faults_.erase(faults_.begin(), faults_.begin() + static_cast<ptrdiff_t>(std::min(verified_faults_, faults_.size())));
+  return std::none_of(faults_.begin(), faults_.end(),
+                      [](const FaultReport& fault) { return fault.kind == FaultKind::kMemoryHigh; });
+}
+
+void AgentNews::EnterGate(Step step) {
+  gate_ = step;
+  at_gate_ = true;
+}
+
+bool AgentNews::LeaveGate(Step step) { return gate_ == step && std::exchange(at_gate_, false); }
+
+bool AgentNews::LeaveSavePoint() { return std::exchange(save_point_, std::nullopt).has_value(); }
+
+bool AgentNews::BeginSnapshot(Step step) {
+  if (snapshot_step_ == step) return false;
+  snapshot_step_ = step;
+  snapshots_.clear();
+  return true;
+}
+
+void AgentNews::OnGeneration() {
+  gate_.reset();
+  at_gate_ = false;
+  snapshot_step_.reset();
+  snapshots_.clear();
+  std::erase_if(faults_, [](const FaultReport& fault) {
+    return fault.kind != FaultKind::kMemoryLow && fault.kind != FaultKind::kMemoryHigh;
+  });
+}
+
+void AgentNews::OnReleased() {
+  finished_.reset();
+  save_point_.reset();
+}
+
+std::vector<AgentMessage> AgentNews::Again(bool locked) const {
+  KINTSUGI_CHECK(!at_gate_ || gate_, "a rank waits at the gate of no step");
+  std::vector<AgentMessage> said;
+  if (published_) said.push_back(*published_);
+  if (ready_) said.push_back(*ready_);
+  said.insert(said.end(), faults_.begin(), faults_.end());
+  if (locked) return said;
+  if (finished_) said.push_back(Finished{*finished_});
+  if (save_point_) said.push_back(SavePoint{*save_point_});
+  // One that it has passed too: a controller that took over does not know that it opened, and others may not have heard.
+  if (gate_) said.push_back(GateEntered{*gate_});
+  said.insert(said.end(), snapshots_.begin(), snapshots_.end());
+  return said;
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,64 @@
+// AgentNews: what a rank has said without being asked, kept for as long as it is true. A lost connection may have taken it
+// along, so it is all said again on the next one; what the rank was asked for, the controller asks again.
+//
+// Threads: none; pure.
+// Invariants: what belongs to one generation is forgotten with it; damaged memory is not, until a repair has been proved.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "runtime/core/messages.h"
+
+namespace kintsugi::core {
+
+class AgentNews {
+ public:
+  const std::optional<Ready>& ready() const { return ready_; }
+  void SetReady(Ready ready) { ready_ = std::move(ready); }
+
+  // The first of a generation's faults are kept; they tell the story.
+  void AddFault(const FaultReport& fault);
+  // The digests that are computed now say nothing of faults after this.
+  void OnVerify() { verified_faults_ = faults_.size(); }
+  // The faults before VERIFY are repaired. Whether those after it leave the state fit to be offered.
+  bool OnRollback();
+
+  void EnterGate(Step step);
+  // Whether the rank waits at the gate of that step; it does not any more. An answer that comes twice opens no later gate.
+  bool LeaveGate(Step step);
+
+  void StandAtSavePoint(Step step) { save_point_ = step; }
+  // Whether it stood there.
+  bool LeaveSavePoint();
+  void Finish(Step step) { finished_ = step; }
+  // Told until the run has gone on, whatever became of the generation that ordered the save.
+  void Publish(Published published) { published_ = std::move(published); }
+  void OnRunGoesOn() { published_.reset(); }
+
+  // False: this snapshot is under way or made already, and snapshots() has what is known of it.
+  bool BeginSnapshot(Step step);
+  bool IsSnapshot(Step step) const { return snapshot_step_ == step; }
+  void AddSnapshot(const SnapshotReport& report) { snapshots_.push_back(report); }
+  const std::vector<SnapshotReport>& snapshots() const { return snapshots_; }
+
+  void OnGeneration();
+  void OnReleased();
+
+  // All of it, in the order in which it is to be said. `locked`: nothing that only a running loop says.
+  std::vector<AgentMessage> Again(bool locked) const;
+
+ private:
+  std::optional<Published> published_;
+  std::optional<Ready> ready_;
+  std::vector<FaultReport> faults_;
+  size_t verified_faults_ = 0;  // of these: known when the digests were taken
+  std::optional<Step> finished_;
+  std::optional<Step> save_point_;
+  std::optional<Step> gate_;  // the newest one that it has entered
+  bool at_gate_ = false;      // ... and has not passed
+  std::optional<Step> snapshot_step_;
+  std::vector<SnapshotReport> snapshots_;  // on that step
+};
+
+}  // namespace kintsugi::core
