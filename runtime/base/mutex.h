@@ -71,7 +71,6 @@ class CondVar {
   bool WaitUntil(MutexLock& lock, std::chrono::steady_clock::time_point deadline, Due due) {
     return native_.wait_until(lock.lock_, deadline, std::move(due));
   }
-  void NotifyOne() { native_.notify_one(); }
   void NotifyAll() { native_.notify_all(); }
 
  private:

@@ -160,12 +160,14 @@ void ControllerCore::OnGateEntered(Rank rank, kintsugi::Step step) {
 // ---- time --------------------------------------------------------------------------------------------------------
 
 void ControllerCore::OnTick() {
-  parts_.faults.GiveUp(
-      parts_.processes.Silent(), FaultKind::kSilence, parts_.board.now() - policy().silence,
-      "no sign of life for " + std::to_string(static_cast<int>(ToMilliseconds(policy().silence))) + " ms");
+  if (const std::vector<Rank> silent = parts_.processes.Silent(); !silent.empty())
+    parts_.faults.GiveUp(
+        silent, FaultKind::kSilence, parts_.board.now() - policy().silence,
+        "no sign of life for " + std::to_string(static_cast<int>(ToMilliseconds(policy().silence))) + " ms");
   if (phase() == Phase::kEnded) return;
-  parts_.faults.GiveUp(parts_.processes.Lost(), FaultKind::kConnectionLost,
-                       parts_.board.now() - policy().ConfirmWindow(), "the control connection did not come back");
+  if (const std::vector<Rank> lost = parts_.processes.Lost(); !lost.empty())
+    parts_.faults.GiveUp(lost, FaultKind::kConnectionLost, parts_.board.now() - policy().ConfirmWindow(),
+                         "the control connection did not come back");
   parts_.hangs.Check();
   if (phase() == Phase::kEnded || parts_.saves.CheckGrace()) return;
   if (parts_.board.now() >= parts_.recovery.retry_at()) return parts_.recovery.Retry();

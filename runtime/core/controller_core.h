@@ -57,7 +57,6 @@ class ControllerCore {
   bool taking_over() const { return parts_.board.course.listening; }
   // No majority was to be had: what is here saves and leaves.
   bool minority() const { return parts_.board.majority.minority(); }
-  TieRule tie_rule() const { return parts_.board.majority.rule(); }
   // The run waits for nothing but the processes of these ranks, and has all it needs to begin them on another node.
   bool MayMove(Rank first, int ranks) const { return parts_.recovery.MayMove(first, ranks); }
   // The rank maps what is held of the process before it, as this attempt has chosen.

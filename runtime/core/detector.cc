@@ -36,8 +36,4 @@ std::vector<Rank> FailureDetector::OnTick(TimePoint now) {
   return silent;
 }
 
-Duration FailureDetector::SilentFor(Rank rank, TimePoint now) const {
-  return Watches(rank) ? now - At(rank).last : Duration{0};
-}
-
 }  // namespace kintsugi::core

@@ -22,8 +22,6 @@ class FailureDetector {
   void OnBeat(Rank rank, uint64_t count, TimePoint now);
   // Ranks that have been silent for the limit, ascending. Call regularly.
   std::vector<Rank> OnTick(TimePoint now);
-  // Time since the last sign of life.
-  Duration SilentFor(Rank rank, TimePoint now) const;
 
  private:
   struct Watched {

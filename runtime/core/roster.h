@@ -37,7 +37,9 @@ struct Member {
   Incarnation incarnation;
   Kept<Life, Life::kAbsent> life;
   Kept<bool, false> connected;
-  Step begun;           // step being computed
+  Kept<bool, false> waiting;  // in the current phase's wait set
+  Kept<bool, true> resumed;   // it is in its loop since the run last went on, as far as it was asked
+  Step begun;                 // step being computed
   TimePoint closed_at;  // where not connected
   bool watched_by_launcher = false;
   uint64_t pid = 0;
@@ -65,7 +67,6 @@ struct Member {
   int digest_mismatches = 0;
   bool save_failed = false;   // it could not write or publish a checkpoint: others are asked first
   int handler_failures = 0;   // weighed, in this incident
-  Kept<bool, false> waiting;  // in the current phase's wait set
   TimePoint wait_began;
   std::optional<ControllerMessage> order;  // with `waiting`: told again when the connection was lost meanwhile
   LockReport report;
@@ -73,7 +74,6 @@ struct Member {
   std::optional<Step> finished;
   std::optional<Step> save_point;
   std::optional<Step> left_save_point;  // the newest one it was told to leave
-  Kept<bool, true> resumed;             // it is in its loop since the run last went on, as far as it was asked
   RegistrySummary registry;
   std::map<int, GroupClaim> layouts;
   std::vector<std::string> injections;

@@ -33,12 +33,6 @@ Status Ledger::MarkHanded(InjectionId id) {
   return Status::Ok();
 }
 
-Status Ledger::MarkFired(InjectionId id) {
-  KINTSUGI_ASSIGN_OR_RETURN(LedgerEntry* const entry, Find(id));
-  entry->state = InjectionState::kFired;
-  return Status::Ok();
-}
-
 std::vector<LedgerEntry> Ledger::MarkFiredMask(Rank rank, uint64_t mask) {
   std::vector<LedgerEntry> fired;
   for (LedgerEntry& entry : entries_) {

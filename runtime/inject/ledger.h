@@ -43,9 +43,6 @@ class KINTSUGI_EXPORT Ledger {
   // A life of the rank was told. Handing one again is fine; handing a fired one is kFailedPrecondition.
   Status MarkHanded(InjectionId id);
 
-  // Idempotent.
-  Status MarkFired(InjectionId id);
-
   // Takes the fired mask of `rank`'s page and returns the entries that are new in it. Bits that are not injections of
   // this rank are ignored: the page belongs to a process that may have lost its mind.
   std::vector<LedgerEntry> MarkFiredMask(Rank rank, uint64_t mask);

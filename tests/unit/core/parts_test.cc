@@ -88,7 +88,6 @@ TEST(FailureDetector, FindsTheSilentRankAndNoOther) {
     EXPECT_TRUE(detector.OnTick(At(t)).empty());
   }
   EXPECT_EQ(TickUntil(detector, 1000ms, 1040ms), std::vector<Rank>{Rank(1)});
-  EXPECT_EQ(detector.SilentFor(Rank(1), At(1s)), 1s);
 }
 
 TEST(FailureDetector, TakesARepeatedCountForNoSignOfLife) {

@@ -15,7 +15,7 @@ TEST(Ledger, HandsOutUntilFired) {
   ASSERT_EQ(ledger.ForRank(Rank(2)).size(), 2u);
   ASSERT_TRUE(ledger.MarkHanded(first).ok());
   EXPECT_EQ(ledger.ForRank(Rank(2)).size(), 2u) << "handed but not fired: the next life is told again";
-  ASSERT_TRUE(ledger.MarkFired(first).ok());
+  ASSERT_EQ(ledger.MarkFiredMask(Rank(2), uint64_t{1} << first.value()).size(), 1u);
   const std::vector<LedgerEntry> left = ledger.ForRank(Rank(2));
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].id, second);
@@ -35,7 +35,7 @@ TEST(Ledger, FiresEachInjectionOfAMaskOnce) {
 
 TEST(Ledger, RefusesForeignIdsAndASixtyFifthInjection) {
   Ledger ledger;
-  EXPECT_EQ(ledger.MarkFired(InjectionId(0)).code(), StatusCode::kNotFound);
+  EXPECT_EQ(ledger.MarkHanded(InjectionId(0)).code(), StatusCode::kNotFound);
   for (size_t i = 0; i < Ledger::kMaxInjections; ++i) ASSERT_TRUE(ledger.Add(Parsed("kill:0@1")).ok());
   EXPECT_EQ(ledger.Add(Parsed("kill:0@1")).status().code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(ledger.MarkFiredMask(Rank(0), uint64_t{1} << 63).size(), 1u);
