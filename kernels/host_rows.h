@@ -1,4 +1,4 @@
-// RegionRows of a region, past the caches. Internal to kernels.
+// RegionRows: the rows of a region, copied past the caches. Internal to kernels.
 #pragma once
 
 #include <cstdint>

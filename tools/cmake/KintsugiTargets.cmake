@@ -36,7 +36,7 @@ function(_kintsugi_common target)
 endfunction()
 
 # With KINTSUGI_UNITY: the sources of a target, as few files that include up to twenty of them each; most of what a small file
-# costs the compiler are the headers of others. Which are together follows from their names alone: what one machine builds, every
+# costs the compiler are the headers of others. Which are together follows from the list alone: what one machine builds, every
 # machine builds. CMake's own UNITY_BUILD names sources by absolute paths, so the compiler cache would know nothing in another
 # clone. Left alone: generated sources, other languages, and what has options of its own (set before this). Two sources of one
 # target may not give different things one name without a namespace of their own; SEPARATE names those that cannot be with others.
