@@ -138,10 +138,10 @@ Duration HangDetector::Within(Duration learnt) const {
   return std::clamp(wanted, limits_.least, std::max(limits_.least, limits_.most));
 }
 
-Duration HangDetector::LimitOf(const Watched& watched) const {
+Duration HangDetector::LimitOf(const Watched& watched, Duration limit) const {
   if (!IsPartOfStep(watched.place.activity) || sample_count_ < kLearntMin) return limits_.activity;
-  if (!watched.first_step) return Limit();
-  return longest_first_ ? std::max(Limit(), Within(*longest_first_)) : std::max(limits_.most, limits_.least);
+  if (!watched.first_step) return limit;
+  return longest_first_ ? std::max(limit, Within(*longest_first_)) : std::max(limits_.most, limits_.least);
 }
 
 std::optional<Hang> HangDetector::OnTick(TimePoint now) {
@@ -151,9 +151,11 @@ std::optional<Hang> HangDetector::OnTick(TimePoint now) {
     for (Watched& watched : ranks_) watched.moved = std::min(now, watched.moved + gap);
   if (now < next_look_) return std::nullopt;
   next_look_ = now + kLookEvery;
+  const Duration limit = Limit();
   Hang hang;
   const Watched* earliest = nullptr;
   const Watched* furthest = nullptr;
+  std::pair<uint64_t, int> first, last;  // where these two stand
   size_t in_loop = 0, in_gate = 0;
   bool still = false;
   const bool all_wait = std::all_of(ranks_.begin(), ranks_.end(), [](const Watched& watched) {
@@ -164,18 +166,21 @@ std::optional<Hang> HangDetector::OnTick(TimePoint now) {
     if (watched.idle) continue;
     ++in_loop;
     in_gate += watched.place.phase == TrainPhase::kGate;
-    if (!furthest || OrderOf(furthest->place) < OrderOf(watched.place)) furthest = &watched;
+    const auto order = OrderOf(watched.place);
+    if (!furthest || last < order) furthest = &watched, last = order;
     if (watched.place.activity == Activity::kWait && !all_wait) continue;
-    if (earliest && OrderOf(earliest->place) < OrderOf(watched.place)) continue;
-    if (!earliest || OrderOf(watched.place) < OrderOf(earliest->place)) {
+    if (earliest && first < order) continue;
+    if (!earliest || order < first) {
       hang.ranks.clear();
       hang.still = now - watched.moved;
+      first = order;
       still = true;
     }
     earliest = &watched;
+    if (!still) continue;  // one of those that stand there has just come
     hang.ranks.push_back(Rank(static_cast<int32_t>(r)));
     hang.still = std::min(hang.still, now - watched.moved);
-    still = still && now - watched.moved >= LimitOf(watched);
+    still = now - watched.moved >= LimitOf(watched, limit);
   }
   if (!earliest || !still) return std::nullopt;
   hang.all = hang.ranks.size() == in_loop && in_loop == ranks_.size();

@@ -80,7 +80,7 @@ class HangDetector {
   };
   void EndStep(Watched& watched, uint64_t steps, TimePoint now);
   Watched& At(Rank rank);
-  Duration LimitOf(const Watched& watched) const;
+  Duration LimitOf(const Watched& watched, Duration limit) const;  // with Limit()
   Duration Within(Duration learnt) const;  // `factor` times that, within the bounds
 
   HangLimits limits_;

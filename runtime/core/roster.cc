@@ -23,7 +23,8 @@ void Roster::SetClosed(Member& member) {
 }
 
 void Roster::SetWaiting(Member& member, bool waiting) {
-  Recounted(member, [&] { member.waiting.value_ = waiting; });
+  waiting_ += static_cast<int>(waiting) - static_cast<int>(member.waiting);
+  member.waiting.value_ = waiting;
   if (!waiting) member.order.reset();
 }
 
@@ -31,6 +32,7 @@ void Roster::StopWaiting() {
   Roster counted(0);
   for (Member& member : members_) {
     counted.Count(member, 1);
+    if (!member.waiting) continue;  // then it has no order either
     member.waiting.value_ = false;
     member.order.reset();
   }

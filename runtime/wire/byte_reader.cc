@@ -19,10 +19,12 @@ void ByteReader::Refuse(std::string_view word, uint64_t raw, bool is_signed) {
 }
 
 void ByteReader::RefuseAs(const Status& why) {
+  KINTSUGI_CHECK(!why.ok(), "a value is refused without a reason");
   if (out_of_range_.ok()) out_of_range_ = why;
 }
 
 void ByteReader::SayWhere(std::string_view message, std::string_view field) {
+  KINTSUGI_CHECK(!out_of_range_.ok() && !has_place_, "the place of a refusal that there is not, or that has one");
   has_place_ = true;
   out_of_range_ = Status(out_of_range_.code(), out_of_range_.message() + ", in " + std::string(message) + "." +
                                                    std::string(field));

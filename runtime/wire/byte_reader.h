@@ -22,15 +22,20 @@
 
 namespace kintsugi::wire {
 
-// Every field zero, as protobuf has it, whatever the struct's own defaults are. REQUIRES: a struct as it was made.
+// Every field zero, as protobuf has it, whatever the struct's own defaults are, of a struct as it was made.
 template <typename T>
 void MakeZero(T* message) {
   if constexpr (!IsMade<T>) {
     Leaves<T>::ForEach([&]<typename L>(L) {
       if constexpr (!L::kFlag) {
         if (!L::Find(*message)) return;
-        if constexpr (IsScalar<typename L::Form>) *L::Make(message) = L::Form::Of(0);
-        if constexpr (IsMessage<typename L::Form>) MakeZero(L::Make(message));
+        using Form = typename L::Form;
+        if constexpr (IsScalar<Form>)
+          *L::Make(message) = Form::Of(0);
+        else if constexpr (IsMessage<Form>)
+          MakeZero(L::Make(message));
+        else
+          KINTSUGI_CHECK(L::Find(*message)->empty(), "a message is read into one that was read into before");
       }
     });
   }
@@ -38,12 +43,13 @@ void MakeZero(T* message) {
 
 class ByteReader {
  public:
-  // REQUIRES: no more than INT_MAX bytes.
+  // No more than INT_MAX bytes.
   explicit ByteReader(std::string_view bytes);
 
   // Reads up to the end: field(tag) says whether it knows the field. False: the bytes are no message.
   template <typename OnField>
   bool EachField(OnField field) {
+    KINTSUGI_CHECK(is_good_, "reading goes on behind bytes that are no message");
     int begin = input_.CurrentPosition();
     while (const uint32_t tag = input_.ReadTag()) {
       if (input_.CurrentPosition() - begin > kBytesMax) return false;
@@ -183,7 +189,7 @@ bool ByteReader::TakeAlternative(uint32_t tag, Body* body) {
   } else {
     // The one field that there is, so none that has flags.
     using L = std::tuple_element_t<0, typename UnsortedLeaves<T>::List>;
-    static_assert(Leaves<T>::kSize == 1 && L::kNumber == Of::kNumber);
+    static_assert(Leaves<T>::kSize == 1 && L::kNumber == Of::kNumber && !L::kFlag);
     if (!Fits<typename L::Form>(tag, Of::kNumber)) return false;
     uint64_t none = 0;
     return Field(tag, slot(), &none);

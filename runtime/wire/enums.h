@@ -7,6 +7,7 @@
 
 #include "callbacks/handlers/orders.h"
 #include "callbacks/state/descriptors.h"
+#include "runtime/base/check.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/base/train_phase.h"
@@ -23,12 +24,15 @@ struct EnumOf;
 
 inline constexpr std::array<std::string_view, 4> kLogLevelNames = {"debug", "info", "warning", "error"};
 
-#define KINTSUGI_ENUM(E, word, last, name)                           \
-  template <>                                                        \
-  struct EnumOf<E> {                                                 \
-    static constexpr char kWord[] = word;                            \
-    static constexpr E kLast = last;                                 \
-    static std::string_view NameOf(E value) { return name; }         \
+#define KINTSUGI_ENUM(E, word, last, name)                         \
+  template <>                                                      \
+  struct EnumOf<E> {                                               \
+    static constexpr char kWord[] = word;                          \
+    static constexpr E kLast = last;                               \
+    static std::string_view NameOf(E value) {                      \
+      KINTSUGI_CHECK(value <= last, "a " word " beyond the last"); \
+      return name;                                                 \
+    }                                                              \
   };
 KINTSUGI_ENUM(core::Phase, "phase", core::Phase::kEnded, core::PhaseName(value))
 KINTSUGI_ENUM(core::FaultKind, "fault kind", core::FaultKind::kControllerLost, core::FaultKindName(value))

@@ -36,6 +36,7 @@ Status Decode(const std::string& job, std::string_view bytes, const char* nothin
 // ---- what no field says alone --------------------------------------------------------------------------------------
 
 PlacementParts Made<core::Placement>::PartsOf(const core::Placement& placement) {
+  KINTSUGI_CHECK(placement.moved().size() <= kMovedMax, "more blocks have moved than a reader takes");
   PlacementParts parts{placement.version().term, placement.version().number, {}};
   for (const auto& [block, moved] : placement.moved()) parts.moved.push_back({block, moved.node, moved.since});
   return parts;
