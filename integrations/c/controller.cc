@@ -29,17 +29,6 @@ constexpr Duration kPollPauses = std::chrono::milliseconds(20);
 constexpr std::chrono::milliseconds kLookEvery{200};
 constexpr int64_t kLongestMs = 1'000'000'000'000;  // 30 years: clocks count in nanoseconds
 
-// An event with its texts in one place.
-struct Event {
-  int32_t kind = KINTSUGI_EVENT_NOTHING;
-  int32_t rank = -1;
-  uint64_t incarnation = 0;
-  uint64_t step = 0;
-  uint64_t generation = 0;
-  int32_t exit_code = 0;
-  std::string phase, text, line;
-};
-
 // As the launcher's log in JSON has them (tools/logs); an incident as `incidents` tells it.
 std::string EventLine(const char* name, json fields) {
   fields["event"] = name;
@@ -50,6 +39,17 @@ std::string EventLine(const char* name, json fields) {
 
 // Threads: `thread` runs the loop and everything of the host's; the queue is guarded by `mutex`.
 struct kintsugi_controller final : ControllerHost {
+  // An event with its texts in one place.
+  struct Event {
+    int32_t kind = KINTSUGI_EVENT_NOTHING;
+    int32_t rank = -1;
+    uint64_t incarnation = 0;
+    uint64_t step = 0;
+    uint64_t generation = 0;
+    int32_t exit_code = 0;
+    std::string phase, text, line;
+  };
+
   kintsugi_controller(const ControllerOptions& options, std::shared_ptr<const net::Secret> secret,
                       std::shared_ptr<LogSink> sink)
       : forks(c::Forks()),
@@ -273,8 +273,8 @@ Status Next(kintsugi_controller* controller, int64_t timeout_ms, kintsugi_event*
     controller->changed.Wait(lock, due);
   else
     controller->changed.WaitFor(lock, std::chrono::milliseconds(timeout_ms), due);
-  Event& shown = controller->shown;
-  shown = Event();
+  kintsugi_controller::Event& shown = controller->shown;
+  shown = {};
   if (due()) {
     shown = std::move(controller->events.front());
     controller->events.pop_front();

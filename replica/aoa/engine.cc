@@ -1,6 +1,7 @@
 #include "replica/aoa/engine.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "replica/aoa/evaluator.h"
 #include "replica/aoa/macro.h"

@@ -28,11 +28,11 @@ using gloo::transport::UnboundBuffer;
 // fire.
 constexpr std::chrono::milliseconds kNever = std::chrono::hours(24);
 
-class AbortableContext;
-
 }  // namespace
 
 namespace internal {
+
+class AbortableContext;
 
 // What one device, its contexts and their buffers share.
 class AbortDomain {
@@ -65,12 +65,6 @@ class AbortDomain {
   CondVar none_connecting_;
   std::thread closer_;  // guarded by mutex_ until the end
 };
-
-}  // namespace internal
-
-namespace {
-
-using internal::AbortDomain;
 
 class AbortableBuffer final : public UnboundBuffer {
  public:
@@ -204,10 +198,6 @@ class AbortableContext final : public ConnectingContext {
   std::atomic<bool> connected_{false};
 };
 
-}  // namespace
-
-namespace internal {
-
 void AbortDomain::Abort() {
   const MutexLock lock(mutex_);
   aborted_.store(true, std::memory_order_release);
@@ -257,6 +247,9 @@ void AbortDomain::Remove(AbortableContext* context) {
 }
 
 }  // namespace internal
+
+using internal::AbortableContext;
+using internal::AbortDomain;
 
 Result<std::shared_ptr<AbortableDevice>> AbortableDevice::Create(const RankAddress& address) {
   gloo::transport::tcp::attr attributes;

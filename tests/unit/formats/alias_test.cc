@@ -1,7 +1,6 @@
 // Tied weights: one copy of the bytes under every name that a format's readers ask for, through every format and back; and
 // what a sidecar knows that its format does not.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>

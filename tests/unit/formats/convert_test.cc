@@ -3,7 +3,6 @@
 #include "replica/formats/convert.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <filesystem>

@@ -1,7 +1,6 @@
 // DeepSpeed and Megatron's older layout by our own hands: any number of ranks, both stages, Universal, and back; slices
 // of model-parallel ranks by pattern; what is refused. Against the libraries themselves: tests/oracle.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cstring>
 #include <filesystem>

@@ -2,10 +2,8 @@
 #include "replica/formats/values.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 

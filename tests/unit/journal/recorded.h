@@ -1,9 +1,6 @@
 // A virtual run, recorded by the real recorder into a file.
 #pragma once
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 

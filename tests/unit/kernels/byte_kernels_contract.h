@@ -8,7 +8,6 @@
 
 #include <functional>
 #include <numeric>
-#include <optional>
 
 #include "kernels/host_cast.h"
 #include "kernels/host_checksum.h"

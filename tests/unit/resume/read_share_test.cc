@@ -2,7 +2,9 @@
 // every rank.
 #include "replica/resume/read_share.h"
 
+#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 
 #include "replica/save/save_handlers.h"

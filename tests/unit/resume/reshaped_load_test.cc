@@ -1,4 +1,5 @@
 // A checkpoint of one world, loaded into others: every element, objects, names, refusals, damage.
+#include <filesystem>
 #include <fstream>
 
 #include "replica/formats/convert.h"

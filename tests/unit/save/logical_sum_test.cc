@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "replica/save/arrived_sums.h"
 #include "replica/save/describe.h"
