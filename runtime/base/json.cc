@@ -200,6 +200,7 @@ JsonDocument::~JsonDocument() = default;
 JsonField JsonDocument::Root() const { return JsonField(*content_, kRootPlace); }
 
 Result<JsonDocument> JsonDocument::Parse(std::string_view text, JsonSource source) {
+  if (text.empty()) text = "";  // at no address: the parser would copy from there
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   auto content = std::make_unique<Content>();
   dom::parser parser;

@@ -28,6 +28,7 @@ TEST(JsonDocument, SaysWhereItIsNoJson) {
   EXPECT_THAT(Problem("{\"a\": [1, 2}"), AllOf(HasSubstr("line 1, column 12"), Not(HasSubstr("exception"))));
   EXPECT_THAT(Problem("{\n\"a\": tru}"), HasSubstr("line 2, column"));
   EXPECT_THAT(Problem(""), HasSubstr("unexpected end of input"));
+  EXPECT_THAT(Problem({}), HasSubstr("unexpected end of input")) << "a text at no address";
   EXPECT_THAT(Problem("\xff\xfe"), HasSubstr("not JSON"));
   EXPECT_EQ(Problem("\xEF\xBB\xBF{}"), "none") << "some editors put a byte order mark in front";
 }
