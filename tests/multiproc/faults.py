@@ -101,7 +101,7 @@ def replacement_killed(runner):
 
 
 def silenced_from_outside(runner):
-    with LiveRun(runner, ["--silence", "0.3"], LONG) as run:
+    with LiveRun(runner, ["--silence", "1"], LONG) as run:
         run.wait_step(5)
         run.signal_rank(2, signal.SIGSTOP)
         summary, log = run.finish()
