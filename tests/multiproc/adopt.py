@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from harness import Failure, descriptors, must_be_same, only_incident, reference, script
+from harness import SLOWNESS, Failure, descriptors, must_be_same, only_incident, reference, script
 from live_run import LiveRun, wait_until
 
 TRAINER = ["--steps", "12", "--step-delay-us", "5000"]
@@ -61,7 +61,7 @@ def whole_group(runner):
 
 def stopped_and_killed_by_the_controller(runner):
     """The only copy of a shard belongs to a process that the controller itself ends: it waits for what that left."""
-    with LiveRun(runner, [*SINGLE, "--silence", "0.5"], LONG) as run:
+    with LiveRun(runner, [*SINGLE, "--silence", str(0.5 * SLOWNESS)], LONG) as run:
         run.wait_step(3)
         run.strike("freeze", 1)
         summary, log = run.finish()

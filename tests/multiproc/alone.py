@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from harness import Failure, reference, script
+from harness import SLOWNESS, Failure, reference, script
 from live_run import wait_until
 
 RANKS = 4
@@ -103,7 +103,7 @@ def killed_and_started_again(runner):
 
 def frozen_replaced_and_thawed(runner):
     """The frozen process wakes up when another has its place: it is refused, and leaves."""
-    with Starter(runner, "--silence", "0.5") as starter:
+    with Starter(runner, "--silence", str(0.5 * SLOWNESS)) as starter:
         starter.start_all()
         frozen = starter.freeze(2)
         starter.start(2)
@@ -119,7 +119,7 @@ def frozen_replaced_and_thawed(runner):
 
 def thawed_before_a_replacement(runner):
     """It wakes up while its place is still empty: its state may be behind, so it is refused all the same."""
-    with Starter(runner, "--silence", "0.5") as starter:
+    with Starter(runner, "--silence", str(0.5 * SLOWNESS)) as starter:
         starter.start_all()
         frozen = starter.freeze(2)
         frozen.send_signal(signal.SIGCONT)

@@ -8,7 +8,7 @@ the issue of the fault calls for, and leave no process behind.
 import argparse
 import sys
 
-from harness import Failure, main, must_be_same, only_incident, reference
+from harness import SLOWNESS, Failure, main, must_be_same, only_incident, reference
 
 KINDS = ["kill", "exit", "throw", "freeze", "uce", "uce-high"]
 PHASES = ["forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"]
@@ -33,7 +33,7 @@ def spec(kind, rank, phase):
 def cell(kind, phase, rank, tp):
     def test(runner):
         trainer = ["--steps", str(STEPS), "--tp", str(tp)]
-        summary, log = runner.run(["--inject", spec(kind, rank, phase), "--silence", "0.4"], trainer)
+        summary, log = runner.run(["--inject", spec(kind, rank, phase), "--silence", str(0.4 * SLOWNESS)], trainer)
         incident = only_incident(summary)
         must_be_same(reference(runner.bin, trainer), summary, log)
         if incident["path"] not in expected_rungs(kind, phase):

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from harness import Failure, must_be_same, only_incident, reference, script
+from harness import SLOWNESS, Failure, must_be_same, only_incident, reference, script
 from live_run import LiveRun, stop_and_continue
 
 STEPS = 12
@@ -101,7 +101,7 @@ def replacement_killed(runner):
 
 
 def silenced_from_outside(runner):
-    with LiveRun(runner, ["--silence", "1"], LONG) as run:
+    with LiveRun(runner, ["--silence", str(1 * SLOWNESS)], LONG) as run:
         run.wait_step(5)
         run.signal_rank(2, signal.SIGSTOP)
         summary, log = run.finish()

@@ -4,11 +4,11 @@ import subprocess
 import sys
 import time
 
-from harness import Failure, must_be_same, only_incident, reference, script
+from harness import SLOWNESS, Failure, must_be_same, only_incident, reference, script
 from live_run import LiveRun
 
 TRAINER = ["--steps", "12"]
-QUICK = ["--silence", "0.3", "--hang-least", "0.6"]
+QUICK = ["--silence", str(0.3 * SLOWNESS), "--hang-least", str(0.6 * SLOWNESS)]
 
 
 def hang(spec, paths, ranks):
@@ -42,7 +42,7 @@ def never_looked_for(runner):
     """Only the operator ends it: within the grace period, although the step that is waited for never ends."""
     with LiveRun(runner, [*QUICK, "--hang-factor", "0", "--grace", "8", "--inject", "hang:1@5:forward"], TRAINER) as run:
         run.wait_step(4)
-        time.sleep(3)  # five times as long as a hang takes to be found
+        time.sleep(3 * SLOWNESS)  # five times as long as a hang takes to be found
         if run.status()["incidents"]:
             raise Failure(f"a hang was looked for\n{run.log()[-3000:]}")
         run.signal(signal.SIGTERM)
@@ -72,10 +72,10 @@ def two_deaths_at_a_step(runner):
 def slow_rank(runner):
     """Told with figures, in the log and by `kintsugi status`; nothing is done about it."""
     steps = ["--steps", "30"]
-    with LiveRun(runner, ["--inject", "slow:1@4,ms=80"], steps) as run:
+    with LiveRun(runner, ["--inject", f"slow:1@4,ms={80 * SLOWNESS}"], steps) as run:
         run.wait_status(lambda s: s["ranks"][1]["late_ms"], "the slow rank's figure")
         status = run.status()
-        if any(rank["late_ms"] for rank in status["ranks"] if rank["rank"] != 1) or status["ranks"][1]["late_ms"] > 200:
+        if any(rank["late_ms"] for rank in status["ranks"] if rank["rank"] != 1) or status["ranks"][1]["late_ms"] > 200 * SLOWNESS:
             raise Failure(f"{status['ranks']}")
         summary, log = run.finish()
     must_be_same(reference(runner.bin, steps), summary, log)

@@ -9,6 +9,10 @@ import tempfile
 from pathlib import Path
 
 
+# How many times as slow as a release build this one is: 1, more with a sanitizer (CMakeLists.txt).
+SLOWNESS = int(os.environ.get("KINTSUGI_TEST_SLOWNESS", "1"))
+
+
 class Failure(Exception):
     pass
 
@@ -35,13 +39,13 @@ class Runner:
 
     def tool(self, args, timeout=60, **options):
         """Any kintsugi command; what it printed and its code."""
-        return subprocess.run([self.kintsugi, *args], capture_output=True, text=True, timeout=timeout,
+        return subprocess.run([self.kintsugi, *args], capture_output=True, text=True, timeout=timeout * SLOWNESS,
                               **{"cwd": self.folder, **options})
 
     def attempt(self, run_args=(), trainer_args=(), nproc=4, timeout=120):
         """Exit code, summary, log."""
         done = subprocess.run(self.command(run_args, trainer_args, nproc), cwd=self.folder, capture_output=True,
-                              text=True, timeout=timeout)
+                              text=True, timeout=timeout * SLOWNESS)
         orphans = self.orphans()
         if orphans:
             raise Failure(f"left running: {orphans}")

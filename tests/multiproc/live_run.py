@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 
-from harness import Failure
+from harness import SLOWNESS, Failure
 
 POLL_SECONDS = 0.01
 WAIT_SECONDS = 60  # a safety net: nothing here takes that long unless something is wrong
@@ -20,6 +20,7 @@ WAIT_SECONDS = 60  # a safety net: nothing here takes that long unless something
 
 def wait_until(condition, what, seconds=WAIT_SECONDS):
     """Polls until the condition gives something true, and returns it. `what`: a text, or what gives it at the end."""
+    seconds *= SLOWNESS
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         result = condition()
@@ -125,7 +126,7 @@ class LiveRun:
 
     def wait(self, expect, seconds=120):
         try:
-            code = self.process.wait(seconds)
+            code = self.process.wait(seconds * SLOWNESS)
         except subprocess.TimeoutExpired:
             last = self.status()
             raise Failure(f"the run does not end; status {json.dumps(last)}\n{self.log()[-4000:]}") from None

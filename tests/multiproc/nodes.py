@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from harness import Failure, must_be_same, only_incident, reference, same_training, script
+from harness import SLOWNESS, Failure, must_be_same, only_incident, reference, same_training, script
 from live_run import wait_until
 from network import Network
 
@@ -126,7 +126,7 @@ def a_launcher_takes_the_place_of_a_silent_one_once(runner):
     """The node's launcher is stopped, and another one, elsewhere, says it is that node: it gets the place after the
     silence limit, and the first one, awake again, is told so and ends."""
     with Network(3) as net:
-        run = NodesRun(runner, net, 2, run_args=["--silence", "1"], trainer_args=STEPS)
+        run = NodesRun(runner, net, 2, run_args=["--silence", str(1 * SLOWNESS)], trainer_args=STEPS)
         run.wait_step(5)
         first = run.launchers[1][0]
         os.kill(run.launcher(1), signal.SIGSTOP)
@@ -177,7 +177,7 @@ def a_spare_of_another_host_takes_the_place(runner):
 def faults_on_every_host(runner):
     faults = ["throw:0@8:forward", "uce:2@14:backward,level=high", "freeze:1@20:gate", "kill:2@27:param-sync"]
     with Network(2) as net:
-        run = NodesRun(runner, net, 2, run_args=[x for f in faults for x in ("--inject", f)] + ["--silence", "0.6"],
+        run = NodesRun(runner, net, 2, run_args=[x for f in faults for x in ("--inject", f)] + ["--silence", str(0.6 * SLOWNESS)],
                        trainer_args=STEPS)
         summary = same_bits(runner, run)
     if len(summary["incidents"]) != len(faults):

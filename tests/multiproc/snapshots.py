@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 
-from harness import Failure, must_be_same, only_incident, reference, script
+from harness import SLOWNESS, Failure, Skip, must_be_same, only_incident, reference, script
 from live_run import LiveRun
 
 # Four ranks in two replica groups, {0, 2} and {1, 3}. Kills in the update strike both of a group: whoever has passed the
@@ -106,6 +106,8 @@ def one_that_the_gate_overtakes(runner):
     summary, log = runner.run([*NOWHERE, "--snapshot-every", "1", "--inject", "kill:1@60:update"], trainer, timeout=300)
     must_be_same(reference(runner.bin, trainer), summary, log)
     _, abandoned, _ = totals(log)
+    if abandoned < 1 and SLOWNESS > 1:
+        raise Skip("a step of this build takes longer than the copy")
     if abandoned < 1:
         raise Failure(f"{abandoned} abandoned\n{log[-3000:]}")
     if only_incident(summary)["path"] != "respawn":

@@ -13,26 +13,6 @@ constexpr double kGeluCubic = 0.044715;
 }  // namespace
 
 template <typename Real>
-void LinearForward(const LinearShape& s, const Real* x, const Real* weight, const Real* bias, Real* y) {
-  View<Real>(y, s.rows, s.outputs).noalias() =
-      ConstView<Real>(x, s.rows, s.inputs) * ConstView<Real>(weight, s.outputs, s.inputs).transpose();
-  if (bias != nullptr) AddBias(s.rows, s.outputs, bias, y);
-}
-
-template <typename Real>
-void LinearInputGradient(const LinearShape& s, const Real* dy, const Real* weight, Real* dx) {
-  View<Real>(dx, s.rows, s.inputs).noalias() =
-      ConstView<Real>(dy, s.rows, s.outputs) * ConstView<Real>(weight, s.outputs, s.inputs);
-}
-
-template <typename Real>
-void LinearWeightGradient(const LinearShape& s, const Real* x, const Real* dy, Real* dweight, Real* dbias) {
-  View<Real>(dweight, s.outputs, s.inputs).noalias() =
-      ConstView<Real>(dy, s.rows, s.outputs).transpose() * ConstView<Real>(x, s.rows, s.inputs);
-  if (dbias != nullptr) SumRows(s.rows, s.outputs, dy, dbias);
-}
-
-template <typename Real>
 void AddBias(int64_t rows, int64_t columns, const Real* bias, Real* y) {
   View<Real>(y, rows, columns).rowwise() += ConstRowVector<Real>(bias, columns);
 }
@@ -96,9 +76,6 @@ void GeluBackward(int64_t count, const Real* x, const Real* tanh_memory, const R
 }
 
 #define KINTSUGI_BYTE_LM_LAYERS(Real)                                                                                \
-  template void LinearForward<Real>(const LinearShape&, const Real*, const Real*, const Real*, Real*);               \
-  template void LinearInputGradient<Real>(const LinearShape&, const Real*, const Real*, Real*);                      \
-  template void LinearWeightGradient<Real>(const LinearShape&, const Real*, const Real*, Real*, Real*);              \
   template void AddBias<Real>(int64_t, int64_t, const Real*, Real*);                                                 \
   template void SumRows<Real>(int64_t, int64_t, const Real*, Real*);                                                 \
   template void LayerNormForward<Real>(int64_t, int64_t, Real, const Real*, const Real*, const Real*,                \
