@@ -24,7 +24,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -224,18 +223,10 @@ class KINTSUGI_EXPORT Agent {
   Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged, const std::string& text,
                          ErrorTime when = ErrorTime::Now());
 
-  // Whether EnterPhase or BeginCollective just carried out an injected `throw`; see Mark.
-  bool TakeInjectedThrow();
-  // EnterPhase, where an injected `throw` is thrown in the caller's own code.
-  Status Mark(Step step, TrainPhase phase) {
-    Status status = EnterPhase(step, phase);
-    if (TakeInjectedThrow()) throw std::runtime_error(status.message());
-    return status;
-  }
-
   class Impl;
 
  private:
+  friend bool TakeInjectedThrow(Agent& agent);  // runtime/agent/injected_throw.h
   explicit Agent(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

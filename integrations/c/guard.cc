@@ -273,12 +273,12 @@ kintsugi_code kintsugi_mark(kintsugi_agent* agent, uint64_t step, kintsugi_phase
   if (phase < KINTSUGI_FORWARD || phase > KINTSUGI_BETWEEN) return KINTSUGI_INVALID_ARGUMENT;
   const kintsugi_code code =
       Marked(agent, [&] { return agent->agent->EnterPhase(Step(step), static_cast<TrainPhase>(phase)); });
-  return code != KINTSUGI_OK && agent->agent->TakeInjectedThrow() ? KINTSUGI_THROW : code;
+  return code != KINTSUGI_OK && TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
 }
 
 kintsugi_code kintsugi_begin_collective(kintsugi_agent* agent) {
   const kintsugi_code code = Marked(agent, [&] { return agent->agent->BeginCollective(); });
-  return code != KINTSUGI_OK && agent->agent->TakeInjectedThrow() ? KINTSUGI_THROW : code;
+  return code != KINTSUGI_OK && TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
 }
 
 kintsugi_code kintsugi_report(kintsugi_agent* agent, uint64_t step, double loss, const uint64_t* samples,

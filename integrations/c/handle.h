@@ -18,6 +18,7 @@
 #include "integrations/c/kintsugi.h"
 #undef KINTSUGI_C_ONLY
 #include "runtime/agent.h"
+#include "runtime/agent/injected_throw.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"

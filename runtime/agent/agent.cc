@@ -117,6 +117,6 @@ Status Agent::ReportCudaError(int error, int query, const std::vector<device::Ad
                               const std::string& text, ErrorTime when) {
   return impl_->trainer.reports.CudaError(error, query, damaged, text, when);
 }
-bool Agent::TakeInjectedThrow() { return impl_->trainer.injections.TakeThrow(); }
+bool TakeInjectedThrow(Agent& agent) { return agent.impl_->trainer.injections.TakeThrow(); }
 
 }  // namespace kintsugi
