@@ -14,7 +14,7 @@ void NodeControl::OnRequest(const std::string& request, net::ControlSocket::Resp
   if (command == "stop") {
     above_.AskToStop();
     return respond(line_.connected() ? AnswerLine({{"ok", true}})
-                                     : RefusalLine("nobody leads the run now: whoever does next is told to stop it"));
+                                     : RefusalLine("nobody leads the run now: the next leader is told to stop it"));
   }
   const Result<Injection> injection = ParseInjection(command == "inject" ? words->spec : "");
   if (command == "inject" && injection.ok() && block_.Has(injection->rank)) {

@@ -7,7 +7,7 @@
 //   resume/8-to-6       a checkpoint of 8 ranks into 6, all at once, cold and warm                     against
 //                       read(4 MiB) of the same bytes by as many threads into the same memory
 //   resume/8-to-6/../read-and-..-alone   reads in parts of 128 KiB, with nothing but checksums, or checksums and sums: what is
-//                       left of a plain read by whoever compares them
+//                       left of a plain read by one that compares them
 //
 // Every task is a process of its own, so that each has its own peak of memory; start and imports are not timed. Medians
 // over the rounds; ratios are the medians of the rounds' own, and a round's tasks come in an order that alternates.

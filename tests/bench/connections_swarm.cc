@@ -128,7 +128,7 @@ class SwarmAgent {
   bool joined_ = false;
 };
 
-// Whoever has a connection: a rank, or a node with its ranks.
+// One that has a connection: a rank, or a node with its ranks.
 class SwarmMember {
  public:
   virtual ~SwarmMember() = default;

@@ -34,7 +34,7 @@ class Failed(Exception):
 
 
 class Run:
-    """The processes of one run and their folder. At its end none of them is left, whoever started it."""
+    """The processes of one run and their folder. At its end none of them is left, also of those that they started."""
 
     TOKEN = "KINTSUGI_BENCH_PEER"
 
@@ -86,7 +86,7 @@ class Run:
 
 
 class Peer(ABC):
-    """One system with one fault and one set of settings. `note`: its version and its settings, for whoever reads the figure."""
+    """One system with one fault and one set of settings. `note`: its version and its settings, for readers of the figure."""
 
     figure: str
     note: str

@@ -178,7 +178,7 @@ def main() -> None:
         for module in (layer, other):
             module.zero_grad()
             module(torch.ones(1, 8)).sum().backward()
-        # Whoever comes first meets caches that the backward pass has filled; and a clock within would be counted.
+        # What comes first meets caches that the backward pass has filled; and a clock within would be counted.
         in_order = [("step", optimizer), ("plain step", plain)]
         within = what == "hooks" and k % 4 >= 2
         if within:

@@ -1,4 +1,4 @@
-"""A peer of bench torch: one of torchft's replica groups, of one rank. Whoever supervises it starts it anew where it was killed.
+"""A peer of bench torch: one of torchft's replica groups, of one rank. Its supervisor starts it anew where it was killed.
 
   torch_bench_torchft.py FOLDER kill RANK [TIMEOUT_S]      TIMEOUT_S: of its manager and of its group of Gloo's; without it, its defaults
 

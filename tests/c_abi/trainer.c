@@ -138,7 +138,7 @@ static kintsugi_tensor describe_line(double* data) {
   return line;
 }
 
-/* The state moves, and nothing that is a number stays behind: whoever still reads or writes there is found out. */
+/* The state moves, and nothing that is a number stays behind: what still reads or writes there is found out. */
 static int move_line(trainer* t) {
   kintsugi_error* error = NULL;
   kintsugi_tensor line;

@@ -141,7 +141,7 @@ def inject(*specs):
 
 def both_copies(specs, run_args=()):
     """Both ranks that hold a shard are lost in one step, and one left its memory: it is adopted, and gives the other its
-    state. Whoever strikes first may stop the other before it strikes; then it is tried again."""
+    state. The one that strikes first may stop the other before it strikes; then it is tried again."""
     def test(runner):
         for _ in range(10):
             summary, log = runner.run([*run_args, *inject(*specs)], TRAINER)

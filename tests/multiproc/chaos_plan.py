@@ -10,7 +10,7 @@ WEIGHTS = {
     "hang-stop": 1, "flip": 2, "shut-control": 2, "shut-data": 2, "disk-full": 2, "save": 2, "garbage": 1,
     "launcher-pause": 1, "preempt": 1, "launcher-killed": 1,
 }
-# With several launchers only. `node` is never node 0, which leads first. `controller-killed` strikes whoever leads, so that
+# With several launchers only. `node` is never node 0, which leads first. `controller-killed` strikes the leader, so that
 # another takes over, and stands for `launcher-killed`, which ends a run of one launcher.
 NODE_WEIGHTS = {"node-killed": 3, "node-and-ranks-killed": 2, "shut-node": 3, "controller-killed": 3}
 KINDS = [*WEIGHTS, *NODE_WEIGHTS]

@@ -185,7 +185,7 @@ class Strike:
         return self.comes_back(fault)
 
     def controller_killed(self, fault, _status):
-        """Whoever leads: another takes over, if it has a majority; else once this one is back."""
+        """The leader: another takes over, if it has a majority; else once this one is back."""
         if self.run.coming:  # two at once may leave nobody who knows the run
             return False
         fault.node = self.run.leader

@@ -90,7 +90,7 @@ class NodesRun:
         orphans = self.runner.orphans()
         if orphans:
             raise Failure(f"left running: {orphans}")
-        # Whoever led at the end has the summary.
+        # The last leader has the summary.
         with open(self.launchers[leader][2].name) as file:
             text = file.read()
         return json.loads(text) if text.strip() else None

@@ -1,4 +1,4 @@
-"""What ranks hold after a resume is what was saved, whoever holds it: told where it is, and an end with a name where it is not.
+"""What ranks hold after a resume is what was saved, on every rank: told where it is, and an end with a name where it is not.
 
   resume_sums.py BIN_DIR PLANTED_TRAINER [--only WORD]...
 """

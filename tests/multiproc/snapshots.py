@@ -8,7 +8,7 @@ import sys
 from harness import SLOWNESS, Failure, Skip, must_be_same, only_incident, reference, script
 from live_run import LiveRun
 
-# Four ranks in two replica groups, {0, 2} and {1, 3}. Kills in the update strike both of a group: whoever has passed the
+# Four ranks in two replica groups, {0, 2} and {1, 3}. Kills in the update strike both of a group: a rank that has passed the
 # gate finishes its update by itself.
 TRAINER = ["--steps", "16", "--step-delay-us", "20000"]
 LONG = ["--steps", "60", "--step-delay-us", "20000"]

@@ -179,7 +179,7 @@ FREEZE, THAW = 0xC0045877, 0xC0045878
 
 
 class FrozenDisk:
-    """A file system of its own that can be frozen: whoever writes then waits in the kernel, and no signal ends that."""
+    """A file system of its own that can be frozen: what writes then waits in the kernel, and no signal ends that."""
 
     def __init__(self, runner):
         self.place = runner.folder / "disk"

@@ -1,4 +1,4 @@
-"""Mutual TLS on the control connections of whole runs: the same bits, and whoever has no certificate stays outside."""
+"""Mutual TLS on the control connections of whole runs: the same bits, and a peer without a certificate stays outside."""
 import os
 import shutil
 import socket

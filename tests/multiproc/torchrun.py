@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness import Failure, Runner
 
-# Writes down what it was told, and waits for its neighbour to have done so: whoever ends early ends the run.
+# Writes down what it was told, and waits for its neighbour to have done so: one that ends early ends the run.
 PROGRAM = """
 import json, os, pathlib, sys, time
 folder = pathlib.Path(os.environ["FOLDER"])

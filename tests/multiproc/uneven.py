@@ -66,7 +66,7 @@ def with_gate(letters, tp, adopts=False):
 
 
 def before_the_gate(letters):
-    """Nobody passes a gate that one rank has not entered: S = K - 1 whoever waits there. Letters: ranks 0 to 3."""
+    """Nobody passes a gate that one rank has not entered: S = K - 1 whichever ranks wait there. Letters: ranks 0 to 3."""
     def test(runner):
         places = dict(enumerate(LETTERS[letter] for letter in letters))
         summary, log = killed_while(runner, places, 1)

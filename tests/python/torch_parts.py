@@ -133,7 +133,7 @@ warm.warm_up()
 assert torch.rand(1) == expected and "torch._dynamo" in sys.modules
 print("ok")
 
-# An optimizer's settings with other ranks: rank 0's, and what it keeps beside tensors from whoever updated the parameter.
+# An optimizer's settings with other ranks: rank 0's, and what it keeps beside tensors from the rank that updated the parameter.
 first, second = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(3))
 optimizer = torch.optim.SGD([first, second], lr=0.5)
 settings = state.OptimizerGroups(optimizer, extension.has_plain_values)

@@ -10,7 +10,7 @@ void AddAttendanceOptions(CLI::App& app, AttendanceOptions& attendance) {
                  "Serve a page that shows the run as it goes on, at http://[ADDR:]PORT/, where --metrics may be too");
   app.add_option(
       "--page-token-file", attendance.page_token,
-      "Whoever has the token in this file (16 characters or more, readable by its owner alone) may save,\n"
+      "Everybody who has the token in this file (16 characters or more, readable by its owner alone) may save,\n"
       "pause, continue, and replace a rank on the page of --page; without it the page only shows.\n"
       "Make one with: (umask 077; openssl rand -hex 16 > FILE). HTTP does not hide it from who listens on the\n"
       "way: beyond this host, put a proxy that speaks TLS before the page");

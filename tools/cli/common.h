@@ -141,7 +141,7 @@ inline constexpr const char* kResumeAuto = "auto";
 bool HoldsAnything(const std::string& root);
 Status TakeNewest(const std::string& root, core::Policy* policy);
 
-// What a controller is told: limits, saves, the checkpoint to go on from (by whoever leads first).
+// What a controller is told: limits, saves, the checkpoint to go on from (by the first leader).
 // Errors: kInvalidArgument names the option.
 Result<core::Policy> MakePolicy(const RunOptions& options);
 

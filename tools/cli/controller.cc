@@ -1,5 +1,5 @@
 // kintsugi controller: the decision maker alone. Ranks that something else starts join it by themselves and beat by
-// themselves; lost ones are replaced by whoever starts them.
+// themselves; lost ones are replaced by what starts them.
 #include "runtime/controller/controller.h"
 
 #include <sys/resource.h>
@@ -123,7 +123,7 @@ void AddLeadingOptions(CLI::App& app, RunOptions& o) {
                  "With --rendezvous: seconds that a node may be away until a spare node takes its ranks over")
       ->capture_default_str();
   app.add_option("--json", o.json,
-                 "With --rendezvous: summary of the run, of whoever leads at its end; - for standard output");
+                 "With --rendezvous: summary of the run, of the last leader; - for standard output");
   app.add_option("--report", o.report, "With --rendezvous: folder for its report");
   app.add_option("--ports", o.ports, "With --rendezvous: ports that may be listened on beside it, A-B; default: any");
   app.add_option("--run-dir", o.run_dir, "With --rendezvous: folder of the control socket");

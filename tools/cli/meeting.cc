@@ -72,7 +72,7 @@ Meeting::~Meeting() {
   if (mine_) fs::remove_all(folder_, error);
 }
 
-// Made aside, with rights for its owner alone, and renamed: whoever sees the folder sees all of it.
+// Made aside, with rights for its owner alone, and renamed: one that sees the folder sees all of it.
 Status Meeting::Call(const std::string& rendezvous) {
   std::string pattern = folder_.string() + ".XXXXXX";
   if (mkdtemp(pattern.data()) == nullptr) return Failed(folder_, std::strerror(errno));

@@ -50,7 +50,7 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   KINTSUGI_RETURN_IF_ERROR(TakeSnapshotEvery(options.snapshot_every, &policy));
   std::error_code error;
   if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
-  // Known to whoever leads first.
+  // Known to the first leader.
   const bool leads_first =
       options.node.controllers.empty() ? NodeRank(options.node) == 0 : options.node.controller_rank == 0;
   if (options.resume == kResumeAuto && options.save_dir.empty())
@@ -210,7 +210,7 @@ struct PreparedRun {
 Status CheckSaves(const RunOptions& options, core::Policy* policy, LogSink& log) {
   if (options.save_dir.empty() || options.node.controller_rank >= 0) return Status::Ok();
   const bool asked = options.save_every > 0 || options.save_dir != kDefaultSaveDir;
-  // Whoever leads first tries it out when it takes the folder for this run (SaveLease).
+  // The first leader tries it out when it takes the folder for this run (SaveLease).
   if (asked && NodeRank(options.node) == 0 && options.node.controllers.empty()) return Status::Ok();
   const Status writable = CheckSaveRoot(options.save_dir);
   if (writable.ok() || asked) return writable;

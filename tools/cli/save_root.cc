@@ -34,7 +34,7 @@ int WriteProbe(const fs::path& folder) {
   return error;
 }
 
-// The folder itself, or the nearest one above it that is there: whoever may write a file into that one may also make
+// The folder itself, or the nearest one above it that is there: a user who may write a file into that one may also make
 // what is missing. Nothing is made under the real name, since launchers that start together would take it from each
 // other.
 Result<fs::path> NearestFolder(const std::string& root) {

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// A launcher that is busy says nothing for a moment; whoever watches sees for how long.
+// A launcher that is busy says nothing for a moment; one who watches sees for how long.
 constexpr Duration kWatchedAnswersWithin = std::chrono::seconds(2);
 
 RunAnswer AskFor(const char* command, const std::string& run_dir) {

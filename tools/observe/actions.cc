@@ -125,7 +125,7 @@ void Actions::Answer(uint64_t id, const std::string& answer) {
   under_way_.erase(found);
   {
     const MutexLock lock(mutex_);
-    untaken_.erase(id);  // whoever asked has been told that it was not done: it is not done later
+    untaken_.erase(id);  // the one who asked has been told that it was not done: it is not done later
   }
   if (answer.empty()) return done->respond(Say(504, "the run has not answered yet; the page shows what becomes of it"));
   log_->Write(LogLevel::kInfo, LogLine("page_action_answered", {{"action", done->action}, {"answer", answer}}));

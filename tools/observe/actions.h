@@ -3,7 +3,7 @@
 //
 //   POST /actions/save | pause | continue | replace | check       Authorization: Bearer TOKEN
 //
-// Whoever has the token may: it is compared in constant time, and a browser sends it from the page alone, since no other
+// Everybody who has the token may: it is compared in constant time, and a browser sends it from the page alone, since no other
 // origin is answered. Wrong tokens and orders are counted against allowances; when they are used up everybody waits,
 // also those who have the token (the command line stays open).
 // Threads: one, which runs the io_context; TakeOrders and the answers to orders on any other.

@@ -152,7 +152,7 @@ class HttpServer::Impl final : public HttpSession::Owner, public std::enable_sha
       sessions_.erase(idle);
       gives_way->Drop();
     }
-    // Control connections have two seconds; whoever only looks on may be on a slow road.
+    // Control connections have two seconds; one who only looks on may be on a slow road.
     const auto patience = static_cast<unsigned>(ToMilliseconds(options_.write_deadline));
     (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
     const bool six = net::LocalAddress(fd.get()).storage.ss_family == AF_INET6;

@@ -24,7 +24,7 @@ class io_context;
 
 namespace kintsugi::observe {
 
-// A stream of server-sent events. Whoever publishes holds it; readers come and go.
+// A stream of server-sent events. The publisher holds it; readers come and go.
 class EventStream {
  public:
   virtual ~EventStream() = default;

@@ -1,4 +1,4 @@
-// Notices: tells of each incident, as JSON, to a command of the operator's and to a web address. Whoever does not take
+// Notices: tells of each incident, as JSON, to a command of the operator's and to a web address. One that does not take
 // them in time loses some, and nobody waits for it.
 //
 // Threads: one, which runs the io_context and lives as long as a command may run.

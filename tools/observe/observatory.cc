@@ -118,7 +118,7 @@ void Observatory::OnIncident(const std::string& job, const IncidentResult& incid
 
 // ---- on the own thread -------------------------------------------------------------------------------------------
 
-// A poll that has just begun may set it back: whoever still waits for more asks again with the next tick.
+// A poll that has just begun may set it back: one that still waits for more asks again with the next tick.
 void Observatory::Want(Wants wants) {
   if (wants > wants_.load(std::memory_order_relaxed)) wants_.store(wants, std::memory_order_relaxed);
 }

@@ -19,7 +19,7 @@ void NodeMetrics(const NodeSight& sight, MetricsText* out) {
   out->Gauge("kintsugi_leading", sight.leads,
              "1 where this launcher leads the run; only that one has the run's metrics.");
   out->Gauge("kintsugi_hears_leader", sight.hears_leader,
-             "1 where this launcher hears whoever leads, or leads itself.");
+             "1 where this launcher hears the leader, or leads itself.");
   out->Gauge("kintsugi_controller_term", Count(sight.term.number), "Newest term of a leader that this launcher knows.");
   out->Gauge("kintsugi_node_processes", sight.processes, "Processes of ranks that run on this host.");
 }

@@ -95,7 +95,7 @@ Result<RunFolder> RunFolder::Make() {
     return Status(StatusCode::kPermissionDenied,
                   "'" + base + "' is not a folder that only this user can write to: remove it, or give --run-dir");
   RemoveAbandoned(base);
-  // Under its name only once its lock is held: whoever looks for abandoned ones never sees it without.
+  // Under its name only once its lock is held: one that looks for abandoned ones never sees it without.
   std::string made = base + "/" + kNewPrefix + "XXXXXX";
   if (mkdtemp(made.data()) == nullptr) return CannotMake(made, errno);
   RunFolder folder;

@@ -26,7 +26,7 @@ using nlohmann::ordered_json;
 
 enum class Lock { kNone, kHeld, kFree };
 
-// A shared lock, so that two who look do not see each other; whoever takes over a folder for good waits for none.
+// A shared lock, so that two who look do not see each other; one that takes over a folder for good waits for none.
 Lock LookAtLock(const fs::path& folder) {
   const UniqueFd fd(::open((folder / kLockName).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) return Lock::kNone;
@@ -78,7 +78,7 @@ std::optional<FoundRun> LookAt(const fs::path& folder) {
   run.began_ms = NumberOf(said, "began_unix_ms", WrittenMs(folder));
   run.program = TextOf(said, "program", "");
   if (lock == Lock::kHeld) return run;
-  // Whoever ends in order takes its socket along.
+  // One that ends in order takes its socket along.
   std::error_code error;
   const bool left = fs::exists(folder / journal::kFileName, error) && !fs::exists(folder / "control.sock", error);
   run.state = left && run.run_dir == run.folder ? RunState::kEnded : RunState::kGone;

@@ -108,7 +108,7 @@ void AddTile(const json& rank, size_t digits, Line* line) {
   line->Add(step, Ink::kSoft).Fill(1);
 }
 
-// Whoever needs looking at first, where not all find a place.
+// What needs looking at first, where not all find a place.
 std::vector<json> InOrder(const json& ranks, size_t places) {
   std::vector<json> order(ranks.begin(), ranks.end());
   if (order.size() > places)

@@ -15,7 +15,7 @@ void AppendNumber(std::string* bytes, uint64_t value, int size) {
   bytes->append(raw, static_cast<size_t>(size));
 }
 
-// How much deeper than the node the deepest is that is written for it: protocol 2 has calls for what these are, which whoever
+// How much deeper than the node the deepest is that is written for it: protocol 2 has calls for what these are, which a program that
 // reads it finds as such.
 int DepthAdded(Kind kind) {
   switch (kind) {

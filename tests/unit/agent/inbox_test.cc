@@ -1,4 +1,4 @@
-// What the agent's thread tells the trainer's: whoever comes second sees what the first did.
+// What the agent's thread tells the trainer's: the second one sees what the first did.
 #include "runtime/agent/inbox.h"
 
 #include <gtest/gtest.h>

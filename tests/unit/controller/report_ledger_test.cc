@@ -273,7 +273,7 @@ TEST(ReportLedger, WhoNeverReportsIsNotMissed) {
   EXPECT_EQ(ReportLedger().Committed(Step(5)).missing, 0u);
 }
 
-// Whoever takes over was not told with what the run was started: the totals say where it began.
+// The one that takes over was not told with what the run was started: the totals say where it began.
 TEST(ReportLedger, ATakenOverRunBeganWhereItsTotalsDo) {
   for (const uint64_t done : {uint64_t{0}, uint64_t{1}, 3 * ReportLedger::kLag}) {
     ReportLedger first(Step(100), 2);

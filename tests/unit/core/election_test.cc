@@ -153,7 +153,7 @@ TEST(Election, AHalfWithoutTheLowestRankWaitsAndLeadsOnlyToLeave) {
   EXPECT_FALSE(nodes.leads[0].second.majority);
 }
 
-// Whatever the network does: of one term there is one leader, and whoever leads a majority does so alone.
+// Whatever the network does: of one term there is one leader, and a leader of a majority leads alone.
 TEST(Election, NeverTwoLeadersOfOneTerm) {
   int led = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {

@@ -1,4 +1,4 @@
-// A step written once more in another format: power is cut after every file operation, and whoever follows the tracker
+// A step written once more in another format: power is cut after every file operation, and a reader that follows the tracker
 // finds the checkpoint before or the new one, whole.
 #include "replica/formats/save_as.h"
 

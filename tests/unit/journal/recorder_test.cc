@@ -143,7 +143,7 @@ TEST_F(Recording, PlacesThatAreNoFilesAreRefused) {
   EXPECT_EQ(open("/tmp"), StatusCode::kInvalidArgument);
 }
 
-// The log's end is the last thing that a launcher waits for; whoever holds the log longer cuts its last line off.
+// The log's end is the last thing that a launcher waits for; what holds the log longer cuts its last line off.
 TEST(FileWriter, KeepsNothingOfItsHandlerBeyondItsEnd) {
   const std::string path = testing::TempDir() + "/kintsugi-file-writer";
   const auto log = std::make_shared<int>(0);

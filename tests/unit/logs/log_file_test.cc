@@ -93,7 +93,7 @@ TEST_F(LogFileTest, AFullDiskLosesLinesAndIsToldOnce) {
 }
 
 TEST_F(LogFileTest, AFileThatNobodyEmptiesHoldsUpNobody) {
-  // Opened for writing without a reader, a pipe blocks whoever opens it; with one that does not read, whoever writes.
+  // Opened for writing without a reader, a pipe blocks the one that opens it; with one that does not read, the one that writes.
   ASSERT_EQ(::mkfifo((folder_ / "run.log").c_str(), 0600), 0);
   std::atomic<bool> over = false;
   std::thread reader([&] {

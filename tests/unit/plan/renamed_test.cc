@@ -177,7 +177,7 @@ TEST(RenamedPlan, RefusesAStateOfAnotherDTypeThatNoStatementCasts) {
   EXPECT_EQ(Refused({"a -> b"}, std::move(source), std::move(target)).code, ErrorCode::kStoredDType);
 }
 
-// The states of a destination are called as it calls them, whoever wrote the source.
+// The states of a destination are called as it calls them, whatever wrote the source.
 TEST(RenamedPlan, CastsAStateThatFollowsWhereTheOptionsAllowIt) {
   Side source, target;
   source.Add(0, Piece("a", {4}, {0}, {4})).Add(0, Piece("optimizer.exp_avg.a", {4}, {0}, {4}));

@@ -183,7 +183,7 @@ TEST(ChildProcess, KnowsNoReasonWhenSomeoneElseTookTheStatus) {
   EXPECT_EQ(harness.cause().kind, ExitKind::kUnknown);
 }
 
-// Whoever dies young leaves events of descriptors whose numbers its successor's get.
+// A child that dies young leaves events of descriptors whose numbers its successor's get.
 TEST(ChildProcess, OneThatBeginsAtTheEndOfAnotherIsNotTakenForIt) {
   boost::asio::io_context io;
   std::unique_ptr<ChildProcess> process;

@@ -1,4 +1,4 @@
-// Hostile manifests: the seal is right, the content is not. Whoever can write the files can seal them, so nothing in
+// Hostile manifests: the seal is right, the content is not. One that can write the files can seal them, so nothing in
 // them is trusted: never a crash, never other bytes under a name that was asked for.
 #include "replica/save/manifest.h"
 

@@ -39,7 +39,7 @@ std::string Head(const char* what, const char* list, const char* package) {
          "syntax = \"proto3\";\n\npackage " + package + ";\n";
 }
 
-// A number that is taken for something else would be read wrongly by whoever knows the schema before.
+// A number that is taken for something else would be read wrongly by one that knows the schema before.
 void ExpectNoOtherType(const KnownNumbers& before, const KnownNumbers& now) {
   for (const auto& [message, numbers] : now.types) {
     for (const auto& [number, type] : numbers) {

@@ -131,7 +131,7 @@ class Link:
 
     def connect(self, host: str, port: int, local: str, tls: ssl.SSLContext | None, tries: int) -> None:
         """Raises OSError when nobody answered for as long as so many tries take, between which 1, 2, 4 .. 10 seconds lie. Asked
-        more often than that: whoever starts this process starts the controller's at the same time."""
+        more often than that: what starts this process starts the controller's at the same time."""
         until = time.monotonic() + sum(min(1 << attempt, _PAUSE_MAX) for attempt in range(tries - 1))
         pause = _PAUSE_FIRST
         while True:

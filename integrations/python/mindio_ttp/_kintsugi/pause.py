@@ -71,7 +71,7 @@ class Pauses:
         self._master.ranks.broadcast({"do": "continue"})
 
     def drop(self) -> None:
-        """An incident ends a pause: whoever waits in it is stopped by the incident itself."""
+        """An incident ends a pause: a rank that waits in it is stopped by the incident itself."""
         with self._changed:
             self._active = False
             self._changed.notify_all()

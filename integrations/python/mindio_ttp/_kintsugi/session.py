@@ -63,7 +63,7 @@ class Session:
     def contexts(self, call: str, enable: bool, info: str, server: bool) -> tuple[ssl.SSLContext | None, list[str]]:
         """The desk's TLS, and the files for Kintsugi's own connections."""
         if not enable:
-            LOGGER.warning("%s: TLS is off: whoever reaches the port can join the run", call)
+            LOGGER.warning("%s: TLS is off: everybody who reaches the port can join the run", call)
             return None, []
         files = tls.parse(call, info)
         if files.password_file or len(files.authorities) > 1 or files.revoked:

@@ -63,7 +63,7 @@ class Switch:
         threading.Thread(target=self._run, name="mindio-switch", daemon=True).start()
 
     def stop(self) -> None:
-        """Called off: whoever stands aside leaves, and training goes on. Nothing happens where nothing is switched, or it is too late."""
+        """Called off: a rank that stands aside leaves, and training goes on. Nothing happens where nothing is switched, or it is too late."""
         with self._changed:
             if self._migrates:
                 return

@@ -12,7 +12,7 @@
 | stop, clean | an incident that nobody's fault begins |
 | `zit_upgrade_rebuild`, `_repair`, `_rollback` | the first incident of an era of all ranks, where those that came back lack their state |
 
-Whoever is lost before all have joined a new era is met by another one; from then on by Kintsugi, as in any other run.
+A rank that is lost before all have joined a new era is met by another one; from then on by Kintsugi, as in any other run.
 
 Threads: any; a move is decided on one of its own. What is shared is under the lock, which is held for no call to others.
 """
