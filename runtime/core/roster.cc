@@ -23,8 +23,7 @@ void Roster::SetClosed(Member& member) {
 }
 
 void Roster::SetWaiting(Member& member, bool waiting) {
-  waiting_ += static_cast<int>(waiting) - static_cast<int>(member.waiting);
-  member.waiting.value_ = waiting;
+  Recounted(member, [&] { member.waiting.value_ = waiting; });
   if (!waiting) member.order.reset();
 }
 

@@ -101,7 +101,7 @@ def replacement_killed(runner):
 
 
 def silenced_from_outside(runner):
-    with LiveRun(runner, ["--silence", str(1 * SLOWNESS)], LONG) as run:
+    with LiveRun(runner, ["--silence", str(SLOWNESS)], LONG) as run:
         run.wait_step(5)
         run.signal_rank(2, signal.SIGSTOP)
         summary, log = run.finish()

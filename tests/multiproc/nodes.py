@@ -126,7 +126,7 @@ def a_launcher_takes_the_place_of_a_silent_one_once(runner):
     """The node's launcher is stopped, and another one, elsewhere, says it is that node: it gets the place after the
     silence limit, and the first one, awake again, is told so and ends."""
     with Network(3) as net:
-        run = NodesRun(runner, net, 2, run_args=["--silence", str(1 * SLOWNESS)], trainer_args=STEPS)
+        run = NodesRun(runner, net, 2, run_args=["--silence", str(SLOWNESS)], trainer_args=STEPS)
         run.wait_step(5)
         first = run.launchers[1][0]
         os.kill(run.launcher(1), signal.SIGSTOP)
