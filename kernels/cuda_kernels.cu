@@ -140,7 +140,7 @@ Result<int> CudaDevices() {
   return devices;
 }
 
-Result<std::unique_ptr<ByteKernels>> MakeCudaKernels(int device) {
+Result<std::shared_ptr<const ByteKernels>> MakeCudaKernels(int device) {
   KINTSUGI_ASSIGN_OR_RETURN(const int devices, CudaDevices());
   if (device < 0 || device >= devices)
     return Status(StatusCode::kUnavailable,
@@ -150,8 +150,8 @@ Result<std::unique_ptr<ByteKernels>> MakeCudaKernels(int device) {
       error != cudaSuccess)
     return internal::Unavailable(error, "CUDA device " + std::to_string(device));
   const internal::Grid grid{device, static_cast<uint32_t>(processors) * internal::kBlocksPerProcessor};
-  return std::unique_ptr<ByteKernels>(
-      std::make_unique<internal::TableKernels>(std::make_unique<internal::CudaLauncher>(grid)));
+  return std::shared_ptr<const ByteKernels>(
+      std::make_shared<internal::TableKernels>(std::make_unique<internal::CudaLauncher>(grid)));
 }
 
 }  // namespace kintsugi

@@ -11,12 +11,14 @@
 
 #include <memory>
 
-#include "kernels/byte_kernels.h"
+#include "runtime/base/export.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi {
 
-KINTSUGI_EXPORT Result<std::unique_ptr<ByteKernels>> MakeCudaKernels(int device);
+class ByteKernels;
+
+KINTSUGI_EXPORT Result<std::shared_ptr<const ByteKernels>> MakeCudaKernels(int device);
 
 // The number of devices, or kUnavailable with the reason why there is none.
 KINTSUGI_EXPORT Result<int> CudaDevices();

@@ -28,19 +28,23 @@
 #include <vector>
 
 #include "callbacks/handlers/handlers.h"
-#include "callbacks/handlers/snapshot_service.h"
-#include "callbacks/handlers/state_service.h"
-#include "callbacks/state/aliases.h"
-#include "callbacks/state/device_memory.h"
-#include "callbacks/state/registry.h"
+#include "callbacks/state/descriptors.h"
 #include "runtime/agent/agent_options.h"
 #include "runtime/agent/guard_task.h"
 #include "runtime/base/export.h"
 #include "runtime/base/log.h"
 #include "runtime/base/train_phase.h"
-#include "runtime/device/damage_map.h"
 
 namespace kintsugi {
+
+// The library's own, which a trainer passes on at most.
+class Aliases;
+class SnapshotService;
+class StateRegistry;
+class StateService;
+// callbacks/state/device_memory.h: for state on a device.
+class DeviceFence;
+class DeviceMemory;
 
 enum class JoinKind : uint8_t {
   kFresh,        // the run begins
@@ -220,7 +224,7 @@ class KINTSUGI_EXPORT Agent {
   //   context alive, other damage:                     all of this rank's memory is streamed (rebuild)
   //   context lost, no device (kEnded):                Run returns kEnded with exit code 1: leave, a new process comes
   // Any thread. REQUIRES: nothing of the trainer's uses the device meanwhile.
-  Status ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged, const std::string& text,
+  Status ReportCudaError(int error, int query, const std::vector<AddressRange>& damaged, const std::string& text,
                          ErrorTime when = ErrorTime::Now());
 
   class Impl;

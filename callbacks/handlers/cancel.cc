@@ -1,6 +1,9 @@
 #include "callbacks/handlers/cancel.h"
 
+#include <map>
 #include <utility>
+
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 namespace {
@@ -15,26 +18,39 @@ void RunQuietly(const std::function<void()>& callback) {
 
 }  // namespace
 
+// `mutex` is held while callbacks run, so that a Subscription's end waits for its own callback. Callbacks must be short
+// and must not touch the token.
+struct CancelToken::Callbacks {
+  Mutex mutex;
+  uint64_t next_id KINTSUGI_GUARDED_BY(mutex) = 1;
+  std::map<uint64_t, std::function<void()>> by_id KINTSUGI_GUARDED_BY(mutex);
+};
+
+CancelToken::CancelToken() : callbacks_(std::make_unique<Callbacks>()) {}
+CancelToken::~CancelToken() = default;
+
 CancelToken::Subscription::Subscription(CancelToken& token, std::function<void()> callback) : token_(token) {
-  const MutexLock lock(token_.mutex_);
+  Callbacks& callbacks = *token_.callbacks_;
+  const MutexLock lock(callbacks.mutex);
   if (token_.cancelled_) {
     RunQuietly(callback);
     return;
   }
-  id_ = token_.next_id_++;
-  token_.callbacks_.emplace(id_, std::move(callback));
+  id_ = callbacks.next_id++;
+  callbacks.by_id.emplace(id_, std::move(callback));
 }
 
 CancelToken::Subscription::~Subscription() {
-  const MutexLock lock(token_.mutex_);
-  token_.callbacks_.erase(id_);
+  Callbacks& callbacks = *token_.callbacks_;
+  const MutexLock lock(callbacks.mutex);
+  callbacks.by_id.erase(id_);
 }
 
 void CancelToken::Cancel() {
-  const MutexLock lock(mutex_);
+  const MutexLock lock(callbacks_->mutex);
   if (cancelled_.exchange(true)) return;
-  for (auto& [id, callback] : callbacks_) RunQuietly(callback);
-  callbacks_.clear();
+  for (auto& [id, callback] : callbacks_->by_id) RunQuietly(callback);
+  callbacks_->by_id.clear();
 }
 
 }  // namespace kintsugi

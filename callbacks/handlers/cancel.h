@@ -10,15 +10,19 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <memory>
 
 #include "runtime/base/export.h"
-#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
 class KINTSUGI_EXPORT CancelToken {
  public:
+  CancelToken();
+  ~CancelToken();
+  CancelToken(const CancelToken&) = delete;
+  CancelToken& operator=(const CancelToken&) = delete;
+
   // Keeps a callback subscribed for as long as it lives. After the destructor returned the callback does not run.
   class Subscription {
    public:
@@ -36,12 +40,9 @@ class KINTSUGI_EXPORT CancelToken {
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
 
  private:
-  // Held while callbacks run, so that a Subscription's end waits for its own callback. Callbacks must be short and must
-  // not touch the token.
-  Mutex mutex_;
+  struct Callbacks;
   std::atomic<bool> cancelled_{false};
-  uint64_t next_id_ KINTSUGI_GUARDED_BY(mutex_) = 1;
-  std::map<uint64_t, std::function<void()>> callbacks_ KINTSUGI_GUARDED_BY(mutex_);
+  const std::unique_ptr<Callbacks> callbacks_;
 };
 
 }  // namespace kintsugi

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "callbacks/state/key.h"
+
 namespace kintsugi {
 namespace {
 

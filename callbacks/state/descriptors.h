@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "callbacks/state/dtype.h"
-#include "callbacks/state/key.h"
 #include "runtime/base/export.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
@@ -37,6 +36,13 @@ struct Memory {
   int device = -1;
   int shared_fd = -1;          // kShared: the memfd ...
   uint64_t shared_offset = 0;  // ... and where in it `data` starts
+};
+
+// Bytes by their addresses.
+struct AddressRange {
+  uint64_t start = 0;
+  uint64_t size_bytes = 0;
+  bool operator==(const AddressRange&) const = default;
 };
 
 struct FlatRange {
@@ -65,7 +71,7 @@ struct ShardedTensor {
   Memory memory;
 
   // Elements that the memory holds: of the flattened range where there is one, else of the box.
-  int64_t ElementCount() const;
+  KINTSUGI_EXPORT int64_t ElementCount() const;
   uint64_t ByteCount() const { return static_cast<uint64_t>(ElementCount()) * DTypeSize(dtype); }
 };
 

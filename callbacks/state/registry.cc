@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <string_view>
 
+#include "callbacks/state/key.h"
+
 namespace kintsugi {
 namespace {
 

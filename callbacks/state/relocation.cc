@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "callbacks/state/key.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi {

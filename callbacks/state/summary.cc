@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "callbacks/state/key.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi {

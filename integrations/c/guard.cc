@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "callbacks/state/registry.h"
 #include "integrations/c/handle.h"
 
 using namespace kintsugi;

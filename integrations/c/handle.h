@@ -17,6 +17,7 @@
 #define KINTSUGI_C_ONLY
 #include "integrations/c/kintsugi.h"
 #undef KINTSUGI_C_ONLY
+#include "callbacks/state/device_memory.h"
 #include "runtime/agent.h"
 #include "runtime/agent/injected_throw.h"
 #include "runtime/base/log.h"

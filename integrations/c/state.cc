@@ -1,4 +1,5 @@
 // What is to be repaired: memory, tensors, layouts, objects.
+#include "callbacks/state/registry.h"
 #include "integrations/c/handle.h"
 
 using namespace kintsugi;

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "callbacks/state/key.h"
 #include "integrations/c/handle.h"
 #include "runtime/core/store_operation.h"
 

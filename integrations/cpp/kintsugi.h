@@ -14,7 +14,6 @@
 #include "replica/links/replica_options.h"
 #include "replica/stream/gloo_group.h"
 #include "runtime/agent.h"
-#include "runtime/agent/injected_throw.h"
 
 namespace kintsugi {
 

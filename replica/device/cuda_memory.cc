@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <vector>
 
+#include "kernels/byte_kernels.h"
 #include "replica/stream/cuda_staging.h"
+#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 namespace {
@@ -30,6 +33,49 @@ void KeepForGood(std::unique_ptr<CudaLane> lane) {
 
 }  // namespace
 
+class CudaMemory::Lanes {
+ public:
+  explicit Lanes(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
+  ~Lanes() {
+    for (auto& lane : stuck_) {
+      const auto done = [&](Slot& slot) {
+        const auto is_done = lane->IsDone(slot);
+        return is_done.ok() && *is_done;
+      };
+      // The device may still write into its buffers.
+      if (!device_->Bind().ok() || !std::all_of(lane->slots().begin(), lane->slots().end(), done))
+        KeepForGood(std::move(lane));
+    }
+  }
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  Result<std::unique_ptr<CudaLane>> Take() {
+    KINTSUGI_RETURN_IF_ERROR(device_->Bind());
+    {
+      const MutexLock lock(mutex_);
+      if (!free_.empty()) {
+        auto lane = std::move(free_.back());
+        free_.pop_back();
+        return lane;
+      }
+    }
+    return CudaLane::Make(device_, kSlots);
+  }
+
+  // `quiet`: nothing is under way on it.
+  void GiveBack(std::unique_ptr<CudaLane> lane, bool quiet) {
+    const MutexLock lock(mutex_);
+    (quiet ? free_ : stuck_).push_back(std::move(lane));
+  }
+
+ private:
+  const std::shared_ptr<CudaDevice> device_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<CudaLane>> free_ KINTSUGI_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<CudaLane>> stuck_ KINTSUGI_GUARDED_BY(mutex_);
+};
+
 // A lane for the time of one call.
 class CudaMemory::Use {
  public:
@@ -39,8 +85,7 @@ class CudaMemory::Use {
     const TimePoint until = SteadyClock::SteadyNow() + kGrace;
     bool quiet = true;
     for (Slot& slot : lane_->slots()) quiet = quiet && Await(slot, {.deadline = until}).ok();
-    const MutexLock lock(memory_.mutex_);
-    (quiet ? memory_.free_ : memory_.stuck_).push_back(std::move(lane_));
+    memory_.lanes_->GiveBack(std::move(lane_), quiet);
   }
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
@@ -106,36 +151,15 @@ Result<std::shared_ptr<CudaMemory>> CudaMemory::Open(int ordinal, std::shared_pt
 }
 
 CudaMemory::CudaMemory(std::shared_ptr<CudaDevice> device, std::shared_ptr<const ByteKernels> kernels)
-    : device_(std::move(device)), kernels_(std::move(kernels)) {}
+    : device_(std::move(device)), kernels_(std::move(kernels)), lanes_(std::make_unique<Lanes>(device_)) {}
+CudaMemory::~CudaMemory() = default;
 
-CudaMemory::~CudaMemory() {
-  for (auto& lane : stuck_) {
-    const auto done = [&](Slot& slot) {
-      const auto is_done = lane->IsDone(slot);
-      return is_done.ok() && *is_done;
-    };
-    // The device may still write into its buffers.
-    if (!device_->Bind().ok() || !std::all_of(lane->slots().begin(), lane->slots().end(), done))
-      KeepForGood(std::move(lane));
-  }
-}
-
-Result<std::unique_ptr<CudaLane>> CudaMemory::TakeLane() const {
-  KINTSUGI_RETURN_IF_ERROR(device_->Bind());
-  {
-    const MutexLock lock(mutex_);
-    if (!free_.empty()) {
-      auto lane = std::move(free_.back());
-      free_.pop_back();
-      return lane;
-    }
-  }
-  return CudaLane::Make(device_, kSlots);
-}
+int CudaMemory::device() const { return device_->ordinal(); }
+bool CudaMemory::Holds(const void* data) const { return device_->IsDeviceMemory(data); }
 
 Status CudaMemory::Read(void* host, const void* from, uint64_t size_bytes, const CopyLimit& limit) const {
   if (size_bytes == 0) return Status::Ok();
-  KINTSUGI_ASSIGN_OR_RETURN(auto lane, TakeLane());
+  KINTSUGI_ASSIGN_OR_RETURN(auto lane, lanes_->Take());
   Use use(*this, std::move(lane), limit);
   auto* const to = static_cast<uint8_t*>(host);
   const auto device = reinterpret_cast<uint64_t>(from);
@@ -155,7 +179,7 @@ Status CudaMemory::Read(void* host, const void* from, uint64_t size_bytes, const
 
 Status CudaMemory::Write(void* to, const void* host, uint64_t size_bytes, const CopyLimit& limit) const {
   if (size_bytes == 0) return Status::Ok();
-  KINTSUGI_ASSIGN_OR_RETURN(auto lane, TakeLane());
+  KINTSUGI_ASSIGN_OR_RETURN(auto lane, lanes_->Take());
   Use use(*this, std::move(lane), limit);
   const auto* const from = static_cast<const uint8_t*>(host);
   const auto device = reinterpret_cast<uint64_t>(to);
@@ -181,7 +205,7 @@ Status CudaMemory::BlockSums(const void* data, uint64_t size_bytes, uint64_t blo
     return {StatusCode::kFailedPrecondition, "no kernels were handed over for CUDA device " + std::to_string(device()) +
                                                  ": CudaMemory::Open takes them"};
   if (size_bytes == 0) return Status::Ok();
-  KINTSUGI_ASSIGN_OR_RETURN(auto lane, TakeLane());
+  KINTSUGI_ASSIGN_OR_RETURN(auto lane, lanes_->Take());
   Use use(*this, std::move(lane), limit);
   const auto* const from = static_cast<const uint8_t*>(data);
   const auto bytes_of = [&](uint64_t size) { return SumBlocks(size, block_bytes) * sizeof(uint64_t); };
@@ -221,6 +245,8 @@ std::shared_ptr<void> CudaMemory::Pin(void* host, uint64_t size_bytes) const {
 }
 
 // ---- CudaFence -----------------------------------------------------------------------------------------------------
+
+CudaFence::CudaFence(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
 
 Result<std::unique_ptr<CudaFence>> CudaFence::Make(std::shared_ptr<CudaDevice> device) {
   constexpr unsigned kDisableTiming = 2;

@@ -15,31 +15,31 @@
 // Memory: 8 MiB of pinned memory per call at once.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "callbacks/state/device_memory.h"
-#include "kernels/byte_kernels.h"
-#include "replica/stream/cuda_driver.h"
-#include "runtime/base/mutex.h"
+#include "runtime/base/export.h"
+#include "runtime/base/result.h"
 
 namespace kintsugi {
 
-class CudaLane;
+class ByteKernels;  // kernels/byte_kernels.h
+class CudaDevice;   // replica/stream/cuda_driver.h
 
 class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
  public:
   // `kernels` are of the same device (null: none; checksums are then computed on the host). `path`: that driver library
   // and no other.
-  // Errors: as CudaDevice::Open.
+  // Errors: kNotFound where there is no driver, kUnavailable where it has no such device.
   static Result<std::shared_ptr<CudaMemory>> Open(int ordinal, std::shared_ptr<const ByteKernels> kernels = nullptr,
                                                   const std::string& path = "");
   explicit CudaMemory(std::shared_ptr<CudaDevice> device, std::shared_ptr<const ByteKernels> kernels = nullptr);
   ~CudaMemory() override;
 
-  int device() const override { return device_->ordinal(); }
-  bool Holds(const void* data) const override { return device_->IsDeviceMemory(data); }
+  int device() const override;
+  bool Holds(const void* data) const override;
   Status Read(void* host, const void* from, uint64_t size_bytes, const CopyLimit& limit = {}) const override;
   Status Write(void* to, const void* host, uint64_t size_bytes, const CopyLimit& limit = {}) const override;
   bool CanSum() const override { return kernels_ != nullptr; }
@@ -53,13 +53,10 @@ class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
 
  private:
   class Use;
-  Result<std::unique_ptr<CudaLane>> TakeLane() const;
-
+  class Lanes;
   const std::shared_ptr<CudaDevice> device_;
   const std::shared_ptr<const ByteKernels> kernels_;
-  mutable Mutex mutex_;
-  mutable std::vector<std::unique_ptr<CudaLane>> free_ KINTSUGI_GUARDED_BY(mutex_);
-  mutable std::vector<std::unique_ptr<CudaLane>> stuck_ KINTSUGI_GUARDED_BY(mutex_);
+  const std::unique_ptr<Lanes> lanes_;
 };
 
 // An event on a stream of the trainer's. One object is recorded again for every update:
@@ -75,7 +72,7 @@ class KINTSUGI_EXPORT CudaFence final : public DeviceFence {
   Result<bool> IsDone() const override;
 
  private:
-  explicit CudaFence(std::shared_ptr<CudaDevice> device) : device_(std::move(device)) {}
+  explicit CudaFence(std::shared_ptr<CudaDevice> device);
   const std::shared_ptr<CudaDevice> device_;
   void* event_ = nullptr;
 };

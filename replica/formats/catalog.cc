@@ -11,6 +11,7 @@
 #include "replica/layout/builder.h"
 #include "replica/layout/flat_range.h"
 #include "replica/layout/validate.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 namespace {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "callbacks/state/key.h"
 #include "kernels/host_cast.h"
 #include "replica/formats/block_hasher.h"
 #include "replica/formats/convert.h"

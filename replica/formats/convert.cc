@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "callbacks/state/key.h"
 #include "replica/formats/values.h"
 #include "replica/plan/aoa_tensors.h"
 #include "replica/save/names.h"

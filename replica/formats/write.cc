@@ -15,6 +15,7 @@
 #include "replica/formats/window_plan.h"
 #include "replica/save/logical_sum.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 #include "runtime/base/mutex.h"
 
 namespace kintsugi::formats {

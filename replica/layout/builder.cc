@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "callbacks/state/key.h"
 #include "replica/layout/metadata_writer.h"
 #include "replica/layout/refuse.h"
 #include "runtime/base/check.h"

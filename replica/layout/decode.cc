@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "callbacks/state/key.h"
 #include "replica/layout/codec.h"
 #include "replica/layout/decode_key.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "callbacks/state/key.h"
 #include "replica/layout/shard.h"
 
 namespace kintsugi::layout {

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "callbacks/state/key.h"
+
 namespace kintsugi::layout {
 namespace {
 

@@ -1,5 +1,6 @@
 #include "replica/layout/refuse.h"
 
+#include "callbacks/state/key.h"
 #include "replica/layout/metadata.h"
 
 namespace kintsugi::layout {

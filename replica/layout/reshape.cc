@@ -1,6 +1,7 @@
 // Flatten and Narrow: shards made from shards.
 #include <algorithm>
 
+#include "callbacks/state/key.h"
 #include "replica/layout/shard.h"
 
 namespace kintsugi::layout {

@@ -6,6 +6,7 @@
 #include "replica/layout/builder.h"
 #include "replica/layout/request.h"
 #include "replica/layout/validate_cover.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::layout {
 namespace {

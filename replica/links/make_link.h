@@ -16,9 +16,9 @@
 #include "callbacks/handlers/store.h"
 #include "callbacks/state/device_memory.h"
 #include "kernels/byte_kernels.h"
-#include "replica/links/link_preference.h"
-#include "replica/stream/rank_address.h"
+#include "replica/links/replica_options.h"
 #include "replica/stream/link.h"
+#include "replica/stream/rank_address.h"
 #include "runtime/base/log.h"
 
 namespace kintsugi {

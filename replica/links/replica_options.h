@@ -4,11 +4,20 @@
 // Units: bytes per second.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/host_checksum.h"
-#include "replica/links/link_preference.h"
 #include "replica/stream/rank_address.h"
 
 namespace kintsugi {
+
+// Over what two ranks exchange state.
+enum class LinkPreference : uint8_t {
+  kAutomatic,
+  kSharedMemory,  // kFailedPrecondition where it is not possible
+  kTcp,
+  kNccl,  // else TCP
+};
 
 struct ReplicaOptions {
   // Of blocks on their way; for tensors in device memory it is multilinear-64, which a device computes, unless kNone.

@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "callbacks/state/key.h"
 #include "replica/aoa/program_text.h"
 #include "replica/formats/compare.h"
 #include "replica/formats/format.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "callbacks/state/key.h"
+
 namespace kintsugi::resume {
 namespace {
 

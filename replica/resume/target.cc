@@ -9,6 +9,7 @@
 #include "replica/layout/validate.h"
 #include "replica/reshard/renamed.h"
 #include "replica/save/checksum.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::resume {
 // A shard without what says where it stood among ranks.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "callbacks/state/key.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::checkpoint {

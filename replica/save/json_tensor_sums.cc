@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "callbacks/state/key.h"
 #include "replica/save/checksum.h"
 
 namespace kintsugi::checkpoint {

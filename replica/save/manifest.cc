@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "callbacks/state/key.h"
 #include "replica/save/json_tensor_sums.h"
 #include "replica/save/names.h"
 #include "replica/save/seal.h"

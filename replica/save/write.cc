@@ -5,8 +5,10 @@
 #include <set>
 #include <string_view>
 
+#include "callbacks/state/key.h"
 #include "replica/save/data_writer.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::checkpoint {
 namespace {

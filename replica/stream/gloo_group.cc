@@ -25,11 +25,6 @@ constexpr uint8_t kGatherInTwoRoundsSlotPrefix = 0x20;
 Result<GlooDevice> CreateGlooDevice(const RankAddress& address) { return AbortableDevice::Create(address); }
 void AbortGlooDevice(const GlooDevice& device) { device->Abort(); }
 
-std::string GlooPlace(const std::string& prefix, const std::string& name, int rank, int size) {
-  return "group '" + prefix + (name.empty() ? "" : "/" + name) + "' rank " + std::to_string(rank) + " of " +
-         std::to_string(size);
-}
-
 Result<std::unique_ptr<GlooGroup>> GlooGroup::Connect(Store& store, const GlooGroupOptions& options) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size)
     return Status(StatusCode::kInvalidArgument,

@@ -73,9 +73,6 @@ struct GlooGroupOptions {
   CancelToken* cancel = nullptr;  // ends connecting; afterwards it is the owner who calls Abort
 };
 
-// Names a rank's place in a group in errors.
-std::string GlooPlace(const std::string& prefix, const std::string& name, int rank, int size);
-
 class KINTSUGI_EXPORT GlooGroup {
  public:
   // Connects all ranks of the group. Bounded by the deadline, by `cancel` and by the store's own cancellation; a peer

@@ -230,6 +230,11 @@ class Rendezvous {
 
 }  // namespace
 
+std::string GlooPlace(const std::string& prefix, const std::string& name, int rank, int size) {
+  return "group '" + prefix + (name.empty() ? "" : "/" + name) + "' rank " + std::to_string(rank) + " of " +
+         std::to_string(size);
+}
+
 std::vector<int> GlooNeighbours(int rank, int size, GlooPairs pairs) {
   std::set<int> peers;
   const int farthest = pairs == GlooPairs::kRing ? std::min(1, size - 1) : size - 1;

@@ -24,6 +24,9 @@
 
 namespace kintsugi {
 
+// Names a rank's place in a group in errors.
+std::string GlooPlace(const std::string& prefix, const std::string& name, int rank, int size);
+
 // Whom a member connects to, ascending: a ring needs the two next members, a dissemination barrier and a broadcast's
 // tree those at distances of powers of two, both ways round (at most 2 log2(size) members).
 std::vector<int> GlooNeighbours(int rank, int size, GlooPairs pairs);

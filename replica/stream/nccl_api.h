@@ -77,7 +77,7 @@ struct NcclApi {
   int (*revoke)(NcclComm, int flags) = nullptr;                                                              // 2.28.7
 
   // "ncclSend: unhandled cuda error (1): ...".
-  std::string Describe(const char* call, int result, NcclComm comm) const;
+  KINTSUGI_EXPORT std::string Describe(const char* call, int result, NcclComm comm) const;
 };
 
 // "2.28.9".

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "replica/stream/cuda_driver.h"
 #include "runtime/base/mutex.h"
 
 namespace kintsugi {

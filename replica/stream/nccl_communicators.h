@@ -16,12 +16,13 @@
 #include <vector>
 
 #include "callbacks/handlers/cancel.h"
-#include "replica/stream/cuda_driver.h"
 #include "replica/stream/nccl_api.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/export.h"
 
 namespace kintsugi {
+
+class CudaDevice;  // replica/stream/cuda_driver.h
 
 inline constexpr Duration kNcclAbortLimit = std::chrono::seconds(10);
 

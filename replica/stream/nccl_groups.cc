@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "replica/stream/cuda_driver.h"
 #include "replica/stream/store_wait.h"
 
 namespace kintsugi {

@@ -113,8 +113,8 @@ Status Agent::EndActivity() { return impl_->trainer.activities.End(); }
 Status Agent::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when) {
   return impl_->trainer.reports.MemoryError(keys, text, when);
 }
-Status Agent::ReportCudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
-                              const std::string& text, ErrorTime when) {
+Status Agent::ReportCudaError(int error, int query, const std::vector<AddressRange>& damaged, const std::string& text,
+                              ErrorTime when) {
   return impl_->trainer.reports.CudaError(error, query, damaged, text, when);
 }
 bool TakeInjectedThrow(Agent& agent) { return agent.impl_->trainer.injections.TakeThrow(); }

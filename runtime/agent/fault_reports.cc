@@ -33,14 +33,14 @@ Status FaultReports::MemoryError(const std::vector<std::string>& keys, const std
   return Interrupted("memory error");
 }
 
-Status FaultReports::Damage(const std::vector<device::AddressRange>& damaged, const std::string& text, ErrorTime when) {
+Status FaultReports::Damage(const std::vector<AddressRange>& damaged, const std::string& text, ErrorTime when) {
   const Result<std::vector<std::string>> renewed = addresses_.Renew(damaged);
   if (!renewed.ok()) return MemoryError({}, text + "; " + renewed.status().message(), when);
   return MemoryError(*renewed, text, when);
 }
 
-Status FaultReports::CudaError(int error, int query, const std::vector<device::AddressRange>& damaged,
-                               const std::string& text, ErrorTime when) {
+Status FaultReports::CudaError(int error, int query, const std::vector<AddressRange>& damaged, const std::string& text,
+                               ErrorTime when) {
   const device::CudaErrorClass found = device::ClassifyCudaError(error, query, !damaged.empty());
   const std::string what = found.name + ": " + text;
   log_->Write(LogLevel::kWarning, LogLine("cuda_error", {{"rank", self_.options.rank.ToString()},

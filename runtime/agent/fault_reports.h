@@ -40,10 +40,10 @@ class FaultReports {
 
   // Agent::ReportMemoryError and Agent::ReportCudaError.
   Status MemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when);
-  Status CudaError(int error, int query, const std::vector<device::AddressRange>& damaged, const std::string& text,
+  Status CudaError(int error, int query, const std::vector<AddressRange>& damaged, const std::string& text,
                    ErrorTime when);
   // A device has named what is damaged: within registered tensors they get fresh memory; else all of the rank's counts.
-  Status Damage(const std::vector<device::AddressRange>& damaged, const std::string& text, ErrorTime when);
+  Status Damage(const std::vector<AddressRange>& damaged, const std::string& text, ErrorTime when);
   void Signal(core::FaultReport fault);
 
   void BeginPass() { told_ = false; }

@@ -1,7 +1,6 @@
-// For drills: an injected `throw` as an exception of the trainer's own code, as a mistake of its own would be.
+// For the C ABI, whose callers raise an injected `throw` as an exception of their own language.
 //
-// Threads: as the calls of Agent that they follow.
-// Errors: as Agent::EnterPhase.
+// Threads: as the calls of Agent that it follows.
 #pragma once
 
 #include "runtime/agent.h"
@@ -9,9 +8,6 @@
 namespace kintsugi {
 
 // Whether the newest EnterPhase or BeginCollective of this agent carried out an injected `throw`; true once.
-KINTSUGI_EXPORT bool TakeInjectedThrow(Agent& agent);
-
-// Agent::EnterPhase, which throws std::runtime_error where a `throw` was injected.
-KINTSUGI_EXPORT Status Mark(Agent& agent, Step step, TrainPhase phase);
+bool TakeInjectedThrow(Agent& agent);
 
 }  // namespace kintsugi

@@ -14,6 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "callbacks/handlers/snapshot_service.h"
+#include "callbacks/handlers/state_service.h"
+#include "callbacks/state/aliases.h"
+#include "callbacks/state/registry.h"
 #include "runtime/agent.h"
 #include "runtime/agent/membership.h"
 

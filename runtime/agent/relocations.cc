@@ -1,5 +1,6 @@
 #include "runtime/agent/relocations.h"
 
+#include "callbacks/state/key.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi {

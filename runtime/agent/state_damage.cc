@@ -25,7 +25,7 @@ Status WriteState(const DeviceMemory* device, void* to, const void* from, uint64
 }
 
 // On a device all of it: how its memory was mapped is known to its driver.
-device::AddressRange WholePages(const Memory& memory) {
+AddressRange WholePages(const Memory& memory) {
   if (memory.kind == MemoryKind::kDevice) return {reinterpret_cast<uint64_t>(memory.data), memory.size_bytes};
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const auto start = reinterpret_cast<uint64_t>(memory.data), end = start + memory.size_bytes;
@@ -45,8 +45,8 @@ std::vector<std::string> StateDamage::KeysOf(const Injection& injection) const {
   return keys;
 }
 
-std::vector<device::AddressRange> StateDamage::PagesOf(const Injection& injection) const {
-  std::vector<device::AddressRange> pages;
+std::vector<AddressRange> StateDamage::PagesOf(const Injection& injection) const {
+  std::vector<AddressRange> pages;
   for (const std::string& key : KeysOf(injection))
     pages.push_back(WholePages(registered_.registry().tensors().at(key).memory));
   return pages;

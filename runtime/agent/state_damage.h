@@ -21,7 +21,7 @@ class StateDamage {
   // The tensors that an injection means.
   std::vector<std::string> KeysOf(const Injection& injection) const;
   // Their whole pages, which is what a device takes out of use; empty where there is none.
-  std::vector<device::AddressRange> PagesOf(const Injection& injection) const;
+  std::vector<AddressRange> PagesOf(const Injection& injection) const;
   void Poison(const Injection& injection) const;
   void Flip(const Injection& injection) const;
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "callbacks/state/key.h"
 #include "runtime/base/check.h"
 #include "runtime/core/store_table.h"
 

@@ -11,7 +11,7 @@ namespace {
 // Fresh memory where the tensor lies; the driver is loaded when the first tensor on a device needs it.
 class FreshByKind final : public device::FreshMemory {
  public:
-  Status Replace(const Memory& memory, const device::AddressRange& range) override {
+  Status Replace(const Memory& memory, const AddressRange& range) override {
     if (memory.kind != MemoryKind::kDevice) return host_->Replace(memory, range);
     if (!device_) {
       KINTSUGI_ASSIGN_OR_RETURN(device_, device::CudaFreshMemory(memory.device));
@@ -63,7 +63,7 @@ bool TensorAddresses::Holds(const std::string& key) const {
   return registered_.registry().tensors().count(key) > 0;
 }
 
-Result<std::vector<std::string>> TensorAddresses::Renew(const std::vector<device::AddressRange>& damaged) {
+Result<std::vector<std::string>> TensorAddresses::Renew(const std::vector<AddressRange>& damaged) {
   const MutexLock lock(mutex_);
   const auto& tensors = registered_.registry().tensors();
   const device::Damage damage = device::FindDamage(tensors, damaged);

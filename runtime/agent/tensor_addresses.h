@@ -31,7 +31,7 @@ class TensorAddresses {
 
   bool Holds(const std::string& key) const;
   // Fresh memory for what is damaged, where that is registered tensors and nothing else: their keys; else why not.
-  Result<std::vector<std::string>> Renew(const std::vector<device::AddressRange>& damaged);
+  Result<std::vector<std::string>> Renew(const std::vector<AddressRange>& damaged);
 
  private:
   Registration& registered_;

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 namespace {
 

@@ -12,16 +12,6 @@ class NullSink final : public LogSink {
 
 std::shared_ptr<LogSink> NullLogSink() { return std::make_shared<NullSink>(); }
 
-void MemoryLogSink::Write(LogLevel, std::string_view line) {
-  const MutexLock lock(mutex_);
-  lines_.emplace_back(line);
-}
-
-std::vector<std::string> MemoryLogSink::lines() const {
-  const MutexLock lock(mutex_);
-  return lines_;
-}
-
 std::string LogLine(std::string_view event, std::initializer_list<std::pair<std::string_view, std::string>> fields) {
   std::string line = "event=" + std::string(event);
   for (const auto& [key, value] : fields) {

@@ -8,10 +8,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "runtime/base/export.h"
-#include "runtime/base/mutex.h"
 
 namespace kintsugi {
 
@@ -25,17 +23,6 @@ class KINTSUGI_EXPORT LogSink {
 
 // Drops everything: what a guest library does unless its host asks for more.
 KINTSUGI_EXPORT std::shared_ptr<LogSink> NullLogSink();
-
-// Keeps lines in memory, for tests.
-class KINTSUGI_EXPORT MemoryLogSink final : public LogSink {
- public:
-  void Write(LogLevel level, std::string_view line) override;
-  std::vector<std::string> lines() const;
-
- private:
-  mutable Mutex mutex_;
-  std::vector<std::string> lines_ KINTSUGI_GUARDED_BY(mutex_);
-};
 
 // Builds "event=NAME key=value ..."; values with spaces are quoted.
 KINTSUGI_EXPORT std::string LogLine(std::string_view event,

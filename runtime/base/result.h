@@ -3,6 +3,7 @@
 // What: E is Status, or a type with parts that a program reads. Such an E has a default, which is not looked at, and
 // `Status ToStatus() const`, which is never ok: every error can be passed on as a Status. A function that has no value
 // to return says the same with Status, or with std::optional<E>.
+// Errors: a REQUIRES that does not hold throws std::logic_error, as a failed check does.
 // Invariants: what has the type T is a value and what has the type E an error, also where one converts to the other.
 #pragma once
 
@@ -10,17 +11,21 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/base/check.h"
+#include "runtime/base/export.h"
 #include "runtime/base/status.h"
 
 namespace kintsugi {
+
+// Throws a CheckFailure (runtime/base/check.h), which is a std::logic_error.
+[[noreturn]] KINTSUGI_EXPORT void FailResult(const char* what);
 
 template <typename T, typename E = Status>
 class [[nodiscard]] Result {
  public:
   Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose, as is the next
   Result(E error) : error_(std::move(error)) {
-    if constexpr (std::same_as<E, Status>) KINTSUGI_CHECK(!error_.ok(), "a Result without a value needs an error");
+    if constexpr (std::same_as<E, Status>)
+      if (error_.ok()) FailResult("a Result without a value needs an error");
   }
 
   bool ok() const { return value_.has_value(); }
@@ -31,7 +36,7 @@ class [[nodiscard]] Result {
 
   // REQUIRES: !ok().
   const E& error() const {
-    KINTSUGI_CHECK(!ok(), "error() of a Result with a value");
+    if (ok()) FailResult("error() of a Result with a value");
     return error_;
   }
 
@@ -47,7 +52,7 @@ class [[nodiscard]] Result {
 
  private:
   T& Checked() {
-    KINTSUGI_CHECK(value_.has_value(), "value() of a failed Result");
+    if (!value_) FailResult("value() of a failed Result");
     return *value_;
   }
 

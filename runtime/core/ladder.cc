@@ -5,6 +5,8 @@
 #include <functional>
 #include <set>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 

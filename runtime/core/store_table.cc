@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "callbacks/state/key.h"
 #include "runtime/base/check.h"
 #include "runtime/core/store_operation.h"
 

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "callbacks/state/key.h"
 #include "runtime/base/ids.h"
 #include "runtime/core/messages.h"
 

@@ -23,12 +23,6 @@
 
 namespace kintsugi::device {
 
-struct AddressRange {
-  uint64_t start = 0;
-  uint64_t size_bytes = 0;
-  bool operator==(const AddressRange&) const = default;
-};
-
 struct TensorDamage {
   std::string key;
   std::vector<AddressRange> ranges;  // within its memory, ascending, disjoint

@@ -1,5 +1,6 @@
 #include "runtime/wire/codec.h"
 
+#include "runtime/base/check.h"
 #include "runtime/base/overloaded.h"
 #include "runtime/wire/envelope.h"
 #include "runtime/wire/fields.h"

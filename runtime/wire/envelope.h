@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "runtime/base/check.h"
 #include "runtime/wire/byte_reader.h"
 #include "runtime/wire/byte_writer.h"
 

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "runtime/base/check.h"
 #include "runtime/base/overloaded.h"
 #include "runtime/wire/envelope.h"
 #include "runtime/wire/node_fields.h"

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "kernels/byte_kernels.h"
 #include "kernels/cuda_kernels.h"
 #include "tests/bench/figures.h"
 

@@ -13,6 +13,7 @@
 
 #include "integrations/examples/byte_lm/device/kernel_launcher.h"
 #include "replica/device/cuda_memory.h"
+#include "replica/stream/cuda_driver.h"
 #include "tests/bench/figures.h"
 
 namespace kintsugi::bench {

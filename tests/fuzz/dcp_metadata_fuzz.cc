@@ -1,6 +1,7 @@
 // The .metadata of torch DCP folders. What is accepted names files in its own folder, has chunks of as many axes as their
 // tensor, and comes back equal when it is written again.
 #include "replica/formats/dcp/metadata.h"
+#include "runtime/base/check.h"
 #include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"
 

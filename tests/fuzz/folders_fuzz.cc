@@ -10,6 +10,7 @@
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/safetensors/header.h"
 #include "replica/formats/zip/zip.h"
+#include "runtime/base/check.h"
 #include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -6,8 +6,9 @@
 #include "replica/formats/paddle/metadata.h"
 #include "replica/formats/sidecar.h"
 #include "replica/formats/values.h"
-#include "replica/save/seal.h"
 #include "replica/save/manifest.h"
+#include "replica/save/seal.h"
+#include "runtime/base/check.h"
 #include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"
 

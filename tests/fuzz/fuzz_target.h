@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/check.h"
 #include "runtime/base/random.h"
 
 namespace kintsugi::fuzz {

@@ -1,6 +1,7 @@
 // Indexes of Hugging Face shards. What is accepted names files in its own folder, and comes back equal when it is written
 // again.
 #include "replica/formats/safetensors/index.h"
+#include "runtime/base/check.h"
 #include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -2,6 +2,7 @@
 // read as a state dictionary its tensors lie within them and are read to the last byte.
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/torch/old_archive.h"
+#include "runtime/base/check.h"
 #include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"
 

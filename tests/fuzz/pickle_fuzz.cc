@@ -3,6 +3,7 @@
 #include "replica/formats/pickle/tree.h"
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/torch/tensor.h"
+#include "runtime/base/check.h"
 #include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"
 

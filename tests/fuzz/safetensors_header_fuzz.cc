@@ -2,6 +2,7 @@
 // equal when it is written again.
 #include "replica/formats/safetensors/header.h"
 #include "replica/layout/box.h"
+#include "runtime/base/check.h"
 #include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"
 

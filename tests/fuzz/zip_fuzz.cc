@@ -6,6 +6,7 @@
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/formats/zip/zip.h"
+#include "runtime/base/check.h"
 #include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -88,8 +88,7 @@ TEST_P(DeviceState, DamageAfterAFinishedUpdateIsPatchedHoweverSlowlyTheTrainerUn
 }
 
 // Tweaks whose rank 1 meets a CUDA error at step 4, once.
-Tweaks WithCudaError(Tweaks tweaks, int error, int query,
-                     std::function<std::vector<device::AddressRange>(ToyTrainer&)> at) {
+Tweaks WithCudaError(Tweaks tweaks, int error, int query, std::function<std::vector<AddressRange>(ToyTrainer&)> at) {
   auto struck = std::make_shared<std::atomic<bool>>(false);
   tweaks.at_step = [=](ToyTrainer& trainer, Step step) {
     if (trainer.rank() != 1 || step != Step(4) || struck->exchange(true)) return Status::Ok();
@@ -98,11 +97,9 @@ Tweaks WithCudaError(Tweaks tweaks, int error, int query,
   return tweaks;
 }
 
-std::vector<device::AddressRange> NothingNamed(ToyTrainer&) { return {}; }
+std::vector<AddressRange> NothingNamed(ToyTrainer&) { return {}; }
 
-device::AddressRange RangeOf(const void* data, uint64_t size_bytes) {
-  return {reinterpret_cast<uint64_t>(data), size_bytes};
-}
+AddressRange RangeOf(const void* data, uint64_t size_bytes) { return {reinterpret_cast<uint64_t>(data), size_bytes}; }
 
 TEST(CudaError, InNamedMappedTensorsIsPatchedWithFreshMemory) {
   TestDevice device;

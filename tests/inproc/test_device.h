@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "replica/device/cuda_memory.h"
+#include "replica/stream/cuda_driver.h"
 #include "tests/inproc/toy_trainer.h"
 #include "tests/support/fake_gpu/stream_kernels.h"
 

@@ -37,7 +37,7 @@ struct Trainer {
     KINTSUGI_RETURN_IF_ERROR(agent->Report(step, gradient[2], {&sample, 1}));
     KINTSUGI_RETURN_IF_ERROR(agent->BeginUpdate(step));
     for (int i = 0; i < 2; ++i) line[i] -= 0.1f * gradient[i];
-    KINTSUGI_RETURN_IF_ERROR(Mark(*agent, step, TrainPhase::kUpdate));
+    KINTSUGI_RETURN_IF_ERROR(agent->EnterPhase(step, TrainPhase::kUpdate));
     usleep(10'000);
     return agent->EndUpdate(step);
   }

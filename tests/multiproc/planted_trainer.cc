@@ -86,21 +86,21 @@ struct Trainer {
 
   Status Train(Step step) {
     KINTSUGI_RETURN_IF_ERROR(agent->BeginStep(step));
-    KINTSUGI_RETURN_IF_ERROR(Mark(*agent, step, TrainPhase::kForward));
+    KINTSUGI_RETURN_IF_ERROR(agent->EnterPhase(step, TrainPhase::kForward));
     const uint64_t sample = sampler.value++ * agent->world_size() + agent->rank().value();
     const float x = static_cast<float>(sample * 37 % 100) / 100;
     float error = line[0] * x + line[1] - (2 * x + 1 + Noise());
     if (Makes("clock")) error += static_cast<float>(std::chrono::system_clock::now().time_since_epoch().count() % 1000);
     float gradient[] = {error * x, error, error * error};
-    KINTSUGI_RETURN_IF_ERROR(Mark(*agent, step, TrainPhase::kBackward));
+    KINTSUGI_RETURN_IF_ERROR(agent->EnterPhase(step, TrainPhase::kBackward));
     KINTSUGI_RETURN_IF_ERROR(world->AllReduceSum(gradient, 3));
     KINTSUGI_RETURN_IF_ERROR(agent->Report(step, gradient[2], {&sample, 1}));
     if (Makes("update")) MoveMomentum(gradient);
-    KINTSUGI_RETURN_IF_ERROR(Mark(*agent, step, TrainPhase::kGate));
+    KINTSUGI_RETURN_IF_ERROR(agent->EnterPhase(step, TrainPhase::kGate));
 
     KINTSUGI_RETURN_IF_ERROR(agent->BeginUpdate(step));
     if (!Makes("update")) MoveMomentum(gradient);
-    KINTSUGI_RETURN_IF_ERROR(Mark(*agent, step, TrainPhase::kUpdate));
+    KINTSUGI_RETURN_IF_ERROR(agent->EnterPhase(step, TrainPhase::kUpdate));
     for (int i = 0; i < 2; ++i) line[i] -= 0.05f * momentum[i];
     return agent->EndUpdate(step);
   }

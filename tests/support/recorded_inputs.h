@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "runtime/base/check.h"
 #include "runtime/journal/input.h"
 #include "runtime/sim/cluster.h"
 

@@ -1,5 +1,7 @@
 #include "tools/reshard/spec_side.h"
 
+#include "callbacks/state/key.h"
+
 namespace kintsugi::reshard {
 namespace {
 

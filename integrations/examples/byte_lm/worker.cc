@@ -144,23 +144,23 @@ Status Worker::Loop(Step first) {
 Status Worker::TrainStep(Step step) {
   if (options_.on_step) options_.on_step(step);
   KINTSUGI_RETURN_IF_ERROR(agent_.BeginStep(step));
-  KINTSUGI_RETURN_IF_ERROR(Mark(agent_, step, TrainPhase::kForward));
+  KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kForward));
   KINTSUGI_RETURN_IF_ERROR(trainer_->Forward(step));
-  KINTSUGI_RETURN_IF_ERROR(Mark(agent_, step, TrainPhase::kBackward));
+  KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kBackward));
   KINTSUGI_RETURN_IF_ERROR(trainer_->Backward());
   if (options_.step_delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(options_.step_delay_us));
-  KINTSUGI_RETURN_IF_ERROR(Mark(agent_, step, TrainPhase::kGradientSync));
+  KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kGradientSync));
   KINTSUGI_RETURN_IF_ERROR(trainer_->SyncGradients());
   KINTSUGI_RETURN_IF_ERROR(trainer_->SyncNorm());
   KINTSUGI_RETURN_IF_ERROR(HoldBack(Hold::Point::kGradientSync, step));
   // Tensor-parallel ranks consume the same samples: one of them says so.
   const std::vector<uint64_t> none;
   KINTSUGI_RETURN_IF_ERROR(agent_.Report(step, trainer_->loss(), layout_.tp_rank == 0 ? trainer_->sample_ids() : none));
-  KINTSUGI_RETURN_IF_ERROR(Mark(agent_, step, TrainPhase::kGate));
+  KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kGate));
   KINTSUGI_RETURN_IF_ERROR(Update(step));
-  KINTSUGI_RETURN_IF_ERROR(Mark(agent_, step, TrainPhase::kParamSync));
+  KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kParamSync));
   KINTSUGI_RETURN_IF_ERROR(trainer_->SyncParameters());
-  return Mark(agent_, step, TrainPhase::kBetween);
+  return agent_.EnterPhase(step, TrainPhase::kBetween);
 }
 
 Status Worker::Update(Step step) {
@@ -168,7 +168,7 @@ Status Worker::Update(Step step) {
   const size_t pieces = trainer_->skips_update() ? 0 : trainer_->piece_count();
   for (size_t i = 0; i < pieces; ++i) {
     if (i == pieces / 2) {
-      KINTSUGI_RETURN_IF_ERROR(Mark(agent_, step, TrainPhase::kUpdate));
+      KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kUpdate));
       (void)HoldBack(Hold::Point::kUpdate, step);  // an abort does not end what is only arithmetic
     }
     trainer_->UpdatePiece(i);

@@ -22,7 +22,7 @@ struct Trainer {
 
     KINTSUGI_RETURN_IF_ERROR(agent->BeginUpdate(step));  // every rank holds the gradient: each can finish alone
     line[0] -= 0.2f * gradient[0];
-    KINTSUGI_RETURN_IF_ERROR(Mark(*agent, step, TrainPhase::kUpdate));  // where --inject strikes
+    KINTSUGI_RETURN_IF_ERROR(agent->EnterPhase(step, TrainPhase::kUpdate));  // where --inject strikes
     line[1] -= 0.2f * gradient[1];
     return agent->EndUpdate(step);
   }

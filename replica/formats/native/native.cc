@@ -4,6 +4,7 @@
 #include <iterator>
 #include <set>
 
+#include "callbacks/state/key.h"
 #include "callbacks/state/registry.h"
 #include "replica/formats/formats.h"
 #include "replica/save/data_writer.h"
@@ -13,6 +14,7 @@
 #include "replica/save/same_names.h"
 #include "replica/save/side_files.h"
 #include "replica/save/verify.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 namespace {

@@ -1,9 +1,9 @@
-// What an outsider does first: register state and handlers, and see a mistake named. Exit 0 when all is as promised.
+// What an outsider does first: describe state, register a handler, and see a mistake named. Exit 0 when all is as promised.
 #include <cstdio>
 #include <vector>
 
 #include <kintsugi/callbacks/handlers/handlers.h>
-#include <kintsugi/callbacks/state/registry.h>
+#include <kintsugi/callbacks/state/descriptors.h>
 #include <kintsugi/kintsugi.h>
 
 #include "runtime/agent.h"
@@ -33,16 +33,17 @@ int Fail(const char* what, const kintsugi::Status& status) {
 int main() {
   static_assert(outside::kOwnAgent, "the outsider's own runtime/agent.h is the one that was found");
   std::vector<float> weights(16, 1.0f);
-  kintsugi::StateRegistry registry;
-  if (auto status = registry.AddTensor(Describe("weights", weights)); !status.ok()) return Fail("AddTensor", status);
-  if (registry.ByteCount() != 64) return Fail("ByteCount is not 64", kintsugi::Status::Ok());
-  auto twice = registry.AddTensor(Describe("weights", weights));
-  if (twice.ok()) return Fail("a second tensor of one key was taken", twice);
+  kintsugi::ShardedTensor tensor = Describe("weights", weights);
+  if (auto status = Validate(tensor); !status.ok()) return Fail("Validate", status);
+  if (tensor.ByteCount() != 64) return Fail("ByteCount is not 64", kintsugi::Status::Ok());
+  tensor.memory.size_bytes = 60;
+  const auto mistake = Validate(tensor);
+  if (mistake.ok()) return Fail("16 numbers in 60 bytes were taken", mistake);
 
   kintsugi::HandlerRegistry handlers;
   if (auto status = handlers.Register(kintsugi::HandlerKind::kStop, DoNothing, nullptr); !status.ok()) {
     return Fail("Register", status);
   }
-  std::printf("outside: ok, and a mistake reads: %s\n", twice.ToString().c_str());
+  std::printf("outside: ok, and a mistake reads: %s\n", mistake.ToString().c_str());
   return 0;
 }

@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 namespace {
 

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <thread>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 namespace {
 

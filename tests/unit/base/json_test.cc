@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 namespace {
 

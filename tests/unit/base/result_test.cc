@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 namespace {
 

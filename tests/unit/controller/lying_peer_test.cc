@@ -6,6 +6,7 @@
 #include "runtime/base/overloaded.h"
 #include "runtime/controller/controller.h"
 #include "runtime/wire/codec.h"
+#include "tests/support/memory_log.h"
 #include "tests/unit/net/net_harness.h"
 
 namespace kintsugi {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/wire/node_codec.h"
+#include "tests/support/memory_log.h"
 #include "tests/unit/net/net_harness.h"
 
 namespace kintsugi {

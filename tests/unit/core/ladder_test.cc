@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::core {
 namespace {
 

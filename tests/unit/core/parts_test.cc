@@ -1,6 +1,7 @@
 // The small pure parts: gate word, policy, failure detector, rendezvous store.
 #include <gtest/gtest.h>
 
+#include "callbacks/state/key.h"
 #include "runtime/base/random.h"
 #include "runtime/core/detector.h"
 #include "runtime/core/gate_word.h"

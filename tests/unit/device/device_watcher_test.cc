@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "runtime/device/nvml.h"
+#include "tests/support/memory_log.h"
 
 namespace kintsugi::device {
 namespace {

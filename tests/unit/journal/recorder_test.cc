@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runtime/journal/file_writer.h"
+#include "tests/support/memory_log.h"
 #include "tests/unit/journal/recorded.h"
 
 namespace kintsugi::journal {

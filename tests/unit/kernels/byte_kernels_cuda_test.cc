@@ -41,7 +41,7 @@ class CudaKernelMemory final : public KernelMemory {
  private:
   static void Need(cudaError_t error) { EXPECT_EQ(error, cudaSuccess) << cudaGetErrorString(error); }
 
-  const Result<std::unique_ptr<ByteKernels>> kernels_;
+  const Result<std::shared_ptr<const ByteKernels>> kernels_;
   cudaStream_t stream_ = nullptr;
   std::vector<void*> blocks_;
 };

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "runtime/base/check.h"
+#include "tests/support/memory_log.h"
 
 namespace kintsugi::net {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "replica/plan/aoa_tensors.h"
 #include "replica/plan/renamed_plan.h"
+#include "runtime/base/check.h"
 #include "tests/unit/aoa/random_program.h"
 #include "tests/unit/layout/random_layout.h"
 #include "tests/unit/plan/worlds.h"

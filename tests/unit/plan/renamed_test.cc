@@ -3,6 +3,7 @@
 
 #include "replica/plan/aoa_tensors.h"
 #include "replica/plan/renamed_plan.h"
+#include "runtime/base/check.h"
 #include "tests/unit/plan/worlds.h"
 
 namespace kintsugi::plan {

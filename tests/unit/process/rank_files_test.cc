@@ -10,6 +10,7 @@
 #include <iterator>
 #include <thread>
 
+#include "tests/support/memory_log.h"
 #include "tests/unit/process/process_harness.h"
 
 namespace kintsugi {

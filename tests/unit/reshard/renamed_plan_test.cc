@@ -8,6 +8,7 @@
 #include "replica/plan/aoa_tensors.h"
 #include "replica/reshard/renamed.h"
 #include "replica/stream/in_process_link.h"
+#include "runtime/base/check.h"
 #include "tests/unit/layout/random_layout.h"
 #include "tests/unit/plan/worlds.h"
 #include "tests/unit/reshard/rank_memory.h"

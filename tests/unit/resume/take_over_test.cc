@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "callbacks/state/key.h"
+
 namespace kintsugi::resume {
 namespace {
 

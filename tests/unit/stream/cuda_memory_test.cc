@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "replica/stream/cuda_driver.h"
 #include "replica/stream/state_stream.h"
 #include "tests/support/fake_gpu/stream_kernels.h"
 #include "tests/support/memory_store.h"

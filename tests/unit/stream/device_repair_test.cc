@@ -7,6 +7,7 @@
 
 #include "replica/defaults.h"
 #include "replica/device/cuda_memory.h"
+#include "replica/stream/cuda_driver.h"
 #include "tests/support/fake_gpu/stream_kernels.h"
 #include "tests/support/memory_store.h"
 

@@ -13,10 +13,12 @@
 #include "callbacks/state/receive_ledger.h"
 #include "kernels/host_checksum.h"
 #include "replica/links/make_link.h"
+#include "replica/stream/cuda_driver.h"
 #include "replica/stream/nccl_groups.h"
 #include "replica/stream/nccl_link.h"
 #include "replica/stream/state_stream.h"
 #include "tests/support/fake_gpu/stream_kernels.h"
+#include "tests/support/memory_log.h"
 #include "tests/support/memory_store.h"
 
 namespace kintsugi {

@@ -1,6 +1,7 @@
 // The codec brings back what went in, and refuses whatever is out of range.
 #include <gtest/gtest.h>
 
+#include "runtime/base/check.h"
 #include "tests/unit/wire/equal.h"
 #include "tests/unit/wire/random_values.h"
 #include "tests/unit/wire/schema.h"
