@@ -182,7 +182,8 @@ class KINTSUGI_EXPORT Agent {
   // The top of step k, which follows the newest committed one; once a step and pass of the loop. Parks here for
   // periodic and ordered saves.
   Status BeginStep(Step step);
-  // Progress inside a step, for the launcher, and the place where an injected fault strikes.
+  // Progress inside a step, for the launcher, and the place where an injected fault strikes. An injected `throw` is
+  // kInternal: a mistake of the trainer's own, which its loop returns or throws.
   Status EnterPhase(Step step, TrainPhase phase);
   // The step is about to begin its next collective: counted from BeginStep on, and the place of faults that were
   // ordered at the n-th one. Optional, as EnterPhase. The trainer's thread, or another that it waits for.

@@ -54,6 +54,7 @@ class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
  private:
   class Use;
   class Lanes;
+
   const std::shared_ptr<CudaDevice> device_;
   const std::shared_ptr<const ByteKernels> kernels_;
   const std::unique_ptr<Lanes> lanes_;
