@@ -71,7 +71,7 @@ void ReplicaDefaults::SetLoader(HandlerFunction load, void* context) {
 
 Status ReplicaDefaults::Open(HandlerContext& call) {
   auto opening = std::make_shared<CancelToken>();
-  std::vector<std::shared_ptr<Link>> old;
+  std::vector<std::unique_ptr<MirrorChannel>> old;
   {
     const MutexLock lock(mutex_);
     aborted_.store(false);
@@ -102,7 +102,7 @@ Status ReplicaDefaults::OpenLinks(HandlerContext& call, CancelToken& cancel) {
                                                                 .address = options_.address}));
     const MutexLock lock(mutex_);
     if (aborted_) return {StatusCode::kCancelled, "opening links to the replica partners was aborted"};
-    partners_.push_back(std::move(link));
+    partners_.push_back(std::make_unique<MirrorChannel>(std::move(link)));
   }
   return Status::Ok();
 }
@@ -113,46 +113,45 @@ void ReplicaDefaults::Abort() {
     const MutexLock lock(mutex_);
     aborted_.store(true);
     opening = opening_;
-    for (auto& link : partners_) link->Abort();
+    for (auto& channel : partners_) channel->Abort();
   }
   if (opening) opening->Cancel();
 }
 
 // ---- mirrored objects --------------------------------------------------------------------------------------------
 
-Status ReplicaDefaults::Mirror(Step step, const std::vector<uint8_t>& mine) {
+Status ReplicaDefaults::Mirror(Step step, const MirroredObjects& mine) {
   if (aborted_) return {StatusCode::kCancelled, "mirroring of step " + step.ToString() + " was aborted"};
   mirrored_.Put(self_, step, mine);
+  // With the bytes shared that have not changed: those are not sent.
+  KINTSUGI_ASSIGN_OR_RETURN(const MirroredObjects kept, Mirrored(step));
   const TimePoint deadline = SteadyClock::SteadyNow() + kMirrorLimit;
-  for (auto& link : partners_) {
-    std::vector<uint8_t> theirs;
-    KINTSUGI_RETURN_IF_ERROR(ExchangeMirrored(*link, self_, step, mine, &theirs, deadline)
+  for (auto& channel : partners_) {
+    MirroredObjects theirs;
+    KINTSUGI_RETURN_IF_ERROR(channel->Exchange(self_, step, kept, &theirs, deadline)
                                  .Annotate("mirroring objects of step " + step.ToString()));
-    mirrored_.Put(link->peer(), step, std::move(theirs));
+    mirrored_.Put(channel->peer(), step, std::move(theirs));
   }
   return Status::Ok();
 }
 
-Result<std::vector<uint8_t>> ReplicaDefaults::Mirrored(Step step) const { return MirroredOf(self_, step); }
+Result<MirroredObjects> ReplicaDefaults::Mirrored(Step step) const { return Known(self_, step); }
 
-Result<std::vector<uint8_t>> ReplicaDefaults::MirroredOf(Rank rank, Step step) const {
-  if (auto bytes = mirrored_.Get(rank, step)) return std::move(*bytes);
+Result<MirroredObjects> ReplicaDefaults::Known(Rank rank, Step step) const {
+  if (auto objects = mirrored_.Get(rank, step)) return std::move(*objects);
   return Status(StatusCode::kNotFound, "no mirrored objects of rank " + rank.ToString() + " at step " +
                                            step.ToString() + " on rank " + self_.ToString() +
                                            ": they were neither captured here nor received in a repair");
 }
 
-std::vector<uint8_t> ReplicaDefaults::PackMirrored(Step step) const {
-  std::vector<Rank> group;
-  {
-    const MutexLock lock(mutex_);
-    group = group_;
-  }
-  return mirrored_.Pack(group, step);
+Result<std::vector<uint8_t>> ReplicaDefaults::MirroredOf(Rank rank, Step step) const {
+  KINTSUGI_ASSIGN_OR_RETURN(const MirroredObjects objects, Known(rank, step));
+  return JoinMirrored(objects);
 }
 
-Status ReplicaDefaults::TakeMirrored(Step step, const std::vector<uint8_t>& packed) {
-  return mirrored_.Unpack(packed, step);
+std::vector<Rank> ReplicaDefaults::Group() const {
+  const MutexLock lock(mutex_);
+  return group_;
 }
 
 // ---- digests -----------------------------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ Status ReplicaDefaults::Repair(HandlerContext& call) {
   if (!call.from_snapshot || !registry_.HasMirrored()) return Status::Ok();
   // As after a reload from disk: the rollback takes the live ones.
   KINTSUGI_ASSIGN_OR_RETURN(const auto objects, Mirrored(call.step));
-  return registry_.RestoreMirrored(objects);
+  return registry_.RestoreMirrored(JoinMirrored(objects));
 }
 
 void ReplicaDefaults::AwaitQuiet() {

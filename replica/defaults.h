@@ -16,11 +16,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "callbacks/handlers/handlers.h"
 #include "callbacks/handlers/state_service.h"
 #include "replica/links/replica_options.h"
+#include "replica/mirror_channel.h"
 #include "replica/mirror_store.h"
 #include "replica/stream/state_stream.h"
 #include "runtime/base/mutex.h"
@@ -45,12 +47,13 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   void SetSnapshots(Snapshots* snapshots) { snapshots_ = snapshots; }
 
   Status Open(HandlerContext& call) override;
-  Status Mirror(Step step, const std::vector<uint8_t>& mine) override;
-  void Refresh(Step step, const std::vector<uint8_t>& mine) override { mirrored_.Refresh(self_, step, mine); }
-  Result<std::vector<uint8_t>> Mirrored(Step step) const override;
+  Status Mirror(Step step, const MirroredObjects& mine) override;
+  void Refresh(Step step, const MirroredObjects& mine) override { mirrored_.Refresh(self_, step, mine); }
+  Result<MirroredObjects> Mirrored(Step step) const override;
   // Those of this rank's replica groups at `step`, as far as they are known. Any thread.
-  std::vector<uint8_t> PackMirrored(Step step) const override;
-  Status TakeMirrored(Step step, const std::vector<uint8_t>& packed) override;
+  std::vector<uint8_t> PackMirrored(Step step) const { return mirrored_.Pack(Group(), step); }
+  std::vector<RankObjects> KnownMirrored(Step step) const override { return mirrored_.Known(Group(), step); }
+  void TakeMirrored(Step step, std::vector<RankObjects> known) override { mirrored_.Take(step, std::move(known)); }
   Result<std::map<int, StateDigest>> Digests(CancelToken& cancel) override;
   void AwaitQuiet() override;
   void Abort() override;
@@ -62,6 +65,8 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
  private:
   class ActiveLinks;
 
+  std::vector<Rank> Group() const;
+  Result<MirroredObjects> Known(Rank rank, Step step) const;
   Status OpenLinks(HandlerContext& call, CancelToken& cancel);
   Status RestoreOwn(HandlerContext& call);
   Status WorkOff(HandlerContext& call);
@@ -90,7 +95,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   std::shared_ptr<CancelToken> opening_ KINTSUGI_GUARDED_BY(mutex_);
   std::vector<Rank> group_ KINTSUGI_GUARDED_BY(mutex_);  // this rank and its partners
   // Changed by Open only, on the trainer's thread, under the mutex: there they are read without it.
-  std::vector<std::shared_ptr<Link>> partners_;
+  std::vector<std::unique_ptr<MirrorChannel>> partners_;
 };
 
 }  // namespace kintsugi

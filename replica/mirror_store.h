@@ -1,4 +1,5 @@
-// MirrorStore: mirrored objects' bytes, of this rank and of its partners, for the newest two steps.
+// MirrorStore: mirrored objects of this rank and of its partners, for the newest two steps. What did not change from one
+// step to the next is there once.
 //
 // Two steps, because survivors may meet at the step they just mirrored or at the one before.
 // Threads: any; one mutex.
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "replica/stream/link.h"
+#include "callbacks/state/mirrored.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/mutex.h"
 
@@ -19,10 +20,13 @@ namespace kintsugi {
 class MirrorStore {
  public:
   // Steps after `step` belong to an attempt that was given up: they go.
-  void Put(Rank rank, Step step, std::vector<uint8_t> bytes);
+  void Put(Rank rank, Step step, MirroredObjects objects);
   // This rank's own, newer than what its partners have of the same step: these stay whatever a partner tells of it.
-  void Refresh(Rank self, Step step, std::vector<uint8_t> bytes);
-  std::optional<std::vector<uint8_t>> Get(Rank rank, Step step) const;
+  void Refresh(Rank self, Step step, MirroredObjects objects);
+  std::optional<MirroredObjects> Get(Rank rank, Step step) const;
+  std::vector<RankObjects> Known(const std::vector<Rank>& ranks, Step step) const;
+  // Puts what Known gave, but for what this process has refreshed since.
+  void Take(Step step, std::vector<RankObjects> known);
 
   // What a source of a repair tells the destination: the bytes at `step` of the given ranks, as far as they are known.
   std::vector<uint8_t> Pack(const std::vector<Rank>& ranks, Step step) const;
@@ -32,17 +36,12 @@ class MirrorStore {
 
  private:
   bool IsRefreshed(Rank rank, Step step) const;
-  void Keep(Rank rank, Step step, std::vector<uint8_t> bytes) KINTSUGI_REQUIRES(mutex_);
+  void Keep(Rank rank, Step step, MirroredObjects objects) KINTSUGI_REQUIRES(mutex_);
 
   static constexpr size_t kSteps = 2;
   mutable Mutex mutex_;
-  std::map<Rank, std::map<Step, std::vector<uint8_t>>> by_rank_ KINTSUGI_GUARDED_BY(mutex_);
+  std::map<Rank, std::map<Step, MirroredObjects>> by_rank_ KINTSUGI_GUARDED_BY(mutex_);
   std::optional<std::pair<Rank, Step>> refreshed_ KINTSUGI_GUARDED_BY(mutex_);  // whose bytes of which step
 };
-
-// One side of an exchange: gives `mine`, takes the peer's bytes of the same step. The lower rank sends first.
-// kFailedPrecondition when the peer is at another step.
-Status ExchangeMirrored(Link& link, Rank self, Step step, const std::vector<uint8_t>& mine,
-                        std::vector<uint8_t>* theirs, TimePoint deadline);
 
 }  // namespace kintsugi

@@ -23,18 +23,17 @@ class KINTSUGI_EXPORT StateService {
 
   // Opens this generation's channels to the replica partners (call.partners), after the rebuild_group handler.
   virtual Status Open(HandlerContext& call) = 0;
-  // Gives this rank's mirrored bytes of `step` to its partners and takes theirs; both sides keep the newest two steps.
+  // Gives this rank's mirrored objects of `step` to its partners and takes theirs; both sides keep the newest two steps.
   // Called before every gate, and with the step S after a rollback.
-  virtual Status Mirror(Step step, const std::vector<uint8_t>& mine) = 0;
+  virtual Status Mirror(Step step, const MirroredObjects& mine) = 0;
   // Other bytes of this rank's at the newest step, which it has mirrored before: partners do not hear of them.
-  virtual void Refresh(Step step, const std::vector<uint8_t>& mine) = 0;
+  virtual void Refresh(Step step, const MirroredObjects& mine) = 0;
   // Own mirrored bytes of `step`: captured here, or received in a repair. kNotFound otherwise.
-  virtual Result<std::vector<uint8_t>> Mirrored(Step step) const = 0;
-  // Everything that is known of `step`, this rank's bytes and its partners', as one text; and the way back, in a
-  // process that goes on with the memory of the one before it. TakeMirrored: kDataLoss, it is no such text or of
-  // another step.
-  virtual std::vector<uint8_t> PackMirrored(Step step) const = 0;
-  virtual Status TakeMirrored(Step step, const std::vector<uint8_t>& packed) = 0;
+  virtual Result<MirroredObjects> Mirrored(Step step) const = 0;
+  // Everything that is known of `step`, this rank's objects and its partners'; and the way back, in a process that goes on
+  // with the memory of the one before it.
+  virtual std::vector<RankObjects> KnownMirrored(Step step) const = 0;
+  virtual void TakeMirrored(Step step, std::vector<RankObjects> known) = 0;
   // Digest per layout over all registered tensors, and over the mirrored objects where the layouts' members share them.
   // kCancelled soon after `cancel` says so, before it began too.
   virtual Result<std::map<int, StateDigest>> Digests(CancelToken& cancel) = 0;

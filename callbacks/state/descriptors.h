@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -124,6 +125,8 @@ struct ShardedObject {
   Shape grid_shape;
   Shape grid_offset;
   std::vector<int64_t> replica_id;  // as a tensor's
+  // In place of `capture`: the object's bytes, the very same where they did not change. Null: they are captured.
+  std::shared_ptr<const std::vector<uint8_t>> (*share)(void* context) = nullptr;
 };
 
 // A tensor whose stored form differs from the live one (Megatron's ShardedTensorFactory): `build` gives the shards to

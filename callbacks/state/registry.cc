@@ -152,16 +152,22 @@ bool StateRegistry::HasMirrored() const {
   return false;
 }
 
-std::vector<uint8_t> StateRegistry::CaptureMirrored() const {
-  std::vector<uint8_t> out, bytes;
+MirroredObjects StateRegistry::ShareMirrored() const {
+  MirroredObjects shared;
   for (const auto& [key, object] : objects_) {
     if (object.kind != ObjectKind::kMirrored) continue;
-    bytes.clear();
-    object.capture(object.context, &bytes);
-    AppendMirrored(key, bytes, &out);
+    if (object.share) {
+      shared.push_back({key, object.share(object.context)});
+      continue;
+    }
+    auto bytes = std::make_shared<std::vector<uint8_t>>();
+    object.capture(object.context, bytes.get());
+    shared.push_back({key, std::move(bytes)});
   }
-  return out;
+  return shared;
 }
+
+std::vector<uint8_t> StateRegistry::CaptureMirrored() const { return JoinMirrored(ShareMirrored()); }
 
 void AppendMirrored(const std::string& key, const std::vector<uint8_t>& bytes, std::vector<uint8_t>* out) {
   AppendU64(out, key.size());

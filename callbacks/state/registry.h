@@ -16,6 +16,7 @@
 
 #include "callbacks/state/descriptors.h"
 #include "callbacks/state/device_memory.h"
+#include "callbacks/state/mirrored.h"
 #include "callbacks/state/summary.h"
 #include "runtime/base/result.h"
 
@@ -45,6 +46,8 @@ class KINTSUGI_EXPORT StateRegistry {
 
   // Bytes of all mirrored objects at this moment, in key order, each framed by key and length.
   std::vector<uint8_t> CaptureMirrored() const;
+  // The same, shared where an object shares them.
+  MirroredObjects ShareMirrored() const;
   // Takes the mirrored objects back to what CaptureMirrored gave. kDataLoss when the bytes do not fit the registry:
   // then no object was touched. An object's own refusal comes back with its key.
   Status RestoreMirrored(const std::vector<uint8_t>& bytes) const;

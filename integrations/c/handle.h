@@ -18,6 +18,7 @@
 #include "integrations/c/kintsugi.h"
 #undef KINTSUGI_C_ONLY
 #include "callbacks/state/device_memory.h"
+#include "callbacks/state/mirrored.h"
 #include "runtime/agent.h"
 #include "runtime/agent/injected_throw.h"
 #include "runtime/base/log.h"
@@ -60,7 +61,7 @@ struct kintsugi_agent {
     std::string key;
     uint64_t step = 0;
     bool put = false;
-    std::vector<uint8_t> bytes;
+    kintsugi::SharedBytes bytes = std::make_shared<const std::vector<uint8_t>>();
     kintsugi_take_over take_over = KINTSUGI_TAKE_OVER_UNSAID;
     kintsugi_code (*take_over_all)(void*, const kintsugi_saved_object*, size_t, kintsugi_bytes*) = nullptr;
     void* take_over_context = nullptr;

@@ -42,11 +42,20 @@ Result<ShardedTensor> Convert(const kintsugi_tensor* from, const Agent& agent) {
 
 void Capture(void* context, std::vector<uint8_t>* out) {
   const auto& object = *static_cast<kintsugi_agent::Object*>(context);
-  out->insert(out->end(), object.bytes.begin(), object.bytes.end());
+  out->insert(out->end(), object.bytes->begin(), object.bytes->end());
+}
+
+SharedBytes Share(void* context) { return static_cast<kintsugi_agent::Object*>(context)->bytes; }
+
+// Bytes that are as they were stay the very same, and are handed on as such.
+void Take(kintsugi_agent::Object* object, const uint8_t* bytes, uint64_t size_bytes) {
+  const std::vector<uint8_t>& before = *object->bytes;
+  if (before.size() == size_bytes && (size_bytes == 0 || std::memcmp(before.data(), bytes, size_bytes) == 0)) return;
+  object->bytes = std::make_shared<const std::vector<uint8_t>>(bytes, bytes + size_bytes);
 }
 
 Status Restore(void* context, const uint8_t* bytes, uint64_t size_bytes) {
-  static_cast<kintsugi_agent::Object*>(context)->bytes.assign(bytes, bytes + size_bytes);
+  Take(static_cast<kintsugi_agent::Object*>(context), bytes, size_bytes);
   return Status::Ok();
 }
 
@@ -88,6 +97,7 @@ Status Register(kintsugi_agent* agent, const kintsugi_object& given) {
   held->take_over_all = given.take_over_all;
   held->take_over_context = given.context;
   object.capture = Capture;
+  object.share = Share;
   object.restore = Restore;
   if (given.take_over_all) object.take_over_all = TakeOverAll;
   object.context = held.get();
@@ -207,10 +217,22 @@ kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const char* key, uint64
   return c::Answer(c::AtEdge(agent,
                              [&]() -> Status {
                                KINTSUGI_ASSIGN_OR_RETURN(kintsugi_agent::Object* const object, Find(agent, key));
-                               const auto* begin = static_cast<const uint8_t*>(bytes);
-                               object->bytes.assign(begin, begin + size_bytes);
+                               Take(object, static_cast<const uint8_t*>(bytes), size_bytes);
                                object->step = step;
                                object->put = true;
+                               return Status::Ok();
+                             }),
+                   error);
+}
+
+kintsugi_code kintsugi_keep_object(kintsugi_agent* agent, const char* key, uint64_t step, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent,
+                             [&]() -> Status {
+                               KINTSUGI_ASSIGN_OR_RETURN(kintsugi_agent::Object* const object, Find(agent, key));
+                               if (!object->put)
+                                 return {StatusCode::kFailedPrecondition,
+                                         "object '" + object->key + "' is to stay as it was, and was never put"};
+                               object->step = step;
                                return Status::Ok();
                              }),
                    error);
@@ -221,8 +243,8 @@ kintsugi_code kintsugi_get_object(kintsugi_agent* agent, const char* key, const 
   return c::Answer(c::AtEdge(agent,
                              [&]() -> Status {
                                KINTSUGI_ASSIGN_OR_RETURN(const kintsugi_agent::Object* const object, Find(agent, key));
-                               *bytes = object->bytes.data();
-                               *size_bytes = object->bytes.size();
+                               *bytes = object->bytes->data();
+                               *size_bytes = object->bytes->size();
                                return Status::Ok();
                              }),
                    error);

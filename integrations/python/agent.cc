@@ -60,6 +60,7 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("register_object", &PythonAgent::RegisterObject, nb::arg("key"), nb::arg("mirrored"),
            nb::arg("take_over") = 0, nb::arg("function") = nb::none())
       .def("put_object", &PythonAgent::PutObject, nb::arg("key"), nb::arg("step"), nb::arg("value"))
+      .def("keep_object", &PythonAgent::KeepObject, nb::arg("key"), nb::arg("step"))
       .def("refresh_objects", &PythonAgent::RefreshObjects, nb::arg("step"))
       .def("get_object", &PythonAgent::GetObject, nb::arg("key"))
       .def("on_stop", &PythonAgent::OnStop, nb::arg("function"), nb::arg("context"))

@@ -143,6 +143,9 @@ class PythonAgent {
       return kintsugi_put_object(get(), key.c_str(), step, bytes.c_str(), bytes.size(), error);
     });
   }
+  void KeepObject(const std::string& key, uint64_t step) {
+    Checked([&](kintsugi_error** error) { return kintsugi_keep_object(get(), key.c_str(), step, error); });
+  }
   void RefreshObjects(uint64_t step) {
     Checked([&](kintsugi_error** error) { return kintsugi_refresh_objects(get(), step, error); });
   }

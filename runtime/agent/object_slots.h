@@ -3,15 +3,20 @@
 //
 // Layout: two slots. A slot names its step last, and no step while it is being written: a process may be killed at any
 // instruction. What is written goes where an abandoned step lies, else into the older of the two: so bytes of one step
-// that are written anew leave those before them in place until they are whole.
+// that are written anew leave those before them in place until they are whole. In a slot lie frames {rank, size of the key,
+// size of the object, key, object}, large objects first: what lies there already, the very bytes at the very place, is not
+// written again.
 // Threads: one.
 // Ownership: its file and mapping.
-// Errors: Create, Write: kResourceExhausted. Open: kInvalidArgument, the file is none of these. Read: kNotFound.
+// Errors: Create, Write: kResourceExhausted. Open: kInvalidArgument, the file is none of these. Read: kNotFound; kDataLoss,
+// what lies there is no frames.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "callbacks/state/mirrored.h"
 #include "callbacks/state/shared_memory.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
@@ -26,8 +31,8 @@ class ObjectSlots {
   static Result<ObjectSlots> Open(UniqueFd file);
 
   // True: they did not fit, and everything lies in a new file now. `ahead`: the partners lack this rank's own.
-  Result<bool> Write(Step step, const std::vector<uint8_t>& bytes, bool ahead = false);
-  Result<std::vector<uint8_t>> Read(Step step) const;
+  Result<bool> Write(Step step, const std::vector<RankObjects>& known, bool ahead = false);
+  Result<std::vector<RankObjects>> Read(Step step) const;
   bool IsAhead(Step step) const;
   int fd() const { return memory_.memory().shared_fd; }
 
@@ -40,9 +45,16 @@ class ObjectSlots {
   Slot* For(Step step) const;
   // The newest bytes of a step; null: there are none.
   const Slot* Find(Step step) const;
-  void Fill(Step step, const std::vector<uint8_t>& bytes, bool ahead);
+  void Fill(Step step, const std::vector<RankObjects>& known, bool ahead);
+
+  // An object as this process has written it.
+  struct Written {
+    uint64_t offset = 0;
+    SharedBytes bytes;
+  };
 
   SharedMemory memory_;
+  std::array<std::vector<Written>, 2> written_;  // into each slot, ascending
 };
 
 }  // namespace kintsugi

@@ -118,9 +118,9 @@ Status StateKeeper::Send(bool with_objects) {
 
 Status StateKeeper::Withdraw() { return channel_ ? channel_->Send(StateWord::kTensors, 0, {}) : Status::Ok(); }
 
-void StateKeeper::KeepObjects(Step step, const std::vector<uint8_t>& packed, bool ahead) {
+void StateKeeper::KeepObjects(Step step, const std::vector<RankObjects>& known, bool ahead) {
   if (!keeps_objects()) return;
-  const Result<bool> grown = objects_->Write(step, packed, ahead);
+  const Result<bool> grown = objects_->Write(step, known, ahead);
   Status kept = grown.status();
   if (grown.ok() && *grown) kept = channel_->Send(StateWord::kObjects, 0, {objects_->fd()});
   if (kept.ok()) return;
@@ -130,7 +130,7 @@ void StateKeeper::KeepObjects(Step step, const std::vector<uint8_t>& packed, boo
   channel_.reset();
 }
 
-Status StateKeeper::Adopt(Step step, const std::function<Status(const std::vector<uint8_t>&)>& take) {
+Status StateKeeper::Adopt(Step step, const std::function<void(std::vector<RankObjects>)>& take) {
   if (adopted_) return Status::Ok();  // in an earlier attempt
   const std::optional<Home> home = FindHome();
   if (!channel_ || !home)
@@ -151,8 +151,8 @@ Status StateKeeper::Adopt(Step step, const std::function<Status(const std::vecto
   if (next.word == StateWord::kObjects && next.files.size() == 1) {
     KINTSUGI_ASSIGN_OR_RETURN(ObjectSlots slots, ObjectSlots::Open(std::move(next.files.front())));
     if (take) {
-      KINTSUGI_ASSIGN_OR_RETURN(const std::vector<uint8_t> objects, slots.Read(step));
-      KINTSUGI_RETURN_IF_ERROR(take(objects));
+      KINTSUGI_ASSIGN_OR_RETURN(std::vector<RankObjects> known, slots.Read(step));
+      take(std::move(known));
       objects_.emplace(std::move(slots));
     }
     KINTSUGI_ASSIGN_OR_RETURN(next, channel_->Receive(deadline));

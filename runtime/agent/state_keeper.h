@@ -42,11 +42,11 @@ class StateKeeper {
   bool keeps_objects() const { return channel_ && objects_; }
   // The mirrored objects of `step`, with those of the partners: the next process must be able to give them theirs.
   // `ahead`: they lack this rank's own, and the next process must know.
-  void KeepObjects(Step step, const std::vector<uint8_t>& packed, bool ahead = false);
+  void KeepObjects(Step step, const std::vector<RankObjects>& known, bool ahead = false);
   // What was said of those that are kept, or were adopted.
   bool IsAhead(Step step) const { return objects_ && objects_->IsAhead(step); }
   // Once in the life of a process. `take` gets the mirrored objects of `step`; null: there are none.
-  Status Adopt(Step step, const std::function<Status(const std::vector<uint8_t>&)>& take);
+  Status Adopt(Step step, const std::function<void(std::vector<RankObjects>)>& take);
 
  private:
   struct Home;

@@ -1,5 +1,7 @@
 #include "runtime/agent/state_offer.h"
 
+#include <utility>
+
 #include "runtime/base/check.h"
 
 namespace kintsugi {
@@ -19,21 +21,21 @@ void StateOffer::Offer() {
     warning_ = "when its process is lost its state cannot be adopted, all of it will be streamed: " + why;
 }
 
-Status StateOffer::Mirror(Step step, const std::vector<uint8_t>& objects) {
+Status StateOffer::Mirror(Step step, const MirroredObjects& objects) {
   KINTSUGI_CHECK(has_mirrored_, "objects are mirrored that nobody registered");
   StateService& service = *registered_.service();
   KINTSUGI_RETURN_IF_ERROR(service.Mirror(step, objects));
   ahead_at_.reset();
-  if (keeper_.keeps_objects()) keeper_.KeepObjects(step, service.PackMirrored(step));
+  if (keeper_.keeps_objects()) keeper_.KeepObjects(step, service.KnownMirrored(step));
   return Status::Ok();
 }
 
-void StateOffer::Refresh(Step step, const std::vector<uint8_t>& objects) {
+void StateOffer::Refresh(Step step, const MirroredObjects& objects) {
   KINTSUGI_CHECK(has_mirrored_, "objects are refreshed that nobody registered");
   StateService& service = *registered_.service();
   service.Refresh(step, objects);
   ahead_at_ = step;
-  if (keeper_.keeps_objects()) keeper_.KeepObjects(step, service.PackMirrored(step), /*ahead=*/true);
+  if (keeper_.keeps_objects()) keeper_.KeepObjects(step, service.KnownMirrored(step), /*ahead=*/true);
 }
 
 Status StateOffer::Prepare(const core::PhaseOrder& order) {
@@ -45,8 +47,8 @@ Status StateOffer::Prepare(const core::PhaseOrder& order) {
   if (receives) page_.Mark(core::StateMark::kWriting);
   if (!adopts) return Status::Ok();
   if (!has_mirrored_) return keeper_.Adopt(order.step, nullptr);
-  KINTSUGI_RETURN_IF_ERROR(keeper_.Adopt(order.step, [&](const std::vector<uint8_t>& objects) {
-    return registered_.service()->TakeMirrored(order.step, objects);
+  KINTSUGI_RETURN_IF_ERROR(keeper_.Adopt(order.step, [&](std::vector<RankObjects> known) {
+    registered_.service()->TakeMirrored(order.step, std::move(known));
   }));
   if (keeper_.IsAhead(order.step)) ahead_at_ = order.step;
   return Status::Ok();

@@ -36,9 +36,9 @@ class StateOffer {
 
   bool has_mirrored() const { return has_mirrored_; }
   // Mirrored objects of `step`: to the partners, and into memory that outlives the process.
-  Status Mirror(Step step, const std::vector<uint8_t>& objects);
+  Status Mirror(Step step, const MirroredObjects& objects);
   // This rank's own, of the step that it has committed: newer than what its partners have of it.
-  void Refresh(Step step, const std::vector<uint8_t>& objects);
+  void Refresh(Step step, const MirroredObjects& objects);
   // Whether the partners lack what this rank has of that step.
   bool is_ahead_at(Step step) const { return ahead_at_ == step; }
   // Before REPAIR and ROLLBACK: a process that is killed within them must not leave half a state for a whole one.

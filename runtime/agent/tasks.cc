@@ -52,7 +52,7 @@ struct Tasks::Open {
   const std::unique_ptr<Store> store;
   HandlerContext call;
   core::PhaseDone done;
-  std::vector<uint8_t> objects;  // rollback: this rank's mirrored ones, for the partners
+  MirroredObjects objects;  // rollback: this rank's mirrored ones, for the partners
 };
 
 Tasks::Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPosition& position,
@@ -133,11 +133,11 @@ Status Tasks::PrepareObjects() {
   // A process that begins a run, or has just loaded a checkpoint, has them live; otherwise they may be ahead of S.
   const bool live = open_->call.rung == Rung::kReload || (!pass_.ever_released() && !self_.join.replacement);
   if (live) {
-    open_->objects = registry.CaptureMirrored();
+    open_->objects = registry.ShareMirrored();
     return Status::Ok();
   }
   KINTSUGI_ASSIGN_OR_RETURN(open_->objects, registered_.service()->Mirrored(open_->call.step));
-  return registry.RestoreMirrored(open_->objects);
+  return registry.RestoreMirrored(JoinMirrored(open_->objects));
 }
 
 Status Tasks::CarryOut() {

@@ -12,7 +12,7 @@ Status Updates::Begin(Step step) {
   KINTSUGI_RETURN_IF_ERROR(commits_.AwaitNewest());
   // A call that is refused below must not push a good step out of the mirror.
   if (offer_.has_mirrored() && gate_.IsBefore(step))
-    KINTSUGI_RETURN_IF_ERROR(offer_.Mirror(step, registered_.registry().CaptureMirrored()));
+    KINTSUGI_RETURN_IF_ERROR(offer_.Mirror(step, registered_.registry().ShareMirrored()));
   const bool has_gate = registered_.gate().mode != GateMode::kOff;
   GateWord found;
   if (!gate_.Enter(step, has_gate ? GateState::kAtGate : GateState::kUpdating, &found)) [[unlikely]] {
@@ -72,7 +72,7 @@ Status Updates::Refresh(Step step) {
     return {StatusCode::kFailedPrecondition,
             "RefreshObjects(" + step.ToString() + ") while the rank is " + std::string(core::GateStateName(now.state)) +
                 "(" + now.step.ToString() + "): objects are refreshed at the step that was committed last"};
-  offer_.Refresh(step, registered_.registry().CaptureMirrored());
+  offer_.Refresh(step, registered_.registry().ShareMirrored());
   return Status::Ok();
 }
 

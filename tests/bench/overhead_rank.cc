@@ -111,7 +111,7 @@ void Probe(const RankOptions& options, HandlerContext& call, ProcessGroups& grou
   Need(mirror.Open(call));
   figures->barrier_us = MedianUs(options.probes, [&](int) { Need(groups.Barrier()); });
   figures->mirror_us = MedianUs(options.probes, [&](int i) {
-    Need(mirror.Mirror(Step(static_cast<uint64_t>(i) + 1), registry.CaptureMirrored()));
+    Need(mirror.Mirror(Step(static_cast<uint64_t>(i) + 1), registry.ShareMirrored()));
   });
   Need(groups.Barrier());  // nobody takes the links away from under the other
 }

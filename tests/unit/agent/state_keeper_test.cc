@@ -73,7 +73,8 @@ TEST_F(StateKeeperTest, WhatOneProcessLeavesTheNextAdopts) {
     EXPECT_EQ(lost.keeper().Offer(true), "");
     std::fill_n(lost.numbers(), 4, 3.5f);
     EXPECT_TRUE(lost.keeper().keeps_objects());
-    lost.keeper().KeepObjects(Step(7), {1, 2, 3});
+    const auto bytes = std::make_shared<const std::vector<uint8_t>>(std::vector<uint8_t>{1, 2, 3});
+    lost.keeper().KeepObjects(Step(7), {{Rank(1), {{"object", bytes}}}}, /*ahead=*/true);
     tensors = launcher_.Receive(Soon()).value();
     for (Result<StateMessage> next = launcher_.Receive(); next.ok(); next = launcher_.Receive())
       objects = std::move(*next);  // the file grew
@@ -86,15 +87,16 @@ TEST_F(StateKeeperTest, WhatOneProcessLeavesTheNextAdopts) {
     Answer(next_launcher_, tensors, &objects);
   });
   ASSERT_EQ(next.keeper().Offer(true), "");
-  std::vector<uint8_t> taken;
-  const Status adopted = next.keeper().Adopt(Step(7), [&](const std::vector<uint8_t>& bytes) {
-    taken = bytes;
-    return Status::Ok();
-  });
+  std::vector<RankObjects> taken;
+  const Status adopted =
+      next.keeper().Adopt(Step(7), [&](std::vector<RankObjects> known) { taken = std::move(known); });
   answers.join();
   ASSERT_TRUE(adopted.ok()) << adopted.ToString();
   EXPECT_EQ(next.numbers()[3], 3.5f);
-  EXPECT_EQ(taken, (std::vector<uint8_t>{1, 2, 3}));
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].rank, Rank(1));
+  EXPECT_EQ(*taken[0].objects.at(0).bytes, (std::vector<uint8_t>{1, 2, 3}));
+  EXPECT_TRUE(next.keeper().IsAhead(Step(7)));
   EXPECT_EQ(next_launcher_.Receive(Soon()).value().word, StateWord::kAdopted);
   EXPECT_TRUE(next.keeper().Adopt(Step(7), nullptr).ok()) << "once in the life of a process";
 }

@@ -228,18 +228,22 @@ TEST_F(SnapshotsTest, AnIncidentEndsWhatIsUnderWayAndTheNextGenerationGoesOn) {
   EXPECT_TRUE(ranks[0]->snapshots->Checked(Rank(2), Step(4)).ok());
 }
 
+MirroredObjects Objects(int rank) {
+  return {{"object", std::make_shared<const std::vector<uint8_t>>(2, static_cast<uint8_t>(rank))}};
+}
+
 TEST_F(SnapshotsTest, BringsMirroredObjectsOfTheWholeGroup) {
   for (int i = 0; i < 3; ++i) {
     auto call = ranks[static_cast<size_t>(i)]->Call(*store, cancel, 1, Step(0));
     ASSERT_TRUE(ranks[static_cast<size_t>(i)]->service->Open(call).ok());
-    ASSERT_TRUE(ranks[static_cast<size_t>(i)]->service->Mirror(Step(4), {static_cast<uint8_t>(i), 4}).ok());
+    ASSERT_TRUE(ranks[static_cast<size_t>(i)]->service->Mirror(Step(4), Objects(i)).ok());
   }
   MakeOne(1, 4, 0);
   ranks[2] = std::make_unique<TestRank>(2, -5.0f);
   std::vector<RepairMove> moves;
   for (int layout : {0, 1}) moves.push_back({layout, Rank(2), {Rank(0)}, {}, false, Rank(2)});
   for (const Status& status : Reload(2, 4, moves)) EXPECT_TRUE(status.ok()) << status.ToString();
-  EXPECT_EQ(*ranks[2]->service->Mirrored(Step(4)), (std::vector<uint8_t>{2, 4}));
+  EXPECT_EQ(JoinMirrored(*ranks[2]->service->Mirrored(Step(4))), JoinMirrored(Objects(2)));
 }
 
 TEST(Snapshots, OfDeviceMemoryThatNobodyHandedOverAreRefused) {

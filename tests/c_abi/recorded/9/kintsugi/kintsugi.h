@@ -297,6 +297,9 @@ KINTSUGI_C_API kintsugi_code kintsugi_register_object_as(kintsugi_agent* agent, 
  * which refuses a step whose mirrored objects were not all put. */
 KINTSUGI_C_API kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const char* key, uint64_t step, const void* bytes,
                                                  size_t size_bytes, kintsugi_error** error);
+/* The same of an object that is as it was put last, or as ROLLBACK has put it back: nothing is handed in, compared, sent or written.
+ * Since version 9. */
+KINTSUGI_C_API kintsugi_code kintsugi_keep_object(kintsugi_agent* agent, const char* key, uint64_t step, kintsugi_error** error);
 /* Objects that changed behind the gate: after kintsugi_end_update(step), and kintsugi_put_object of the same step again for all or some
  * of them, what was put last is what a save at that step, a snapshot, a rollback to it and a process that takes over this one's memory
  * find. The replica partners hear of it at the next gate. Before the next kintsugi_begin_update; also once an incident has begun. Since
