@@ -77,6 +77,8 @@ class Outcome(enum.IntEnum):
     RAISED = 2
     COMM_ERROR = 3
     MEMORY_ERROR = 4
+    REFUSED = 5
+    FINISHED_CHANGED = 6
 
 
 class Phase(enum.IntEnum):
@@ -98,6 +100,8 @@ class Activity(enum.IntEnum):
     EVAL = 2
     SAVE = 3
     COMPILE = 4
+    WAIT = 5
+    SECTION = 6
 
 
 class TakeOver(enum.IntEnum):

@@ -32,7 +32,7 @@ class ParamScheduler:
         self._unusual: int | None = None  # by how much the newest step advanced it, where that was not its samples
         self._at_gate: tuple[int, int] | None = None
 
-    def begin_step(self) -> None:
+    def end_step(self) -> None:
         if self._at_gate is not None:
             before, increment = self._at_gate
             late = self._scheduler.num_steps - before
@@ -72,7 +72,7 @@ class Samples:
     def consumed(self) -> int:
         return self._consumed + self._passed
 
-    def begin_step(self) -> None:
+    def end_step(self) -> None:
         self._consumed, self._passed = self.consumed, 0
 
     def note_gate(self) -> None:

@@ -26,6 +26,9 @@ _PART_BYTES = 48 << 10  # the store keeps larger values in pieces, and not many 
 _DRAIN_MS = 500  # connections are closed by then: whatever is still stuck gets no more bytes
 
 
+Learn = Callable[[Incident, dict[int, dict[str, Any]], int], object]
+
+
 class RunStore(Store):
     """torch's view of the rendezvous store of one generation: the control plane's, so no rank's death takes it away."""
 
@@ -160,11 +163,12 @@ class Groups:
                 print(f"kintsugi: group '{group.place}': a collective of the old generation is stuck; its connections are "
                       "closed, nothing can arrive any more", file=sys.stderr)  # fmt: skip
 
-    def rebuild(self, incident: Incident, facts: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    def rebuild(self, incident: Incident, facts: dict[str, Any], learn: Learn) -> dict[int, dict[str, Any]]:
         """Connects every group anew, after all ranks have shown that they have the same; what they told of themselves."""
         limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
         wire = _Wire(self.extension, min(len(self.all), _MOST_DEVICES))
         told = self._compare(incident.generation, {"listening": wire.ports, **facts}, limit_ms)
+        learn(incident, told, limit_ms)
         self.clean(incident)
         if self.all:
             wire.meet(port for rank, other in told.items() if rank != self.agent.rank for port in other["listening"])

@@ -68,7 +68,6 @@ class Registry:
         self.models: list[Module] = []
         self.optimizers: list[Optimizer] = []
         self.sharing: list[ReplicaOptimizer] = []
-        self.late: list[state.Schedule | state.LossScale] = []  # they change behind a step's gate
         self.frameworks: list[Framework] = []
         self.parameters: dict[torch.Tensor, str] = {}
         self._tied: dict[torch.Tensor, list[str]] = {}  # names of a parameter beside its first
@@ -93,12 +92,8 @@ class Registry:
         for name, thing in things.items():
             if name in models or name in optimizers:
                 continue
-            if isinstance(thing, (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)):
-                thing = state.Schedule(thing)
-                self.late.append(thing)
-            elif isinstance(thing, torch.amp.GradScaler):
+            if isinstance(thing, torch.amp.GradScaler):
                 thing = state.LossScale(thing)
-                self.late.append(thing)
             elif isinstance(thing, Sampler) and not hasattr(thing, "state_dict"):
                 thing = state.Epoch(thing)
             self._add_object(name, thing, state.take_over_of(thing))

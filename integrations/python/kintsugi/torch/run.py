@@ -6,7 +6,7 @@ import enum
 import gc
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from . import _build, agentless, parallel, warm
 from .built import Builder, Built, Make, Reset
 from .framework import Framework
 from .groups import Groups, refuse_others
+from .loaders import Batches
 from .randomness import Randomness
 from .registry import Hooks, Registry
 
@@ -73,13 +74,14 @@ class TorchRun(Run):
         self._calls: Callable[[], int] = extension.calls  # collectives so far
         self._registry = Registry(self, extension, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
         self._builder: Builder | None = None
+        self._loaders: list[tuple[Any, Batches]] = []
         self.resets: list[Reset] = []  # one for each incident, where run.build made the models
         self._left_over = False  # a step has been in these models: it may have left something
         self._trial: Callable[[], object] | None = None
         self._gather_again = True  # parameters that other ranks own may be those of another step
-        self._in_step = False
         self._dry = False  # a newcomer's trial step: nothing of it counts
         self._update = _TO_COME
+        self._stopped = False  # an incident began behind this step's update
         self._stepping: set[int] = set()  # optimizers whose update has begun in this step
         self._calls_before = 0
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
@@ -105,7 +107,7 @@ class TorchRun(Run):
         """
         if key is not None:
             return super().register(key, array, cuts=cuts)
-        if self._begun:
+        if self._guard.begun:
             raise Error(f"{', '.join(things)} registered after training began", Code.FAILED_PRECONDITION)
         if "random" in things:
             raise Error("the name 'random' is taken: torch's, Python's and numpy's random generators have it, and are always protected", Code.INVALID_ARGUMENT)
@@ -138,11 +140,11 @@ class TorchRun(Run):
 
         `make` makes the same each time, in the same order, groups too; its collectives are answered locally. All models, optimizers and
         schedulers are made by it."""
-        if self._begun:
+        if self._guard.begun:
             raise Error("run.build comes before training", Code.FAILED_PRECONDITION)
         if self._builder is not None:
             raise Error("run.build is called once: let one function make everything", Code.FAILED_PRECONDITION)
-        if self._registry.models or self._registry.optimizers or self._registry.late:
+        if self._registry.models or self._registry.optimizers:
             raise Error("run.build comes before run.register: models, optimizers and schedulers are all made by its function", Code.FAILED_PRECONDITION)
         builder = Builder(make, always, self._groups)
         builder.make()
@@ -185,11 +187,39 @@ class TorchRun(Run):
         self._trial = trial or self._trial
         if trial is not None:
             self._try_newcomer(trial)
-        if not self._begun:
-            self._begin_checks()
-            random = Randomness()
-            super().register_object("random", random, random.take_over)
         super().guard(loop)
+
+    def batches(self, loader: Any, epoch: int | None = None, *, accumulate: int = 1) -> Iterator[Any]:
+        """`for batch in run.batches(loader, epoch):` gives what `for batch in loader:` does, and the same batch once more where a fault
+        made its step void; a newcomer goes on with the batch that the others are at. Each iteration has one `with run.step():`.
+
+        `loader`: a DataLoader, or anything else that can be walked again (kintsugi/torch/loaders.py). `epoch`: given to the sampler's
+        set_epoch. `accumulate`: so many batches make one step; the last of a pass may have fewer."""
+        return self._walk(loader, epoch, accumulate, lambda _, batch: batch)
+
+    def enumerate(self, loader: Any, epoch: int | None = None, start: int = 0, *, accumulate: int = 1) -> Iterator[tuple[int, Any]]:
+        """`enumerate` over `run.batches`: a batch that is given once more has the number that it had."""
+        return self._walk(loader, epoch, accumulate, lambda position, batch: (position - 1 + start, batch))
+
+    def _walk(self, loader: Any, epoch: int | None, accumulate: int, give: Callable[[int, Any], Any]) -> Iterator[Any]:
+        if accumulate < 1:
+            raise Error(f"accumulate={accumulate}: a step takes one batch at least", Code.INVALID_ARGUMENT)
+        found = next((known for thing, known in self._loaders if thing is loader), None)
+        if found is None:
+            found = Batches(loader, f"number {len(self._loaders)}")
+            self._loaders.append((loader, found))
+        batches = found
+        batches.keep(accumulate)
+        return self._loops.batches(batches, epoch, accumulate, lambda batch: give(batches.position(), batch))
+
+    def _begin(self) -> None:
+        self._begin_checks()
+        random = Randomness()
+        self.register_object("random", random, random.take_over)
+        super()._begin()
+
+    def _add_news_handler(self) -> None:
+        pass  # the groups' facts carry them
 
     def _try_newcomer(self, trial: Callable[[], object]) -> None:
         if self.replaces and parallel.wrapped_by_ddp(self._registry.models):
@@ -216,7 +246,6 @@ class TorchRun(Run):
             self._dry = False
 
     def _rebuild(self, incident: Incident) -> str:
-        self._in_step = False
         self._gather_again = True
         wrapped = parallel.wrapped_by_ddp(self._registry.models)
         begins = incident.fresh and not self.replaces
@@ -227,7 +256,7 @@ class TorchRun(Run):
         said = "" if begins else self._reset(incident)
         wrapped = parallel.wrapped_by_ddp(self._registry.models)  # which may have been made anew
         layouts = [parallel.layout_of(module) for module in wrapped]
-        told = self._groups.rebuild(incident, {"ddp": layouts})
+        told = self._groups.rebuild(incident, {"ddp": layouts, "news": self._news.facts(incident.step)}, self._learn_news)
         back_to_first = incident.step == 0 and not begins
         if back_to_first or any(other["ddp"] != layouts for other in told.values()):
             # The first step is made in another layout than the others. And a newcomer may have another: a mismatch would end a healthy
@@ -235,6 +264,9 @@ class TorchRun(Run):
             for module in wrapped:
                 parallel.lay_out_anew(module)
         return said
+
+    def _learn_news(self, incident: Incident, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
+        self._news.learn(incident.generation, incident.step, {rank: facts["news"] for rank, facts in told.items()}, limit_ms)
 
     def _reset(self, incident: Incident) -> str:
         """Nothing of the broken step is left in the models; how, for the record."""
@@ -282,14 +314,11 @@ class TorchRun(Run):
 
     def begin_step(self, k: int) -> None:
         self._check_places()
-        for late in self._registry.late:
-            late.begin_step()
-        for framework in self._registry.frameworks:
-            framework.begin_step()
         self._stepping.clear()
         self._update = _TO_COME
+        self._stopped = False
         super().begin_step(k)
-        self._in_step = self._left_over = True
+        self._left_over = True
         if self._gather_again:
             self._gather()
 
@@ -298,8 +327,11 @@ class TorchRun(Run):
             self._open(_BY_HOOKS, has_update=False)  # no optimizer stepped (a skipped update): an empty one
         if self._update is not _COMMITTED:
             self._close()
+        for framework in self._registry.frameworks:
+            framework.end_step()
         super().end_step(k)
-        self._in_step = False
+        if self._stopped:
+            raise Interrupted
 
     def mark(self, phase: str) -> None:
         if not self._dry:
@@ -315,7 +347,7 @@ class TorchRun(Run):
         if not self._dry:
             self._refuse_update_outside("run.update()")
             if self._update is not _TO_COME:
-                raise Error(f"run.update() in step {self.step}, whose update has begun: optimizers step within it, once", Code.FAILED_PRECONDITION)
+                raise Error(f"run.update() in step {self.at}, whose update has begun: optimizers step within it, once", Code.FAILED_PRECONDITION)
             self._open(_BY_TRAINER)
 
     def end_update(self) -> None:
@@ -324,14 +356,13 @@ class TorchRun(Run):
 
     def _open(self, by: _Update, has_update: bool = True) -> None:
         # The gate and the commit wait for others, behind which every call of Python's is a cold one: few of them here.
-        if code := self.agent.mark(self.step, _GRADIENT_SYNC):
+        if code := self.agent.mark(self.at, _GRADIENT_SYNC):
             self._check(code)
-        for late in self._registry.late:
-            late.note_gate(has_update)
         for framework in self._registry.frameworks:
             framework.note_gate(has_update)
-        self._put_objects(self.step)
-        if code := self.agent.enter_update(self.step):
+        self._loops.note_gate()
+        self._objects.put_at_gate(self.at)
+        if code := self.agent.enter_update(self.at):
             self._check(code)
         self._update = by
         self._calls_before = self._calls()
@@ -339,10 +370,14 @@ class TorchRun(Run):
     def _close(self) -> None:
         calls = self._calls() - self._calls_before
         if calls > 0:
-            raise Error(f"the update of step {self.step} holds {calls} collectives: a rank could not finish it alone. Move them before "
+            raise Error(f"the update of step {self.at} holds {calls} collectives: a rank could not finish it alone. Move them before "
                         "the gate (run.update() or optimizer.step()), or behind it", Code.FAILED_PRECONDITION)  # fmt: skip
         self._update = _COMMITTED
-        if code := self.agent.leave_update(self.step):
+        code = self.agent.leave_update(self.at)
+        self.committed = self.at
+        # An incident has begun. What follows the update on this rank alone is done first: the step is all there then.
+        self._stopped = code in (Code.INTERRUPTED, Code.CANCELLED)
+        if code and not (self._stopped and not self._registry.sharing and not self._registry.frameworks):
             self._check(code)
         if self._registry.sharing or self._registry.frameworks:
             self._gather()
@@ -371,7 +406,7 @@ class TorchRun(Run):
         if (len(args) > 1 or kwargs) and (any(argument is not None for argument in args[1:]) or kwargs.get("closure") is not None):
             raise Error("optimizer.step(closure) computes within the update: call backward before step()", Code.INVALID_ARGUMENT)
         if self._update is _COMMITTED:
-            raise Error(f"a second update in step {self.step}: each optimizer steps once in a step", Code.FAILED_PRECONDITION)
+            raise Error(f"a second update in step {self.at}: each optimizer steps once in a step", Code.FAILED_PRECONDITION)
         if self._update is _TO_COME:
             self._open(_BY_HOOKS)
 
@@ -393,10 +428,6 @@ class TorchRun(Run):
                     raise Error(f"a parameter of shape {list(parameter.shape)} appeared after run.register", Code.FAILED_PRECONDITION)
             for gathered in parallel.gathered_parameters(model):
                 self._registry.places.know(gathered)
-
-    def _work_off(self, task: _core.Task) -> None:
-        self._in_step = False
-        super()._work_off(task)
 
 
 __all__ = ["Interrupted", "TorchRun", "join"]

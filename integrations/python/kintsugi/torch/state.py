@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from math import isfinite
 from typing import Any
 
 import torch
@@ -51,7 +50,7 @@ def unwrapped(thing: Any) -> Any:
 
 def take_over_of(thing: Any) -> TakeOver | None:
     """How torch's own objects go on with other ranks: all ranks have the same of these. Of others nothing is known."""
-    return "rank-zero" if isinstance(thing, (Schedule, LossScale, Epoch)) else None
+    return "rank-zero" if isinstance(thing, (torch.optim.lr_scheduler.LRScheduler, LossScale, Epoch)) else None
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -230,38 +229,6 @@ class OptimizerGroups:
         return {"groups": first["groups"], "plain": [next(filter(None, of_ranks), {}) for of_ranks in each]}
 
 
-class Schedule:
-    """A learning-rate scheduler. Its state is taken at the gate, but it is stepped after the update: how often is learnt from
-    the steps before, and done again where a step is taken up behind the gate."""
-
-    def __init__(self, scheduler: Any) -> None:
-        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-            raise Error("ReduceLROnPlateau depends on a value that is not known again: step it before optimizer.step()", Code.INVALID_ARGUMENT)
-        self._scheduler = scheduler
-        self._late = 1  # steps behind the gate, as they were in the newest step
-        self._at_gate: int | None = None
-
-    def begin_step(self) -> None:
-        if self._at_gate is not None:
-            self._late = self._scheduler.last_epoch - self._at_gate
-        self._at_gate = None
-
-    def note_gate(self, has_update: bool) -> None:
-        """Before its state is taken. Without an update the step is over, and nothing comes behind the gate."""
-        self._at_gate = self._scheduler.last_epoch if has_update else None
-
-    def state_dict(self) -> dict[str, Any]:
-        again = 0 if self._at_gate is None else self._late
-        return {"state": self._scheduler.state_dict(), "late": self._late, "again": again}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scheduler.load_state_dict(state["state"])
-        self._late = state["late"]
-        self._at_gate = None
-        for _ in range(state["again"]):
-            self._scheduler.step()
-
-
 class Epoch:
     """A DistributedSampler: its order follows from its seed and its epoch."""
 
@@ -279,41 +246,15 @@ class Epoch:
 
 
 class LossScale:
-    """A GradScaler. Its state is taken at the gate, but it is updated after the update: what it will be then is worked out (the rule
-    is that of torch._amp_update_scale_). That a broken step has unscaled gradients is no part of its state, and is forgotten."""
+    """A GradScaler. That a broken step has unscaled gradients is no part of its state, and is forgotten."""
 
     def __init__(self, scaler: torch.amp.GradScaler) -> None:
         self._scaler = scaler
-        self._late = True  # it is updated behind the gate, as it was in the newest step
-        self._at_gate: dict[str, Any] | None = None
-
-    def begin_step(self) -> None:
-        if self._at_gate is not None:
-            self._late = self._scaler.state_dict() != self._at_gate
-        self._at_gate = None
-
-    def note_gate(self, has_update: bool) -> None:
-        """As `Schedule.note_gate`. Without an update the step is over, and the scale was lowered already."""
-        self._at_gate = self._scaler.state_dict() if has_update else None
 
     def state_dict(self) -> dict[str, Any]:
-        return self._updated(self._at_gate) if self._at_gate and self._late else self._scaler.state_dict()
+        return self._scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scaler.load_state_dict(state)
+        if state:  # one that is not enabled has none, and refuses it
+            self._scaler.load_state_dict(state)
         self._scaler._per_optimizer_states.clear()
-        self._at_gate = None
-
-    def _updated(self, state: dict[str, Any]) -> dict[str, Any]:
-        noted = (found for one in self._scaler._per_optimizer_states.values() for found in one["found_inf_per_device"].values())
-        if any(bool(found) for found in noted):  # a fused optimizer leaves its update out by itself
-            return {**state, "scale": _single(state["scale"] * state["backoff_factor"]), "_growth_tracker": 0}
-        steps = state["_growth_tracker"] + 1
-        if steps < state["growth_interval"]:
-            return {**state, "_growth_tracker": steps}
-        grown = _single(state["scale"] * state["growth_factor"])
-        return {**state, "scale": grown if isfinite(grown) else state["scale"], "_growth_tracker": 0}
-
-
-def _single(value: float) -> float:
-    return float(torch.tensor(value, dtype=torch.float32))
