@@ -15,7 +15,7 @@ import torch
 from .._errors import Error
 from ..abi import Code
 from ..torch.randomness import mixed_seed
-from ..torch.state import OptimizerGroups
+from ..torch.optimizers import OptimizerGroups
 from .core import Core
 
 
@@ -212,13 +212,10 @@ class Settings(OptimizerGroups):
 
     _NAMES = ("wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr")  # by which Megatron itself tells them apart
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        super().__init__(optimizer, lambda _state: False)
-
     def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
         """Each group as any rank saved it; one that no rank had stays as it is made."""
         known = {self._name(group): group for state in [*saved.values()][::-1] for group in state["groups"]}
-        return {"groups": [known.get(self._name(group), group) for group in self.state_dict()["groups"]], "plain": []}
+        return {"groups": [known.get(self._name(group), group) for group in self.state_dict()["groups"]]}
 
     def _name(self, group: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(group.get(name, group.get(f"pre_{name}")) for name in self._NAMES)

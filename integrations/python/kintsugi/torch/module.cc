@@ -13,6 +13,7 @@ using kintsugi::torch_door::OpenSockets;
 using kintsugi::torch_door::OuterGroup;
 using kintsugi::torch_door::Places;
 using kintsugi::torch_door::Rendezvous;
+using kintsugi::torch_door::StateValues;
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
@@ -45,6 +46,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("know", &Places::Know, py::arg("parameter"))
       .def("first_moved", &Places::FirstMoved)
       .def("first_unknown", &Places::FirstUnknown);
+  py::class_<StateValues>(module, "StateValues")
+      .def(py::init<>())
+      .def("learn", &StateValues::Learn, py::arg("states"))
+      .def("same", &StateValues::Same, py::arg("states"));
   using Socket = OpenSockets::Socket;
   py::class_<Socket>(module, "Socket")
       .def_readonly("descriptor", &Socket::descriptor)
@@ -76,7 +81,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("destroy_drained", &kintsugi::torch_door::DestroyDrained, unlocked);
   module.def("pack", &kintsugi::torch_door::Pack, py::arg("tensors"));
   module.def("unpack", &kintsugi::torch_door::Unpack, py::arg("tensors"), py::arg("packed"));
-  module.def("has_plain_values", &kintsugi::torch_door::HasPlainValues, py::arg("state"));
   // The storage of a tensor, and of all that share it, lies in memory that stays in place for good, and holds what is there.
   module.def("place", [](const at::Tensor& tensor, uintptr_t address) {
     const c10::Storage& storage = tensor.storage();

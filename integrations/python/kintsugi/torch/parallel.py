@@ -147,6 +147,12 @@ def parameters_of(model: Module) -> Iterator[Parameter]:
         yield gathered.get(id(parameter), parameter)
 
 
+def sharded_parameters(model: Module) -> Iterator[Any]:
+    """FSDP2's own, of which each knows the parameter that is cut, and the gathered one."""
+    for group in _sharded_groups(model):
+        yield from group.fsdp_params
+
+
 def plain_holders(model: Module, default: tuple[int, ...]) -> tuple[int, ...]:
     """Who holds the ordinary tensors of a model: those that DDP keeps alike, else everybody."""
     if isinstance(model, DistributedDataParallel):

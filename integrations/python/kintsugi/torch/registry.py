@@ -26,7 +26,9 @@ from ..take_over import TakeOver
 from ..terms import Codec, Piece
 from . import parallel, state
 from .cut_parameters import CutParameters
+from .drafts import Drafts, bytes_of
 from .framework import Framework
+from .optimizers import KeptOptimizer, refuse
 from .replica_optimizer import ReplicaOptimizer
 
 Entry = tuple[str, torch.Tensor, Piece]
@@ -67,6 +69,8 @@ class Registry:
     def _forget(self) -> None:
         self.models: list[Module] = []
         self.optimizers: list[Optimizer] = []
+        self.kept: dict[Optimizer, KeptOptimizer] = {}
+        self.drafts = Drafts(self._extension.place)
         self.sharing: list[ReplicaOptimizer] = []
         self.frameworks: list[Framework] = []
         self.parameters: dict[torch.Tensor, str] = {}
@@ -79,6 +83,8 @@ class Registry:
         """`TorchRun.register`."""
         self._said = take_over
         things = {name: state.unwrapped(thing) for name, thing in things.items()}
+        for name, thing in things.items():
+            refuse(name, thing)
         models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
         optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
         for name, optimizer in optimizers.items():
@@ -190,34 +196,31 @@ class Registry:
     # ---- optimizers -----------------------------------------------------------------------------------------------------
 
     def _add_optimizer(self, name: str, optimizer: Optimizer) -> None:
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", Code.INVALID_ARGUMENT)
-        if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
-            raise Error("ZeroRedundancyOptimizer has collectives inside its update, and one copy of each shard: use "
-                        "kintsugi.torch.ReplicaOptimizer", Code.INVALID_ARGUMENT)  # fmt: skip
-        settings = state.OptimizerGroups(optimizer, self._extension.has_plain_values)
-        self._add_object(f"{name}.settings", settings, settings.take_over)
-        if isinstance(optimizer, ReplicaOptimizer):
-            optimizer = optimizer.local
-        state.materialise(optimizer, self.parameters, self._calls)
+        # What an optimizer of the script's own may change beside the parameters that it has.
+        others = (tensor for model in self.models for tensor in itertools.chain(model.parameters(), model.buffers()))
+        kept = KeptOptimizer(name, optimizer, self.parameters, self._calls, self._extension.StateValues(), others)
+        if any(kept.optimizer is member for known in self.kept.values() for member in known.optimizers()):
+            raise Error(f"'{name}' is registered already, or is within another optimizer that is", Code.INVALID_ARGUMENT)
         entries: list[Entry] = []
-        for parameter, values in optimizer.state.items():
-            for key, value in values.items():
-                if not isinstance(value, torch.Tensor):
-                    continue
-                if self._cut.cuts(parameter, value):
-                    entries += self._cut.entries(f"{name}/", parameter, f".{key}", value)
-                else:
-                    entries += _entries(f"{name}/{self.parameters[parameter]}.{key}", value, self._whole_holders(parameter))
+        for member, parameter, key, value in kept.states():
+            if self._cut.cuts(parameter, value):
+                entries += self._cut.entries(f"{name}{member}/", parameter, f".{key}", value)
+            else:
+                entries += _entries(f"{name}{member}/{self.parameters[parameter]}.{key}", value, self._whole_holders(parameter))
+        usual = self._run.usual_holders()
+        shared = [sharing for sharing in self.sharing if sharing is optimizer]
+        for suffix, owner, record in kept.records(lambda parameter: bool(shared) or self._whole_holders(parameter) != usual):
+            entries += _entries(f"{name}{suffix}", record, usual if owner is None else self._whole_holders(owner))
+        self._add_object(f"{name}.settings", kept, kept.take_over)
         self._hold(entries)
-        for parameter, names in self._tied.items():
-            for key in optimizer.state.get(parameter, {}):
-                first = self.parameters[parameter]
-                for other, part in itertools.product(names, self._cut.suffixes(parameter, first)):
-                    self._add_alias(f"{name}/{other}{part}.{key}", f"{name}/{first}{part}.{key}")
-        optimizer.register_step_pre_hook(self._hooks.before_update)
-        optimizer.register_step_post_hook(self._hooks.after_update)
-        self.optimizers.append(optimizer)
+        kept.begin()
+        for member, parameter, key, _ in kept.states():
+            first = self.parameters[parameter]
+            for other, part in itertools.product(self._tied.get(parameter, ()), self._cut.suffixes(parameter, first)):
+                self._add_alias(f"{name}{member}/{other}{part}.{key}", f"{name}{member}/{first}{part}.{key}")
+        kept.hook(self._hooks.before_update, self._hooks.after_update)
+        self.optimizers.append(kept.optimizer)
+        self.kept[kept.optimizer] = kept
 
     def _share(self, name: str, optimizer: ReplicaOptimizer) -> None:
         """Before its model is registered, of which this rank then holds a part."""
@@ -320,6 +323,10 @@ class Registry:
             lines.append("shards without a second copy survive exceptions and hangs of communication, but not the loss of a process: "
                          "start with --snapshot-every N, or use a mesh that also replicates (HSDP), or for an optimizer's shards "
                          "kintsugi.torch.ReplicaOptimizer")  # fmt: skip
+        if drafted := [kept for kept in self.kept.values()][:-1]:
+            lines.append(f"several optimizers: all but the one that steps last in a step work on copies until its gate, up to "
+                         f"{bytes_of(tensor for kept in drafted for tensor in kept.tensors()):,} bytes more; with run.update() around "
+                         "all of them there are none")  # fmt: skip
         if not self.optimizers and not self.frameworks:
             lines.append("no optimizer is registered: mark the update yourself (run.begin_update, run.end_update)")
         lines += [f"after a fault {why}: {'it is made anew' if built else 'let run.build make the model'}"

@@ -23,6 +23,7 @@ from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Guarded, Incident, Piece
 from . import _build, agentless, parallel, warm
+from .accumulation import Accumulation
 from .built import Builder, Built, Make, Reset
 from .framework import Framework
 from .groups import Groups, refuse_others
@@ -54,7 +55,7 @@ class _Update(enum.Enum):
     """Where a step stands with its update, and who ends it."""
 
     TO_COME = enum.auto()
-    BY_HOOKS = enum.auto()  # the first optimizer opened it, the last closes it
+    BY_HOOKS = enum.auto()  # the optimizer that steps last opened it, and closes it; others have stepped on drafts
     BY_TRAINER = enum.auto()  # run.update(): optimizers step within
     COMMITTED = enum.auto()
 
@@ -82,7 +83,8 @@ class TorchRun(Run):
         self._dry = False  # a newcomer's trial step: nothing of it counts
         self._update = _TO_COME
         self._stopped = False  # an incident began behind this step's update
-        self._stepping: set[int] = set()  # optimizers whose update has begun in this step
+        self._stepping: set[int] = set()  # optimizers that have stepped in this step
+        self._accumulation = Accumulation()
         self._calls_before = 0
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
@@ -246,6 +248,8 @@ class TorchRun(Run):
             self._dry = False
 
     def _rebuild(self, incident: Incident) -> str:
+        self._registry.drafts.drop()
+        self._accumulation.forget()
         self._gather_again = True
         wrapped = parallel.wrapped_by_ddp(self._registry.models)
         begins = incident.fresh and not self.replaces
@@ -323,10 +327,12 @@ class TorchRun(Run):
             self._gather()
 
     def end_step(self, k: int) -> None:
+        has_none = self._update is _TO_COME and not self._stepping
         if self._update is _TO_COME:
-            self._open(_BY_HOOKS, has_update=False)  # no optimizer stepped (a skipped update): an empty one
+            self._open(_BY_HOOKS, has_update=False)  # no optimizer stepped (a skipped update), or not all: nothing follows behind it
         if self._update is not _COMMITTED:
             self._close()
+        self._accumulation.end_step(k, self._registry.models if has_none else (), self._registry.parameters)
         for framework in self._registry.frameworks:
             framework.end_step()
         super().end_step(k)
@@ -365,6 +371,7 @@ class TorchRun(Run):
         if code := self.agent.enter_update(self.at):
             self._check(code)
         self._update = by
+        self._registry.drafts.commit()
         self._calls_before = self._calls()
 
     def _close(self) -> None:
@@ -399,16 +406,19 @@ class TorchRun(Run):
         if self._in_step and not self._dry and torch.is_grad_enabled():
             self.mark(phase)
 
-    def _before_update(self, _optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._dry:
             return
         self._refuse_update_outside("optimizer.step()")
         if (len(args) > 1 or kwargs) and (any(argument is not None for argument in args[1:]) or kwargs.get("closure") is not None):
             raise Error("optimizer.step(closure) computes within the update: call backward before step()", Code.INVALID_ARGUMENT)
         if self._update is _COMMITTED:
-            raise Error(f"a second update in step {self.at}: each optimizer steps once in a step", Code.FAILED_PRECONDITION)
+            raise Error(f"a second update in step {self.at}: the step of the last optimizer ended it; the others step before", Code.FAILED_PRECONDITION)
         if self._update is _TO_COME:
-            self._open(_BY_HOOKS)
+            if len(self._stepping | {id(optimizer)}) < len(self._registry.optimizers):
+                self._registry.drafts.before_step(self._registry.kept[optimizer].tensors())
+            else:
+                self._open(_BY_HOOKS)
 
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
         if self._dry:

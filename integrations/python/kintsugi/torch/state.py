@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,8 +18,6 @@ from ..abi import Code
 from ..take_over import TakeOver
 
 _ALIGNMENT = 64
-# What a state of an optimizer is before the first step, where that is not zero.
-_INITIAL = {"mu_product": 1.0}
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
@@ -112,59 +110,6 @@ def _layout_of(tensor: torch.Tensor) -> _Layout:
     return tensor.untyped_storage().nbytes(), int(tensor.storage_offset()), tuple(tensor.stride())
 
 
-def _is_trained(parameter: torch.Tensor) -> bool:
-    return parameter.requires_grad
-
-
-def materialise(
-    optimizer: Optimizer,
-    names: Container[torch.Tensor] | None,
-    calls: Callable[[], int] = lambda: 0,
-    is_trained: Callable[[torch.Tensor], bool] = _is_trained,
-) -> None:
-    """Makes the optimizer's state exist as it is before its first step: one step with zero gradients, taken back. `calls` counts
-    collectives: an update that holds one cannot be finished alone behind the gate. `names`: the parameters that are registered."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for parameter in parameters:
-        if names is not None and parameter not in names:
-            raise Error(
-                f"an optimizer's parameter of shape {list(parameter.shape)} belongs to no model that is registered: "
-                "register its model too",
-                Code.INVALID_ARGUMENT,
-            )
-    if all(optimizer.state.get(p) for p in parameters if is_trained(p)):
-        return
-    saved = [(p, p.detach().clone(), p.grad) for p in parameters]
-    rates = [(group, group["lr"]) for group in optimizer.param_groups if "lr" in group]
-    known = {p: dict(state) for p, state in optimizer.state.items()}
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter) if is_trained(parameter) else None
-    before = calls()
-    optimizer.step()
-    refuse_collectives(optimizer, calls() - before)
-    with torch.no_grad():
-        for parameter, value, grad in saved:
-            parameter.copy_(value)
-            parameter.grad = grad
-        for parameter, state in optimizer.state.items():
-            for name, value in state.items():
-                if parameter in known and name in known[parameter]:
-                    state[name] = known[parameter][name]
-                elif isinstance(value, torch.Tensor):
-                    value.fill_(_INITIAL.get(name, 0.0))
-    for group, rate in rates:
-        group["lr"] = rate
-
-
-def refuse_collectives(optimizer: Optimizer, calls: int) -> None:
-    if calls > 0:
-        raise Error(
-            f"{type(optimizer).__name__}.step() holds {calls} collectives: a rank could not finish its update alone. Use an "
-            "optimizer whose step is local arithmetic, or kintsugi.torch.ReplicaOptimizer around one",
-            Code.INVALID_ARGUMENT,
-        )
-
-
 class Buffers:
     """A model's buffers: each rank has its own (running statistics), so they travel with it."""
 
@@ -192,41 +137,6 @@ class Buffers:
             yield self._model.get_buffer(name)
 
 
-class OptimizerGroups:
-    """An optimizer's settings (learning rates and so on), and what it keeps beside tensors."""
-
-    def __init__(self, optimizer: Optimizer, has_plain_values: Callable[[dict[Any, Any]], bool]) -> None:
-        self._optimizer = optimizer
-        self._has_plain_values = has_plain_values  # not by a loop of Python's at every step
-
-    def state_dict(self) -> dict[str, Any]:
-        groups = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
-        if not self._has_plain_values(self._optimizer.state):
-            return {"groups": groups, "plain": []}
-        plain = [
-            {name: value for name, value in self._optimizer.state.get(p, {}).items() if not isinstance(value, torch.Tensor)}
-            for group in self._optimizer.param_groups
-            for p in group["params"]
-        ]
-        return {"groups": groups, "plain": plain}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for noted in ("grad_scale", "found_inf"):  # by a GradScaler, of a fused update that broke: the next would divide by it once more
-            vars(self._optimizer).pop(noted, None)
-        for group, saved in zip(self._optimizer.param_groups, state["groups"]):
-            group.update(saved)
-        parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
-        for parameter, plain in zip(parameters, state["plain"]):
-            if plain:
-                self._optimizer.state[parameter].update(plain)
-
-    def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-        """Settings are the same on all ranks; what an optimizer keeps of a parameter is on the rank that updated it."""
-        first = next(iter(saved.values()))
-        if len(first["groups"]) != len(self._optimizer.param_groups):
-            raise Error(f"{len(first['groups'])} parameter groups were saved, this optimizer has {len(self._optimizer.param_groups)}", Code.INVALID_ARGUMENT)
-        each = zip(*(state["plain"] for state in saved.values() if state["plain"]))
-        return {"groups": first["groups"], "plain": [next(filter(None, of_ranks), {}) for of_ranks in each]}
 
 
 class Epoch:
