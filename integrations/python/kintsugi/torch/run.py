@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import gc
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,10 +20,11 @@ from ..abi import Code, Outcome, Phase
 from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
-from ..terms import Guarded, Incident, Piece
-from . import _build, agentless, parallel, warm
+from ..terms import Incident, Piece
+from . import _build, agentless, parallel, refused, warm
 from .accumulation import Accumulation
 from .built import Builder, Built, Make, Reset
+from .ddp_layout import DdpLayouts
 from .framework import Framework
 from .groups import Groups, refuse_others
 from .loaders import Batches
@@ -74,13 +74,12 @@ class TorchRun(Run):
         self._groups = Groups(agent, extension)
         self._calls: Callable[[], int] = extension.calls  # collectives so far
         self._registry = Registry(self, extension, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
+        self._ddp = DdpLayouts(extension)
         self._builder: Builder | None = None
         self._loaders: list[tuple[Any, Batches]] = []
         self.resets: list[Reset] = []  # one for each incident, where run.build made the models
         self._left_over = False  # a step has been in these models: it may have left something
-        self._trial: Callable[[], object] | None = None
         self._gather_again = True  # parameters that other ranks own may be those of another step
-        self._dry = False  # a newcomer's trial step: nothing of it counts
         self._update = _TO_COME
         self._stopped = False  # an incident began behind this step's update
         self._stepping: set[int] = set()  # optimizers that have stepped in this step
@@ -89,6 +88,7 @@ class TorchRun(Run):
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
         _rendezvous_handlers["env"] = self._groups.rendezvous
+        refused.watch(self.trains)
         self.handler("clean", self._groups.clean)
         self.handler("rebuild", self._rebuild)
 
@@ -178,19 +178,6 @@ class TorchRun(Run):
 
     # ---- the guard ----------------------------------------------------------------------------------------------------
 
-    def train(self, step: Callable[[int], object], steps: int) -> None:
-        self._trial = lambda: step(1)
-        self._try_newcomer(self._trial)
-        super().train(step, steps)
-
-    def guard(self, loop: Guarded, trial: Callable[[], object] | None = None) -> None:
-        """For a loop of one's own. `trial`: one batch forward and backward, which a newcomer does alone before it takes part, so
-        that DDP lays out its gradients as on the others; without it DDP begins anew on all ranks, and adds up in another order."""
-        self._trial = trial or self._trial
-        if trial is not None:
-            self._try_newcomer(trial)
-        super().guard(loop)
-
     def batches(self, loader: Any, epoch: int | None = None, *, accumulate: int = 1) -> Iterator[Any]:
         """`for batch in run.batches(loader, epoch):` gives what `for batch in loader:` does, and the same batch once more where a fault
         made its step void; a newcomer goes on with the batch that the others are at. Each iteration has one `with run.step():`.
@@ -214,63 +201,30 @@ class TorchRun(Run):
         batches.keep(accumulate)
         return self._loops.batches(batches, epoch, accumulate, lambda batch: give(batches.position(), batch))
 
+    def finish(self) -> None:
+        super().finish()
+        self._groups.end()
+
     def _begin(self) -> None:
         self._begin_checks()
+        if self._ddp.follow(self._registry.models):
+            self.register_object("ddp.layout", self._ddp, self._ddp.take_over)
         random = Randomness()
         self.register_object("random", random, random.take_over)
         super()._begin()
-
-    def _add_news_handler(self) -> None:
-        pass  # the groups' facts carry them
-
-    def _try_newcomer(self, trial: Callable[[], object]) -> None:
-        if self.replaces and parallel.wrapped_by_ddp(self._registry.models):
-            self._begin_checks()
-            self.try_dry(trial)
 
     def _begin_checks(self) -> None:
         if not dist.is_initialized():
             raise Error('torch.distributed.init_process_group("kintsugi") comes before training', Code.FAILED_PRECONDITION)
         refuse_others()
 
-    def try_dry(self, trial: Callable[[], object]) -> None:
-        """DDP lays out its buckets after its first backward pass. The others have done so: this process does it alone, in a step
-        whose results the repair writes over. Where a run resumes all do it together."""
-        self._dry = True
-        try:
-            trial()
-            for wrapped in parallel.wrapped_by_ddp(self._registry.models):
-                wrapped.reducer._rebuild_buckets()
-        except Exception as error:
-            print(f"kintsugi: the trial step of a newcomer failed, DDP begins anew on all ranks: {error}", file=sys.stderr)
-            traceback.print_exception(error)
-        finally:
-            self._dry = False
-
     def _rebuild(self, incident: Incident) -> str:
         self._registry.drafts.drop()
         self._accumulation.forget()
         self._gather_again = True
-        wrapped = parallel.wrapped_by_ddp(self._registry.models)
-        begins = incident.fresh and not self.replaces
-        if incident.step > 0 and not begins:
-            self._groups.answer_alone()
-            for module in wrapped:
-                parallel.lay_out_late(module)
-        said = "" if begins else self._reset(incident)
-        wrapped = parallel.wrapped_by_ddp(self._registry.models)  # which may have been made anew
-        layouts = [parallel.layout_of(module) for module in wrapped]
-        told = self._groups.rebuild(incident, {"ddp": layouts, "news": self._news.facts(incident.step)}, self._learn_news)
-        back_to_first = incident.step == 0 and not begins
-        if back_to_first or any(other["ddp"] != layouts for other in told.values()):
-            # The first step is made in another layout than the others. And a newcomer may have another: a mismatch would end a healthy
-            # process within Gloo.
-            for module in wrapped:
-                parallel.lay_out_anew(module)
+        said = "" if incident.fresh and not self.replaces else self._reset(incident)
+        self._groups.rebuild(incident)
         return said
-
-    def _learn_news(self, incident: Incident, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
-        self._news.learn(incident.generation, incident.step, {rank: facts["news"] for rank, facts in told.items()}, limit_ms)
 
     def _reset(self, incident: Incident) -> str:
         """Nothing of the broken step is left in the models; how, for the record."""
@@ -300,9 +254,8 @@ class TorchRun(Run):
         """As a newcomer does it, but for the state: that is in the memory in which the new tensors come to lie."""
         builder.make_anew(incident)
         self._registry.begin_again(builder.things)
-        if self._trial is not None and parallel.wrapped_by_ddp(self._registry.models):
-            self.try_dry(self._trial)
         self._registry.end_again()
+        self._ddp.follow(self._registry.models)
         gc.collect()  # what was made before is full of cycles
 
     def outcome_of(self, error: BaseException) -> int:
@@ -339,26 +292,19 @@ class TorchRun(Run):
         if self._stopped:
             raise Interrupted
 
-    def mark(self, phase: str) -> None:
-        if not self._dry:
-            super().mark(phase)
-
     def report(self, loss: float, samples: Iterable[int] = ()) -> None:
-        if not self._dry:
-            super().report(float(loss.detach()) if isinstance(loss, torch.Tensor) else loss, samples)
+        super().report(float(loss.detach()) if isinstance(loss, torch.Tensor) else loss, samples)
 
     def begin_update(self) -> None:
         """The trainer's own update: optimizers step within, and what else an update changes is changed here (an average of the
         weights)."""
-        if not self._dry:
-            self._refuse_update_outside("run.update()")
-            if self._update is not _TO_COME:
-                raise Error(f"run.update() in step {self.at}, whose update has begun: optimizers step within it, once", Code.FAILED_PRECONDITION)
-            self._open(_BY_TRAINER)
+        self._refuse_update_outside("run.update()")
+        if self._update is not _TO_COME:
+            raise Error(f"run.update() in step {self.at}, whose update has begun: optimizers step within it, once", Code.FAILED_PRECONDITION)
+        self._open(_BY_TRAINER)
 
     def end_update(self) -> None:
-        if not self._dry:
-            self._close()
+        self._close()
 
     def _open(self, by: _Update, has_update: bool = True) -> None:
         # The gate and the commit wait for others, behind which every call of Python's is a cold one: few of them here.
@@ -403,12 +349,10 @@ class TorchRun(Run):
         self._gather_again = False
 
     def _auto_mark(self, phase: str) -> None:
-        if self._in_step and not self._dry and torch.is_grad_enabled():
+        if self._in_step and torch.is_grad_enabled():
             self.mark(phase)
 
     def _before_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._dry:
-            return
         self._refuse_update_outside("optimizer.step()")
         if (len(args) > 1 or kwargs) and (any(argument is not None for argument in args[1:]) or kwargs.get("closure") is not None):
             raise Error("optimizer.step(closure) computes within the update: call backward before step()", Code.INVALID_ARGUMENT)
@@ -421,8 +365,6 @@ class TorchRun(Run):
                 self._open(_BY_HOOKS)
 
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._dry:
-            return
         self._stepping.add(id(optimizer))
         if self._update is _BY_HOOKS and len(self._stepping) == len(self._registry.optimizers):
             self._close()
