@@ -34,8 +34,10 @@ class Batches(Protocol):
 class Turns(Protocol):
     """What loops ask of their run."""
 
-    rank: int
     committed: int  # the newest step that this rank has committed
+
+    @property
+    def rank(self) -> int: ...
 
     def open(self) -> None: ...
     def begin_step(self, k: int) -> None: ...
