@@ -46,6 +46,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
 
   Status Open(HandlerContext& call) override;
   Status Mirror(Step step, const std::vector<uint8_t>& mine) override;
+  void Refresh(Step step, const std::vector<uint8_t>& mine) override { mirrored_.Refresh(self_, step, mine); }
   Result<std::vector<uint8_t>> Mirrored(Step step) const override;
   // Those of this rank's replica groups at `step`, as far as they are known. Any thread.
   std::vector<uint8_t> PackMirrored(Step step) const override;

@@ -43,10 +43,26 @@ Status Take(Link& link, Step step, std::vector<uint8_t>* bytes, TimePoint deadli
 
 void MirrorStore::Put(Rank rank, Step step, std::vector<uint8_t> bytes) {
   const MutexLock lock(mutex_);
+  if (refreshed_ && refreshed_->first == rank) refreshed_.reset();
+  Keep(rank, step, std::move(bytes));
+}
+
+void MirrorStore::Refresh(Rank self, Step step, std::vector<uint8_t> bytes) {
+  const MutexLock lock(mutex_);
+  Keep(self, step, std::move(bytes));
+  refreshed_ = {self, step};
+}
+
+void MirrorStore::Keep(Rank rank, Step step, std::vector<uint8_t> bytes) {
   auto& steps = by_rank_[rank];
   steps.erase(steps.upper_bound(step), steps.end());
   steps[step] = std::move(bytes);
   if (steps.size() > kSteps) steps.erase(steps.begin());
+}
+
+bool MirrorStore::IsRefreshed(Rank rank, Step step) const {
+  const MutexLock lock(mutex_);
+  return refreshed_ == std::pair(rank, step);
 }
 
 std::optional<std::vector<uint8_t>> MirrorStore::Get(Rank rank, Step step) const {
@@ -80,7 +96,8 @@ Status MirrorStore::Unpack(const std::vector<uint8_t>& packed, Step step) {
     if (entry.step() != step.value())
       return {StatusCode::kDataLoss, "the mirrored objects of rank " + std::to_string(entry.rank()) + " are of step " +
                                          std::to_string(entry.step()) + ", the repair is at " + step.ToString()};
-    Put(Rank(entry.rank()), step, {entry.data().begin(), entry.data().end()});
+    if (const Rank rank(entry.rank()); !IsRefreshed(rank, step))
+      Put(rank, step, {entry.data().begin(), entry.data().end()});
   }
   return Status::Ok();
 }

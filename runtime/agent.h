@@ -61,6 +61,15 @@ enum class GateMode : uint8_t {
 // What an error that leaves the loop means for its rank.
 enum class FaultClass : uint8_t { kException, kCommError, kMemoryError };
 
+// How a loop was left, beside its status.
+enum class LoopEnd : uint8_t {
+  kStatus,   // by a status; ok: training is complete
+  kThrew,    // by an exception, for which the status stands
+  kRefused,  // the program broke a rule of the library, which the status names: no repair is tried, the run ends
+  kChanged,  // training is complete, and registered tensors were changed behind the last step (a best model loaded):
+             // replicas are not compared at the end, and this rank's state is offered to nobody any more
+};
+
 // When an error happened, as far as its reporter knows: state that was used after that may be wrong, and with it the
 // updates that were computed from it.
 struct ErrorTime {
@@ -170,7 +179,10 @@ class KINTSUGI_EXPORT Agent {
   Status FinishTask(const Status& outcome);
   Status CarryOutTask();
   // The loop has ended: ok, training is complete; `threw`: the status stands for an exception.
-  Status LeaveLoop(const Status& why, bool threw);
+  Status LeaveLoop(const Status& why, bool threw) { return LeaveLoop(why, threw ? LoopEnd::kThrew : LoopEnd::kStatus); }
+  // `signature` names what was thrown and where: three incidents running with the same one end the run. Empty: it is
+  // compared with none.
+  Status LeaveLoop(const Status& why, LoopEnd end, const std::string& signature = {});
   bool at_save_point() const;
 
   // The rendezvous store of `generation`, or of the one this rank joined in (0), for groups that are made before Run.
@@ -203,14 +215,24 @@ class KINTSUGI_EXPORT Agent {
   // incident.
   Status BeginUpdate(Step step, const DeviceFence& inputs);
   Status EndUpdate(Step step, const DeviceFence& update);
+  // Mirrored objects that have changed since the gate of `step`, the newest committed one: what they capture now is what
+  // a save at that step, a snapshot, a rollback to it and a process that adopts this one's memory find. Partners hear
+  // of it at the next gate. Between EndUpdate and the next BeginUpdate; also once an incident has begun.
+  Status RefreshObjects(Step step);
   // For long stretches without a collective: kInterrupted once an incident has begun.
   Status Poll() const;
 
   // The trainer is busy with something that takes longer than a step; until the matching EndActivity its standing still
   // is no hang (within ten step timeouts). Activities nest; those that are open when the loop is left end with it.
   // Within a step they also keep that step out of the learnt step time. ActivityScope does both.
-  Status BeginActivity(Activity activity);
+  // In kSection it is none as long as it takes, nor is waiting for it; `limit` bounds one activity: standing in it longer
+  // is a hang of this rank. An incident waits for an activity to come to its end, within the same bounds.
+  Status BeginActivity(Activity activity, Duration limit = Duration::max());
   Status EndActivity();
+
+  // Something of this rank is not what an undisturbed run would have: a sentence such as "object 'random', step 17", for
+  // the log and the run's summary. In the loop and in handlers; said twice it stands there once.
+  Status NoteInexact(const std::string& text);
 
   // Registered tensors are damaged (or, with no keys, all of this rank's memory), since `when`. Tells the controller at
   // once; return the status from the loop. Any thread: another than the trainer's need not bring it out of its loop.

@@ -37,9 +37,12 @@ struct RepairMove {
   Rank snapshot_of{-1};  // reload from memory: the rank whose snapshot the sources keep; else -1
 };
 
+// The layout of an entry that is no shard: a rank whose objects nobody else has stores them.
+inline constexpr int kObjectsAlone = -1;
+
 // One shard of one layout that a rank writes in a save.
 struct SaveEntry {
-  int layout = 0;
+  int layout = 0;                // or kObjectsAlone
   std::vector<Rank> holders;     // ranks that hold this shard, dead ones included; the writer is one of them
   std::vector<Rank> objects_of;  // ranks whose mirrored objects the writer stores beside it
 };

@@ -26,6 +26,8 @@ class KINTSUGI_EXPORT StateService {
   // Gives this rank's mirrored bytes of `step` to its partners and takes theirs; both sides keep the newest two steps.
   // Called before every gate, and with the step S after a rollback.
   virtual Status Mirror(Step step, const std::vector<uint8_t>& mine) = 0;
+  // Other bytes of this rank's at the newest step, which it has mirrored before: partners do not hear of them.
+  virtual void Refresh(Step step, const std::vector<uint8_t>& mine) = 0;
   // Own mirrored bytes of `step`: captured here, or received in a repair. kNotFound otherwise.
   virtual Result<std::vector<uint8_t>> Mirrored(Step step) const = 0;
   // Everything that is known of `step`, this rank's bytes and its partners', as one text; and the way back, in a

@@ -114,6 +114,7 @@ struct kintsugi_controller final : ControllerHost {
     if (!line.empty()) log->Write(LogLevel::kWarning, line);
     desk.OnSave(settled);
   }
+  void OnInexact(Rank rank, const std::string& text) override { OnNotice(rank, "inexact: " + text); }
   void OnNotice(Rank rank, const std::string& text) override {
     Push({.kind = KINTSUGI_EVENT_NOTICE,
           .rank = rank.value(),

@@ -14,7 +14,8 @@ static_assert(KINTSUGI_TASK_ENDED == static_cast<int>(TaskKind::kEnded) &&
               KINTSUGI_TASK_CONTINUE == static_cast<int>(TaskKind::kContinue) &&
               KINTSUGI_RUNG_EXIT == static_cast<int>(Rung::kExit) &&
               KINTSUGI_BETWEEN == static_cast<int>(TrainPhase::kBetween) &&
-              KINTSUGI_COMPILE == static_cast<int>(Activity::kCompile));
+              KINTSUGI_COMPILE == static_cast<int>(Activity::kCompile) &&
+              KINTSUGI_SECTION == static_cast<int>(Activity::kSection));
 
 Status Stop(HandlerContext& call, void* context) {
   const auto& agent = *static_cast<kintsugi_agent*>(context);
@@ -61,14 +62,17 @@ void ShowOrders(kintsugi_agent* agent, const HandlerContext& call, kintsugi_task
   agent->moves.clear();
   agent->entries.clear();
   for (const RepairMove& move : call.moves) agent->ranks_of.push_back(Numbers(move.sources));
-  for (const SaveEntry& entry : call.entries) agent->ranks_of.push_back(Numbers(entry.holders));
+  std::vector<const SaveEntry*> shards;
+  for (const SaveEntry& entry : call.entries)
+    if (entry.layout != kObjectsAlone) shards.push_back(&entry);
+  for (const SaveEntry* entry : shards) agent->ranks_of.push_back(Numbers(entry->holders));
   auto ranks = agent->ranks_of.begin();
   for (const RepairMove& move : call.moves) {
     agent->moves.push_back({move.layout, move.destination.value(), ranks->data(), ranks->size()});
     ++ranks;
   }
-  for (const SaveEntry& entry : call.entries) {
-    agent->entries.push_back({entry.layout, ranks->data(), ranks->size()});
+  for (const SaveEntry* entry : shards) {
+    agent->entries.push_back({entry->layout, ranks->data(), ranks->size()});
     ++ranks;
   }
   told->moves = agent->moves.data();
@@ -116,6 +120,16 @@ Status Next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_task* task) {
   return Status::Ok();
 }
 
+// Class and place, where the text ends with " (FILE:LINE)"; else nothing that could be compared.
+std::string SignatureOf(const std::string& class_name, const std::string& text) {
+  const size_t open = text.rfind(" (");
+  const size_t colon = text.rfind(':');
+  const bool has_place = open != std::string::npos && colon != std::string::npos && colon > open + 2 &&
+                         text.back() == ')' && colon + 2 < text.size() &&
+                         text.find_first_not_of("0123456789", colon + 1) == text.size() - 1;
+  return has_place ? class_name + text.substr(open) : "";
+}
+
 Status LeftLoop(kintsugi_agent* agent, kintsugi_outcome outcome, const char* class_name, const char* text) {
   std::string words = class_name ? class_name : "";
   if (text && *text) words += (words.empty() ? "" : ": ") + std::string(text);
@@ -125,8 +139,13 @@ Status LeftLoop(kintsugi_agent* agent, kintsugi_outcome outcome, const char* cla
       return inner.LeaveLoop(Status::Ok(), false);
     case KINTSUGI_WAS_INTERRUPTED:
       return inner.LeaveLoop({StatusCode::kInterrupted, words}, false);
+    case KINTSUGI_FINISHED_CHANGED:
+      return inner.LeaveLoop(Status::Ok(), LoopEnd::kChanged);
+    case KINTSUGI_REFUSED:
+      return inner.LeaveLoop({StatusCode::kFailedPrecondition, words}, LoopEnd::kRefused);
     case KINTSUGI_RAISED:
-      return inner.LeaveLoop({StatusCode::kInternal, words}, true);
+      return inner.LeaveLoop({StatusCode::kInternal, words}, LoopEnd::kThrew,
+                             SignatureOf(class_name ? class_name : "", text ? text : ""));
     case KINTSUGI_COMM_ERROR:
       return inner.LeaveLoop({StatusCode::kCommFailure, words}, true);
     case KINTSUGI_MEMORY_ERROR:
@@ -152,12 +171,12 @@ Status NoFence(const char* call) {
   return {StatusCode::kInvalidArgument, std::string(call) + ": the fence is NULL; kintsugi_add_fence gives one"};
 }
 
-Status CheckObjects(const kintsugi_agent* agent, uint64_t step) {
+Status CheckObjects(const kintsugi_agent* agent, uint64_t step, const char* call = "kintsugi_begin_update") {
   for (const auto& [key, object] : agent->objects)
     if (object->step != step || !object->put)
       return {StatusCode::kFailedPrecondition, "mirrored object '" + key + "' is that of step " +
                                                    std::to_string(object->step) + ": kintsugi_put_object of step " +
-                                                   std::to_string(step) + " comes before kintsugi_begin_update"};
+                                                   std::to_string(step) + " comes before " + call};
   return Status::Ok();
 }
 
@@ -298,6 +317,15 @@ kintsugi_code kintsugi_end_update(kintsugi_agent* agent, uint64_t step) {
   return Marked(agent, [&] { return agent->agent->EndUpdate(Step(step)); });
 }
 
+kintsugi_code kintsugi_refresh_objects(kintsugi_agent* agent, uint64_t step, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent,
+                             [&]() -> Status {
+                               KINTSUGI_RETURN_IF_ERROR(CheckObjects(agent, step, "kintsugi_refresh_objects"));
+                               return agent->agent->RefreshObjects(Step(step));
+                             }),
+                   error);
+}
+
 Result<bool> kintsugi_fence::IsDone() const {
   int32_t done = 0;
   const kintsugi_code code = is_done(context, &done);
@@ -341,8 +369,17 @@ kintsugi_code kintsugi_poll(const kintsugi_agent* agent) {
 }
 
 kintsugi_code kintsugi_begin_activity(kintsugi_agent* agent, kintsugi_activity activity) {
-  if (activity < KINTSUGI_WARMUP || activity > KINTSUGI_COMPILE) return KINTSUGI_INVALID_ARGUMENT;
-  return Marked(agent, [&] { return agent->agent->BeginActivity(static_cast<Activity>(activity)); });
+  return kintsugi_begin_activity_within(agent, activity, 0);
+}
+
+kintsugi_code kintsugi_begin_activity_within(kintsugi_agent* agent, kintsugi_activity activity, int64_t limit_ms) {
+  if (activity < KINTSUGI_WARMUP || activity > KINTSUGI_SECTION || limit_ms < 0) return KINTSUGI_INVALID_ARGUMENT;
+  const Duration limit = limit_ms == 0 ? Duration::max() : Duration(std::chrono::milliseconds(limit_ms));
+  return Marked(agent, [&] { return agent->agent->BeginActivity(static_cast<Activity>(activity), limit); });
+}
+
+kintsugi_code kintsugi_note_inexact(kintsugi_agent* agent, const char* text) {
+  return Marked(agent, [&] { return agent->agent->NoteInexact(text ? text : ""); });
 }
 
 kintsugi_code kintsugi_end_activity(kintsugi_agent* agent) {

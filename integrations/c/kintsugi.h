@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 8
+#define KINTSUGI_ABI_VERSION 9
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -114,7 +114,9 @@ typedef enum kintsugi_activity {
   KINTSUGI_WARMUP = 1,
   KINTSUGI_EVAL = 2,
   KINTSUGI_SAVE = 3,
-  KINTSUGI_COMPILE = 4
+  KINTSUGI_COMPILE = 4,
+  KINTSUGI_WAIT = 5,   /* for another rank: never the one that hangs. Since version 9 */
+  KINTSUGI_SECTION = 6 /* code of the trainer's alone: no hang as long as it takes, nor is waiting for it. Since version 9 */
 } kintsugi_activity;
 
 typedef enum kintsugi_object_kind {
@@ -148,7 +150,10 @@ typedef enum kintsugi_outcome {
   KINTSUGI_WAS_INTERRUPTED = 1, /* a call returned KINTSUGI_INTERRUPTED */
   KINTSUGI_RAISED = 2,        /* an exception of the trainer's */
   KINTSUGI_COMM_ERROR = 3,    /* a collective failed: usually the echo of another rank's fault */
-  KINTSUGI_MEMORY_ERROR = 4   /* this rank's memory cannot be trusted: its state comes from a replica */
+  KINTSUGI_MEMORY_ERROR = 4,  /* this rank's memory cannot be trusted: its state comes from a replica */
+  KINTSUGI_REFUSED = 5,       /* the program broke a rule of the library, which the text names: the run ends at once. Since version 9 */
+  KINTSUGI_FINISHED_CHANGED = 6 /* FINISHED, and registered tensors were changed behind the last step (a best model loaded): replicas
+                                 * are not compared at the end, and nothing of them is saved. Since version 9 */
 } kintsugi_outcome;
 
 typedef enum kintsugi_log_level {
@@ -292,6 +297,11 @@ KINTSUGI_C_API kintsugi_code kintsugi_register_object_as(kintsugi_agent* agent, 
  * which refuses a step whose mirrored objects were not all put. */
 KINTSUGI_C_API kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const char* key, uint64_t step, const void* bytes,
                                                  size_t size_bytes, kintsugi_error** error);
+/* Objects that changed behind the gate: after kintsugi_end_update(step), and kintsugi_put_object of the same step again for all or some
+ * of them, what was put last is what a save at that step, a snapshot, a rollback to it and a process that takes over this one's memory
+ * find. The replica partners hear of it at the next gate. Before the next kintsugi_begin_update; also once an incident has begun. Since
+ * version 9. */
+KINTSUGI_C_API kintsugi_code kintsugi_refresh_objects(kintsugi_agent* agent, uint64_t step, kintsugi_error** error);
 /* The bytes put last or, from ROLLBACK on, those of the step all ranks stand at. They live until the next put or task. */
 KINTSUGI_C_API kintsugi_code kintsugi_get_object(kintsugi_agent* agent, const char* key, const void** bytes,
                                                  size_t* size_bytes, kintsugi_error** error);
@@ -365,7 +375,8 @@ KINTSUGI_C_API kintsugi_code kintsugi_done(kintsugi_agent* agent, kintsugi_code 
 KINTSUGI_C_API kintsugi_code kintsugi_default(kintsugi_agent* agent, kintsugi_error** error);
 /* Whether a newer generation has superseded the task: give it up, answer with KINTSUGI_CANCELLED. Any thread, during a task. */
 KINTSUGI_C_API int32_t kintsugi_superseded(const kintsugi_agent* agent);
-/* The loop has ended. Class and text (either may be NULL) reach the log and the report. */
+/* The loop has ended. Class and text (either may be NULL) reach the log and the report. With RAISED, a text that ends with
+ * " (FILE:LINE)" says where: three incidents running with the same class and place end the run. */
 KINTSUGI_C_API kintsugi_code kintsugi_left_loop(kintsugi_agent* agent, kintsugi_outcome outcome, const char* class_name,
                                                 const char* text, kintsugi_error** error);
 
@@ -401,6 +412,11 @@ KINTSUGI_C_API kintsugi_code kintsugi_poll(const kintsugi_agent* agent); /* any 
 /* What takes longer than a step is no hang. Activities nest, and end with the loop. */
 KINTSUGI_C_API kintsugi_code kintsugi_begin_activity(kintsugi_agent* agent, kintsugi_activity activity);
 KINTSUGI_C_API kintsugi_code kintsugi_end_activity(kintsugi_agent* agent);
+/* The same with a limit of its own: standing in it longer is a hang of this rank; 0: none. Since version 9. */
+KINTSUGI_C_API kintsugi_code kintsugi_begin_activity_within(kintsugi_agent* agent, kintsugi_activity activity, int64_t limit_ms);
+/* Something of this rank is not what an undisturbed run would have: a sentence such as "object 'random', step 17", for the log and the
+ * run's summary. In the loop and during tasks. Since version 9. */
+KINTSUGI_C_API kintsugi_code kintsugi_note_inexact(kintsugi_agent* agent, const char* text);
 /* These tensors are damaged (none named: all of this rank's memory). Leave the loop with what it returns. */
 KINTSUGI_C_API kintsugi_code kintsugi_report_memory_error(kintsugi_agent* agent, const char* const* keys, size_t key_count,
                                                           const char* text);

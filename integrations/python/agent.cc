@@ -60,6 +60,7 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("register_object", &PythonAgent::RegisterObject, nb::arg("key"), nb::arg("mirrored"),
            nb::arg("take_over") = 0, nb::arg("function") = nb::none())
       .def("put_object", &PythonAgent::PutObject, nb::arg("key"), nb::arg("step"), nb::arg("value"))
+      .def("refresh_objects", &PythonAgent::RefreshObjects, nb::arg("step"))
       .def("get_object", &PythonAgent::GetObject, nb::arg("key"))
       .def("on_stop", &PythonAgent::OnStop, nb::arg("function"), nb::arg("context"))
       .def("on_stop_python", &PythonAgent::OnStopPython, nb::arg("function"))
@@ -81,8 +82,9 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("enter_update", &PythonAgent::EnterUpdate, nb::arg("step"))
       .def("leave_update", &PythonAgent::LeaveUpdate, nb::arg("step"))
       .def("poll", &PythonAgent::Poll)
-      .def("begin_activity", &PythonAgent::BeginActivity, nb::arg("activity"))
+      .def("begin_activity", &PythonAgent::BeginActivity, nb::arg("activity"), nb::arg("limit_ms") = 0)
       .def("end_activity", &PythonAgent::EndActivity)
+      .def("note_inexact", &PythonAgent::NoteInexact, nb::arg("text"))
       .def("report_memory_error", &PythonAgent::ReportMemoryError, nb::arg("keys"), nb::arg("text"))
       .def("report_old_memory_error", &PythonAgent::ReportOldMemoryError, nb::arg("keys"), nb::arg("age_ms"),
            nb::arg("text"))

@@ -143,6 +143,9 @@ class PythonAgent {
       return kintsugi_put_object(get(), key.c_str(), step, bytes.c_str(), bytes.size(), error);
     });
   }
+  void RefreshObjects(uint64_t step) {
+    Checked([&](kintsugi_error** error) { return kintsugi_refresh_objects(get(), step, error); });
+  }
   nb::bytes GetObject(const std::string& key) {
     const void* bytes = nullptr;
     size_t size = 0;
@@ -254,7 +257,10 @@ class PythonAgent {
     return code == KINTSUGI_OK ? kintsugi_mark(agent, step, KINTSUGI_PARAM_SYNC) : code;
   }
   int Poll() const { return kintsugi_poll(get()); }
-  int BeginActivity(int activity) { return kintsugi_begin_activity(get(), static_cast<kintsugi_activity>(activity)); }
+  int BeginActivity(int activity, int64_t limit_ms) {
+    return kintsugi_begin_activity_within(get(), static_cast<kintsugi_activity>(activity), limit_ms);
+  }
+  int NoteInexact(const std::string& text) { return kintsugi_note_inexact(get(), text.c_str()); }
   int EndActivity() { return kintsugi_end_activity(get()); }
   int ReportMemoryError(const std::vector<std::string>& keys, const std::string& text) {
     std::vector<const char*> names;

@@ -1,6 +1,7 @@
 #include "replica/save/write.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -39,6 +40,7 @@ Status CheckRequest(const SaveRequest& request) {
     if (std::find(entry.holders.begin(), entry.holders.end(), request.writer) == entry.holders.end())
       return {StatusCode::kInvalidArgument, what + " is held by ranks " + DescribeRanks(entry.holders) + ", so rank " +
                                                 request.writer.ToString() + " cannot write it"};
+    if (entry.layout == kObjectsAlone) continue;
     if (entry.layout < 0 || entry.layout > kLayoutMax)
       return {StatusCode::kInvalidArgument, what + ": layouts are 0 to " + std::to_string(kLayoutMax)};
     if (!layouts.insert(entry.layout).second) return {StatusCode::kInvalidArgument, what + " appears twice"};
@@ -51,6 +53,13 @@ std::vector<Rank> Sorted(const std::vector<Rank>& ranks) {
   return {sorted.begin(), sorted.end()};
 }
 
+std::vector<SaveEntry> ShardsOf(const std::vector<SaveEntry>& entries) {
+  std::vector<SaveEntry> shards;
+  std::copy_if(entries.begin(), entries.end(), std::back_inserter(shards),
+               [](const SaveEntry& entry) { return entry.layout != kObjectsAlone; });
+  return shards;
+}
+
 // One save of one part; lives for the time of WritePart.
 class PartWriter {
  public:
@@ -60,6 +69,7 @@ class PartWriter {
         request_(request),
         mirrored_of_(mirrored_of),
         files_(files),
+        shards_(ShardsOf(request.entries)),
         folder_(Join(request.root,
                      UnfinishedFolderName(request.identity.step, request.identity.generation, request.identity.job))) {}
 
@@ -86,11 +96,12 @@ class PartWriter {
   const SaveRequest& request_;
   const MirroredOf& mirrored_of_;
   FileSystem& files_;
+  const std::vector<SaveEntry> shards_;
   const std::string folder_;
   bool made_folder_ = false;
   const TimePoint begin_ = SteadyClock::SteadyNow();
   Part part_;
-  std::vector<Planned> planned_;  // one per entry, and the objects' file last where there is one
+  std::vector<Planned> planned_;  // one per shard, and the objects' file last where there is one
   std::vector<Rank> objects_of_;
   std::vector<std::vector<uint8_t>> objects_;  // in the order of objects_of_
   Written written_;
@@ -126,14 +137,14 @@ Status PartWriter::Plan() {
   for (const auto& [key, tensor] : registry_.tensors()) layouts.insert(tensor.layout);
   part_.layouts.assign(layouts.begin(), layouts.end());
   std::set<Rank> objects_of;
-  for (const SaveEntry& entry : request_.entries) {
+  for (const SaveEntry& entry : request_.entries) objects_of.insert(entry.objects_of.begin(), entry.objects_of.end());
+  for (const SaveEntry& entry : shards_) {
     std::vector<uint64_t> sizes;
     for (const ShardedTensor* tensor : registry_.TensorsOfLayout(entry.layout)) {
       KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(*tensor).status());
       sizes.push_back(tensor->memory.size_bytes);
     }
     planned_.push_back(PlanFile(ShardName(entry.layout, Sorted(entry.holders)), sizes));
-    objects_of.insert(entry.objects_of.begin(), entry.objects_of.end());
   }
   if (!part_.has_mirrored || objects_of.empty()) return Status::Ok();
   std::vector<uint64_t> sizes;
@@ -223,8 +234,8 @@ Result<Written> PartWriter::Run() {
   KINTSUGI_RETURN_IF_ERROR(MakeRoom());
   for (size_t i = 0; i < planned_.size(); ++i) {
     const uint64_t size_bytes = planned_[i].size_bytes;
-    if (i < request_.entries.size())
-      KINTSUGI_RETURN_IF_ERROR(WriteShard(request_.entries[i], std::move(planned_[i])));
+    if (i < shards_.size())
+      KINTSUGI_RETURN_IF_ERROR(WriteShard(shards_[i], std::move(planned_[i])));
     else
       KINTSUGI_RETURN_IF_ERROR(WriteObjects(std::move(planned_[i])));
     written_.data_bytes += size_bytes;

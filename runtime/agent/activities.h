@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "runtime/agent/activity_clock.h"
 #include "runtime/agent/rank_page.h"
 #include "runtime/base/train_phase.h"
 
@@ -14,19 +15,26 @@ namespace kintsugi {
 
 class Activities {
  public:
-  explicit Activities(RankPage& page) : page_(page) {}
+  Activities(RankPage& page, ActivityClock& clock) : page_(page), clock_(clock) {}
 
-  Status Begin(Activity activity);
+  // `limit`: of this one alone.
+  Status Begin(Activity activity, Duration limit = Duration::max());
   Status End();
   // The loop was left, by an exception or a status, with all that was open.
-  void Clear() { open_.clear(); }
-  Activity now() const { return open_.empty() ? Activity::kNone : open_.back(); }
+  void Clear();
+  Activity now() const { return open_.empty() ? Activity::kNone : open_.back().activity; }
 
  private:
+  struct Open {
+    Activity activity;
+    TimePoint began;
+    TimePoint deadline;  // of this one and those around it
+  };
   void Tell();
 
   RankPage& page_;
-  std::vector<Activity> open_;  // the innermost last
+  ActivityClock& clock_;
+  std::vector<Open> open_;  // the innermost last
 };
 
 }  // namespace kintsugi

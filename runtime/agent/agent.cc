@@ -86,7 +86,9 @@ Status Agent::BeginGuard() { return impl_->trainer.guard.Begin(/*pulled=*/true);
 Result<GuardTask> Agent::NextTask(TimePoint until) { return impl_->trainer.guard.NextTask(until); }
 Status Agent::FinishTask(const Status& outcome) { return impl_->trainer.tasks.Finish(outcome); }
 Status Agent::CarryOutTask() { return impl_->trainer.tasks.CarryOut(); }
-Status Agent::LeaveLoop(const Status& why, bool threw) { return impl_->trainer.guard.LeaveLoop(why, threw); }
+Status Agent::LeaveLoop(const Status& why, LoopEnd end, const std::string& signature) {
+  return impl_->trainer.guard.LeaveLoop(why, end, signature);
+}
 bool Agent::at_save_point() const { return impl_->trainer.position.at() == TrainerAt::kAtSavePoint; }
 std::unique_ptr<Store> Agent::OpenStore(Generation generation) {
   return impl_->shared.store.Of(generation == Generation() ? impl_->shared.self.generation : generation);
@@ -107,9 +109,13 @@ Status Agent::BeginUpdate(Step step, const DeviceFence& inputs) {
 }
 Status Agent::EndUpdate(Step step) { return impl_->trainer.updates.End(step, nullptr); }
 Status Agent::EndUpdate(Step step, const DeviceFence& update) { return impl_->trainer.updates.End(step, &update); }
+Status Agent::RefreshObjects(Step step) { return impl_->trainer.updates.Refresh(step); }
 Status Agent::Poll() const { return impl_->trainer.steps.Poll(); }
-Status Agent::BeginActivity(Activity activity) { return impl_->trainer.activities.Begin(activity); }
+Status Agent::BeginActivity(Activity activity, Duration limit) {
+  return impl_->trainer.activities.Begin(activity, limit);
+}
 Status Agent::EndActivity() { return impl_->trainer.activities.End(); }
+Status Agent::NoteInexact(const std::string& text) { return impl_->trainer.reports.NoteInexact(text); }
 Status Agent::ReportMemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when) {
   return impl_->trainer.reports.MemoryError(keys, text, when);
 }

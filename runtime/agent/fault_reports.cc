@@ -11,6 +11,13 @@ void FaultReports::Signal(core::FaultReport fault) {
   thread_.Post(core::FaultSignal{std::move(fault)});
 }
 
+Status FaultReports::NoteInexact(const std::string& text) {
+  constexpr size_t kLongest = 500;
+  if (text.empty()) return {StatusCode::kInvalidArgument, "a note of what is inexact has no text"};
+  thread_.Post(core::InexactNoted{text.substr(0, kLongest)});
+  return Status::Ok();
+}
+
 Status FaultReports::MemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when) {
   if (!registered_.begun())
     return {StatusCode::kFailedPrecondition, "a memory error was reported before Agent::Run: " + text};

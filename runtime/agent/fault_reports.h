@@ -38,6 +38,7 @@ class FaultReports {
         orders_(orders),
         log_(std::move(log)) {}
 
+  Status NoteInexact(const std::string& text);
   // Agent::ReportMemoryError and Agent::ReportCudaError.
   Status MemoryError(const std::vector<std::string>& keys, const std::string& text, ErrorTime when);
   Status CudaError(int error, int query, const std::vector<AddressRange>& damaged, const std::string& text,

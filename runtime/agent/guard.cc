@@ -73,11 +73,13 @@ GuardTask Guard::End(const Inbox::RunEnd& end) {
   return {TaskKind::kEnded, Step(gate_.Word().step), nullptr, end.text};
 }
 
-Status Guard::LeaveLoop(const Status& status, bool threw) {
+Status Guard::LeaveLoop(const Status& status, LoopEnd end, const std::string& signature) {
+  if (end == LoopEnd::kRefused && status.ok())
+    return {StatusCode::kInvalidArgument, "a refusal says what was refused"};
   if (position_.at() != TrainerAt::kInLoop && position_.at() != TrainerAt::kAtSavePoint)
     return position_.Misplaced("LeaveLoop");
   position_.Go(TrainerAt::kParked);
-  if (!inbox_.ending() && !released_at_save_point_) parking_.LeaveLoop(status, threw);
+  if (!inbox_.ending() && !released_at_save_point_) parking_.LeaveLoop(status, end, signature);
   return Status::Ok();
 }
 
@@ -115,7 +117,7 @@ Status Guard::RunLoop(LoopFunction loop, void* context) {
   } catch (...) {
     status = {StatusCode::kInternal, "something that is no std::exception"};
   }
-  return LeaveLoop(status, threw);
+  return LeaveLoop(status, threw ? LoopEnd::kThrew : LoopEnd::kStatus, {});
 }
 
 Status Guard::Leave() {

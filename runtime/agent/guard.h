@@ -42,7 +42,7 @@ class Guard {
   // `pulled`: tasks are, and nothing of the trainer's is called at a save point.
   Status Begin(bool pulled);
   Result<GuardTask> NextTask(TimePoint until);
-  Status LeaveLoop(const Status& status, bool threw);
+  Status LeaveLoop(const Status& status, LoopEnd end, const std::string& signature);
   // The trainer's thread stands at `boundary`, and so does its device: until the loop goes on (ok), or is to be left.
   Status AtSavePoint();
   int exit_code() const { return exit_code_; }

@@ -25,7 +25,7 @@ core::FaultKind KindOf(FaultClass fault_class) {
 
 }  // namespace
 
-void Parking::LeaveLoop(const Status& status, bool threw) {
+void Parking::LeaveLoop(const Status& status, LoopEnd end, const std::string& signature) {
   const GateWord now = gate_.Word();
   if (now.state == GateState::kUpdating) gate_.MoveTo(GateState::kTorn, now.step);
   if (now.state == GateState::kAtGate) gate_.MoveTo(GateState::kCommitted, now.step.Previous());
@@ -35,13 +35,19 @@ void Parking::LeaveLoop(const Status& status, bool threw) {
   }
   const Status settled = commits_.Settle();
   if (!settled.ok() && !reports_.told()) return Park(Outcome::kFault, Classify(settled));
+  // What was changed is of no step: nobody may take it for the state of this one.
+  if (end == LoopEnd::kChanged) page_.Mark(core::StateMark::kWriting);
+  if (end == LoopEnd::kChanged) return Park(Outcome::kFinishedChanged);
   if (status.ok()) return Park(Outcome::kFinished);
+  const bool threw = end == LoopEnd::kThrew || end == LoopEnd::kRefused;
   const bool interrupted = status.code() == StatusCode::kInterrupted || status.code() == StatusCode::kCancelled;
   if (!threw && reports_.told()) return Park(Outcome::kInterrupted);
   if (!threw && interrupted && gate_.Word().locked) return Park(Outcome::kInterrupted);
   core::FaultReport fault = Classify(status);
   // Interrupted with no incident in sight: something was aborted under the trainer.
   if (!threw && interrupted) fault.kind = core::FaultKind::kCommError;
+  if (end == LoopEnd::kRefused) fault.kind = core::FaultKind::kRefused;
+  if (fault.kind == core::FaultKind::kException && !IsInjected()) fault.signature = signature;
   if (fault.kind == core::FaultKind::kMemoryHigh) page_.Mark(core::StateMark::kWriting);
   Park(Outcome::kFault, std::move(fault));
 }
@@ -54,17 +60,24 @@ core::FaultReport Parking::Classify(const Status& status) const {
   fault.text = status.message();
   fault.step = page_.begun();
   fault.in_update = gate_.Word().state == GateState::kTorn;
-  const uint64_t injected = page_.words().fault_ns.load();
-  const TimePoint now = SteadyClock::SteadyNow();
-  // The injector's stamp counts while it is fresh: it is this fault's.
-  const TimePoint stamp(Duration(static_cast<int64_t>(injected)));
-  fault.since = injected > 0 && now - stamp < std::chrono::seconds(5) ? stamp : now;
+  fault.since = IsInjected() ? InjectedAt() : SteadyClock::SteadyNow();
   return fault;
+}
+
+TimePoint Parking::InjectedAt() const {
+  return TimePoint(Duration(static_cast<int64_t>(page_.words().fault_ns.load())));
+}
+
+// The injector's stamp counts while it is fresh: it is this fault's.
+bool Parking::IsInjected() const {
+  const TimePoint stamp = InjectedAt();
+  return stamp > TimePoint() && SteadyClock::SteadyNow() - stamp < std::chrono::seconds(5);
 }
 
 void Parking::Park(Outcome outcome, core::FaultReport fault) {
   KINTSUGI_CHECK(registered_.begun(), "a thread parks before its guard has begun");
-  thread_.Post(core::TrainerParked{outcome, gate_.Word(), std::move(fault)});
+  const GateWord now = gate_.Word();
+  thread_.Post(core::TrainerParked{outcome, now, std::move(fault), offer_.is_ahead_at(now.step)});
 }
 
 }  // namespace kintsugi

@@ -8,27 +8,31 @@
 
 #include "runtime/agent/device_commits.h"
 #include "runtime/agent/fault_reports.h"
+#include "runtime/agent/state_offer.h"
 
 namespace kintsugi {
 
 class Parking {
  public:
   Parking(const Registration& registered, RankPage& page, Gate& gate, Inbox& inbox, AgentThread& thread,
-          DeviceCommits& commits, const FaultReports& reports)
+          DeviceCommits& commits, const StateOffer& offer, const FaultReports& reports)
       : registered_(registered),
         page_(page),
         gate_(gate),
         inbox_(inbox),
         thread_(thread),
         commits_(commits),
+        offer_(offer),
         reports_(reports) {}
 
-  // The loop was left, with a status or (`threw`) by an exception.
-  void LeaveLoop(const Status& status, bool threw);
+  // The loop was left; `signature`: core::FaultReport's.
+  void LeaveLoop(const Status& status, LoopEnd end, const std::string& signature);
   void Park(core::TrainerParked::Outcome outcome, core::FaultReport fault = {});
 
  private:
   core::FaultReport Classify(const Status& status) const;
+  TimePoint InjectedAt() const;
+  bool IsInjected() const;
 
   const Registration& registered_;
   RankPage& page_;
@@ -36,6 +40,7 @@ class Parking {
   Inbox& inbox_;
   AgentThread& thread_;
   DeviceCommits& commits_;
+  const StateOffer& offer_;
   const FaultReports& reports_;
 };
 

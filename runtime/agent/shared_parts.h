@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/agent/activity_clock.h"
 #include "runtime/agent/armed_faults.h"
 #include "runtime/agent/gate.h"
 #include "runtime/agent/inbox.h"
@@ -27,6 +28,7 @@ struct SharedParts {
   const std::shared_ptr<LogSink> log;
   Membership self;
   RankPage page;
+  ActivityClock activity_clock;
   Gate gate;
   Inbox inbox{gate, page};
   ArmedFaults armed;

@@ -118,9 +118,9 @@ Status StateKeeper::Send(bool with_objects) {
 
 Status StateKeeper::Withdraw() { return channel_ ? channel_->Send(StateWord::kTensors, 0, {}) : Status::Ok(); }
 
-void StateKeeper::KeepObjects(Step step, const std::vector<uint8_t>& packed) {
+void StateKeeper::KeepObjects(Step step, const std::vector<uint8_t>& packed, bool ahead) {
   if (!keeps_objects()) return;
-  const Result<bool> grown = objects_->Write(step, packed);
+  const Result<bool> grown = objects_->Write(step, packed, ahead);
   Status kept = grown.status();
   if (grown.ok() && *grown) kept = channel_->Send(StateWord::kObjects, 0, {objects_->fd()});
   if (kept.ok()) return;

@@ -41,7 +41,10 @@ class StateKeeper {
   Status Withdraw();
   bool keeps_objects() const { return channel_ && objects_; }
   // The mirrored objects of `step`, with those of the partners: the next process must be able to give them theirs.
-  void KeepObjects(Step step, const std::vector<uint8_t>& packed);
+  // `ahead`: they lack this rank's own, and the next process must know.
+  void KeepObjects(Step step, const std::vector<uint8_t>& packed, bool ahead = false);
+  // What was said of those that are kept, or were adopted.
+  bool IsAhead(Step step) const { return objects_ && objects_->IsAhead(step); }
   // Once in the life of a process. `take` gets the mirrored objects of `step`; null: there are none.
   Status Adopt(Step step, const std::function<Status(const std::vector<uint8_t>&)>& take);
 

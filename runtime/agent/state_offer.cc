@@ -23,8 +23,17 @@ Status StateOffer::Mirror(Step step, const std::vector<uint8_t>& objects) {
   KINTSUGI_CHECK(has_mirrored_, "objects are mirrored that nobody registered");
   StateService& service = *registered_.service();
   KINTSUGI_RETURN_IF_ERROR(service.Mirror(step, objects));
+  ahead_at_.reset();
   if (keeper_.keeps_objects()) keeper_.KeepObjects(step, service.PackMirrored(step));
   return Status::Ok();
+}
+
+void StateOffer::Refresh(Step step, const std::vector<uint8_t>& objects) {
+  KINTSUGI_CHECK(has_mirrored_, "objects are refreshed that nobody registered");
+  StateService& service = *registered_.service();
+  service.Refresh(step, objects);
+  ahead_at_ = step;
+  if (keeper_.keeps_objects()) keeper_.KeepObjects(step, service.PackMirrored(step), /*ahead=*/true);
 }
 
 Status StateOffer::Prepare(const core::PhaseOrder& order) {
@@ -36,9 +45,11 @@ Status StateOffer::Prepare(const core::PhaseOrder& order) {
   if (receives) page_.Mark(core::StateMark::kWriting);
   if (!adopts) return Status::Ok();
   if (!has_mirrored_) return keeper_.Adopt(order.step, nullptr);
-  return keeper_.Adopt(order.step, [&](const std::vector<uint8_t>& objects) {
+  KINTSUGI_RETURN_IF_ERROR(keeper_.Adopt(order.step, [&](const std::vector<uint8_t>& objects) {
     return registered_.service()->TakeMirrored(order.step, objects);
-  });
+  }));
+  if (keeper_.IsAhead(order.step)) ahead_at_ = order.step;
+  return Status::Ok();
 }
 
 }  // namespace kintsugi

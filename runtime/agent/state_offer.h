@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/agent/membership.h"
@@ -36,6 +37,10 @@ class StateOffer {
   bool has_mirrored() const { return has_mirrored_; }
   // Mirrored objects of `step`: to the partners, and into memory that outlives the process.
   Status Mirror(Step step, const std::vector<uint8_t>& objects);
+  // This rank's own, of the step that it has committed: newer than what its partners have of it.
+  void Refresh(Step step, const std::vector<uint8_t>& objects);
+  // Whether the partners lack what this rank has of that step.
+  bool is_ahead_at(Step step) const { return ahead_at_ == step; }
   // Before REPAIR and ROLLBACK: a process that is killed within them must not leave half a state for a whole one.
   Status Prepare(const core::PhaseOrder& order);
 
@@ -45,6 +50,7 @@ class StateOffer {
   RankPage& page_;
   StateKeeper keeper_;
   bool has_mirrored_ = false;
+  std::optional<Step> ahead_at_;  // the step of this rank's newest bytes, where its partners have not got them
   std::string warning_;
 };
 

@@ -72,7 +72,7 @@ bool Steps::IsSavePoint(Step boundary) const {
 
 Status Steps::SaveAt(Step boundary) {
   KINTSUGI_RETURN_IF_ERROR(commits_.Settle());
-  thread_.Post(core::TrainerAtSavePoint{boundary});
+  thread_.Post(core::TrainerAtSavePoint{boundary, offer_.is_ahead_at(boundary)});
   return guard_.AtSavePoint();
 }
 
@@ -86,7 +86,11 @@ Status Steps::Report(Step step, double loss, std::span<const uint64_t> samples) 
 Status Steps::EnterPhase(Step step, TrainPhase phase) {
   // After its commit a step is still marked: its parameters are gathered.
   if (step != gate_.Word().step) KINTSUGI_RETURN_IF_ERROR(CheckStep("EnterPhase", step));
-  page_.words().progress.store(PackProgress(step.value(), phase, activities_.now()), std::memory_order_relaxed);
+  std::atomic<uint64_t>& progress = page_.words().progress;
+  const Progress before = UnpackProgress(progress.load(std::memory_order_relaxed));
+  progress.store(PackProgress(step.value(), phase, activities_.now(),
+                              before.step == step.value() ? before.collectives : 0),
+                 std::memory_order_relaxed);
   if (phase == TrainPhase::kForward) injections_.SlowDown();
   if (!armed_.any()) [[likely]]
     return Status::Ok();
@@ -96,9 +100,12 @@ Status Steps::EnterPhase(Step step, TrainPhase phase) {
 
 Status Steps::BeginCollective() {
   const int number = pass_.BeginCollective();
+  std::atomic<uint64_t>& progress = page_.words().progress;
+  const uint64_t place = progress.load(std::memory_order_relaxed);
+  progress.store(WithCollectives(place, static_cast<uint32_t>(number)), std::memory_order_relaxed);
   if (!armed_.any()) [[likely]]
     return Status::Ok();
-  const Step step(UnpackProgress(page_.words().progress.load(std::memory_order_relaxed)).step);
+  const Step step(UnpackProgress(place).step);
   return injections_.StrikeIfDue(step, [&](const Injection& fault) { return fault.collective == number; });
 }
 

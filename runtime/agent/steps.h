@@ -21,7 +21,7 @@ class Steps {
  public:
   Steps(const Membership& self, RankPage& page, const Gate& gate, const Inbox& inbox, const ArmedFaults& armed,
         AgentThread& thread, SnapshotPoints& snapshots, LoopPass& pass, const Activities& activities,
-        DeviceCommits& commits, FaultReports& reports, Injections& injections, Guard& guard)
+        DeviceCommits& commits, const StateOffer& offer, FaultReports& reports, Injections& injections, Guard& guard)
       : self_(self),
         page_(page),
         gate_(gate),
@@ -32,6 +32,7 @@ class Steps {
         pass_(pass),
         activities_(activities),
         commits_(commits),
+        offer_(offer),
         reports_(reports),
         injections_(injections),
         guard_(guard) {}
@@ -61,6 +62,7 @@ class Steps {
   LoopPass& pass_;
   const Activities& activities_;
   DeviceCommits& commits_;
+  const StateOffer& offer_;
   FaultReports& reports_;
   Injections& injections_;
   Guard& guard_;

@@ -7,6 +7,11 @@
 #include "runtime/base/check.h"
 
 namespace kintsugi {
+namespace {
+
+constexpr Duration kBusyLook = std::chrono::milliseconds(100);
+
+}  // namespace
 
 void StopWatch::Open() {
   KINTSUGI_CHECK(!caller_ && !registered_.begun(), "the guard begins once, and has a stop caller then");
@@ -34,6 +39,7 @@ void StopWatch::Close() {
 
 void StopWatch::Stop(const core::StopOrder& order) {
   order_ = order;
+  was_busy_ = false;
   Call(order.stop_limit);
 }
 
@@ -88,13 +94,28 @@ void StopWatch::OnReturned(uint64_t request) {
 
 // The stop handler has freed the trainer's thread: from now on it has so long to come out of its step.
 void StopWatch::AwaitPark() {
-  StartTimer(order_.park_limit, [this, generation = thread_.core().generation(), limit = order_.park_limit] {
-    const core::AgentCore& core = thread_.core();
-    if (inbox_.ending() || !core.awaits_trainer() || core.generation() != generation) return;
-    TellStalled("its thread did not come out of its step within " +
-                    std::to_string(static_cast<int64_t>(ToMilliseconds(limit))) + " ms of the stop handler's return",
-                limit, page_.begun());
-  });
+  StartTimer(order_.park_limit, [this, generation = thread_.core().generation()] { OnParkLate(generation); });
+}
+
+// What it is busy with it may finish; out of that it has the limit once more.
+void StopWatch::OnParkLate(Generation generation) {
+  const core::AgentCore& core = thread_.core();
+  if (inbox_.ending() || !core.awaits_trainer() || core.generation() != generation) return;
+  if (IsBusy()) {
+    was_busy_ = true;
+    return StartTimer(kBusyLook, [this, generation] { OnParkLate(generation); });
+  }
+  if (std::exchange(was_busy_, false)) return AwaitPark();
+  const Duration limit = order_.park_limit;
+  TellStalled("its thread did not come out of its step within " +
+                  std::to_string(static_cast<int64_t>(ToMilliseconds(limit))) + " ms of the stop handler's return",
+              limit, page_.begun());
+}
+
+bool StopWatch::IsBusy() const {
+  const Progress place = UnpackProgress(page_.words().progress.load(std::memory_order_relaxed));
+  return order_.activity_limit > Duration() &&
+         activities_.IsBusy(place.activity, order_.activity_limit, SteadyClock::SteadyNow());
 }
 
 void StopWatch::TellStalled(std::string text, Duration limit, Step step) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/agent/activity_clock.h"
 #include "runtime/agent/agent_thread.h"
 #include "runtime/agent/inbox.h"
 #include "runtime/agent/membership.h"
@@ -24,11 +25,12 @@ namespace kintsugi {
 
 class StopWatch {
  public:
-  StopWatch(const Membership& self, const Registration& registered, const RankPage& page, const Inbox& inbox,
-            AgentThread& thread, std::shared_ptr<LogSink> log)
+  StopWatch(const Membership& self, const Registration& registered, const RankPage& page,
+            const ActivityClock& activities, const Inbox& inbox, AgentThread& thread, std::shared_ptr<LogSink> log)
       : self_(self),
         registered_(registered),
         page_(page),
+        activities_(activities),
         inbox_(inbox),
         thread_(thread),
         log_(std::move(log)),
@@ -60,12 +62,16 @@ class StopWatch {
   void CallHandler(CancelToken& cancel);
   void OnReturned(uint64_t request);
   void AwaitPark();
+  void OnParkLate(Generation generation);
+  // The trainer's thread is in what takes longer than a step, by its own word, and may be.
+  bool IsBusy() const;
   void StartTimer(Duration limit, std::function<void()> late);
   void TellStalled(std::string text, Duration limit, Step step);
 
   const Membership& self_;
   const Registration& registered_;
   const RankPage& page_;
+  const ActivityClock& activities_;
   const Inbox& inbox_;
   AgentThread& thread_;
   const std::shared_ptr<LogSink> log_;
@@ -73,6 +79,7 @@ class StopWatch {
   uint64_t timer_use_ = 0;
   uint64_t request_ = 0;  // the newest
   bool closed_ = false;
+  bool was_busy_ = false;  // since the newest order
   core::StopOrder order_;
   Mutex mutex_;
   Context context_ KINTSUGI_GUARDED_BY(mutex_);  // of the newest request

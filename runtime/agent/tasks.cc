@@ -177,6 +177,7 @@ void Tasks::Answer(const Status& status) {
   done.code = status.code();
   done.unregistered.assign(relocations_.unregistered().begin(), relocations_.unregistered().end());
   done.text = status.ok() ? open_->call.remark : status.message();
+  done.objects_ahead = done.phase == core::Phase::kRepair && offer_.is_ahead_at(open_->run.order.step);
   std::optional<core::Published> published;
   const core::RunOnTrainer& run = open_->run;
   if (run.order.phase == core::Phase::kRename && status.ok())

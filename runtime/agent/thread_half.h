@@ -30,8 +30,8 @@ struct ThreadHalf {
   SharedParts& with;
   AgentThread thread;
   ControllerConnection connection{with.self, with.page, with.inbox, with.store, thread, with.log};
-  Pulse pulse{with.page, with.gate, with.inbox, thread, connection};
-  StopWatch stop{with.self, with.registered, with.page, with.inbox, thread, with.log};
+  Pulse pulse{with.page, with.activity_clock, with.gate, with.inbox, thread, connection};
+  StopWatch stop{with.self, with.registered, with.page, with.activity_clock, with.inbox, thread, with.log};
   SnapshotPoints snapshots{with.self, with.registered, with.page, with.gate, with.store, thread};
   Orders orders{with.self, with.page,  with.gate, with.inbox, with.armed, with.store,
                 thread,    connection, stop,      snapshots,  with.log};

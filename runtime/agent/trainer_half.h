@@ -18,7 +18,7 @@ struct TrainerHalf {
   ThreadHalf& on;
   TrainerPosition position;
   LoopPass pass;
-  Activities activities{with.page};
+  Activities activities{with.page, with.activity_clock};
   DeviceCommits commits{with.self, with.gate, with.inbox};
   TensorAddresses addresses{with.registered};
   StateOffer offer{with.self, with.registered, with.page, with.log};
@@ -27,12 +27,12 @@ struct TrainerHalf {
                        commits,   addresses,       on.thread, on.orders, with.log};
   Injections injections{with.self, with.registered, with.page, with.gate, with.armed, reports};
   Tasks tasks{with.self, with.registered, pass, position, with.store, on.thread, on.stop, offer, relocations};
-  Parking parking{with.registered, with.page, with.gate, with.inbox, on.thread, commits, reports};
+  Parking parking{with.registered, with.page, with.gate, with.inbox, on.thread, commits, offer, reports};
   Guard guard{with.self, with.registered, with.gate,   with.inbox, with.armed, on.stop, pass,    activities,
               position,  offer,           relocations, reports,    tasks,      parking, with.log};
   Updates updates{with.registered, with.gate, with.inbox, pass, on.thread, commits, offer, reports};
   Steps steps{with.self, with.page,  with.gate, with.inbox, with.armed, on.thread, on.snapshots,
-              pass,      activities, commits,   reports,    injections, guard};
+              pass,      activities, commits,   offer,      reports,    injections, guard};
 };
 
 }  // namespace kintsugi

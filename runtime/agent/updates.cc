@@ -63,4 +63,17 @@ Status Updates::End(Step step, const DeviceFence* update) {
   return Status::Ok();
 }
 
+// Under a lock too: what is put away here is what a rollback to this step finds.
+Status Updates::Refresh(Step step) {
+  KINTSUGI_RETURN_IF_ERROR(pass_.CheckThread("RefreshObjects"));
+  if (!offer_.has_mirrored()) return Status::Ok();
+  const GateWord now = gate_.Word();
+  if (now.state != GateState::kCommitted || now.step != step)
+    return {StatusCode::kFailedPrecondition,
+            "RefreshObjects(" + step.ToString() + ") while the rank is " + std::string(core::GateStateName(now.state)) +
+                "(" + now.step.ToString() + "): objects are refreshed at the step that was committed last"};
+  offer_.Refresh(step, registered_.registry().CaptureMirrored());
+  return Status::Ok();
+}
+
 }  // namespace kintsugi

@@ -31,6 +31,9 @@ class Updates {
   // `update`: what its device is still at; null: nothing.
   Status End(Step step, const DeviceFence* update);
 
+  // The mirrored objects of the newest update as they are now, taken before the next one.
+  Status Refresh(Step step);
+
  private:
   Status PassGate(Step step);
   Status AwaitVerdict(Step step);

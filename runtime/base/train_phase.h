@@ -63,19 +63,33 @@ enum class Activity : uint8_t {
   kSave = 3,     // a save of the trainer's own
   kCompile = 4,  // kernels or graphs are compiled
   kWait = 5,     // for a neighbour (a pipeline's send or receive): it is then never the one that hangs
+  kSection = 6,  // code that only the trainer knows: as long as it takes, and whoever waits for it
 };
 
-inline constexpr std::array<std::string_view, 6> kActivityNames = {"none", "warmup", "eval",
-                                                                   "save", "compile", "wait"};
+inline constexpr std::array<std::string_view, 7> kActivityNames = {"none",    "warmup", "eval",   "save",
+                                                                   "compile", "wait",   "section"};
+
+// Nothing that takes longer than a step.
+constexpr bool IsPartOfStep(Activity activity) { return activity == Activity::kNone || activity == Activity::kWait; }
 
 constexpr std::string_view ActivityName(Activity activity) { return kActivityNames[static_cast<size_t>(activity)]; }
 
 // Steps above this do not fit a progress word; no run reaches it.
-inline constexpr uint64_t kMaxProgressStep = (uint64_t{1} << 56) - 1;
+inline constexpr uint64_t kMaxProgressStep = (uint64_t{1} << 40) - 1;
+// Collectives of one step beyond these are not told apart.
+inline constexpr uint32_t kMaxCollectives = (1 << 16) - 1;
 
-// The progress word: step << 8 | activity << 4 | phase. REQUIRES: step <= kMaxProgressStep.
-constexpr uint64_t PackProgress(uint64_t step, TrainPhase phase, Activity activity = Activity::kNone) {
-  return step << 8 | static_cast<uint64_t>(activity) << 4 | static_cast<uint64_t>(phase);
+// The progress word: collectives << 48 | step << 8 | activity << 4 | phase. REQUIRES: step <= kMaxProgressStep.
+constexpr uint64_t PackProgress(uint64_t step, TrainPhase phase, Activity activity = Activity::kNone,
+                                uint32_t collectives = 0) {
+  return uint64_t{collectives < kMaxCollectives ? collectives : kMaxCollectives} << 48 | step << 8 |
+         static_cast<uint64_t>(activity) << 4 | static_cast<uint64_t>(phase);
+}
+
+// The same place with so many collectives.
+constexpr uint64_t WithCollectives(uint64_t word, uint32_t collectives) {
+  return (word & ((uint64_t{1} << 48) - 1)) |
+         uint64_t{collectives < kMaxCollectives ? collectives : kMaxCollectives} << 48;
 }
 
 // The same place with another activity.
@@ -87,6 +101,7 @@ struct Progress {
   uint64_t step = 0;
   std::optional<TrainPhase> phase;  // none: nothing begun, or a word that no trainer of ours wrote
   Activity activity = Activity::kNone;
+  uint32_t collectives = 0;  // of the step, that were begun
 
   bool operator==(const Progress&) const = default;
 };
@@ -105,7 +120,8 @@ constexpr Activity ActivityFromNumber(uint64_t number) {
 
 // Total: takes any word, since the page may hold anything.
 constexpr Progress UnpackProgress(uint64_t word) {
-  return {word >> 8, TrainPhaseFromNumber(word & 0xf), ActivityFromNumber(word >> 4 & 0xf)};
+  return {word >> 8 & kMaxProgressStep, TrainPhaseFromNumber(word & 0xf), ActivityFromNumber(word >> 4 & 0xf),
+          static_cast<uint32_t>(word >> 48)};
 }
 
 }  // namespace kintsugi

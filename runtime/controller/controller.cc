@@ -289,9 +289,15 @@ void Controller::Act(const core::ControllerAction& action) {
                                  LogLine("snapshots", {{"made", std::to_string(core_.snapshots().made())},
                                                        {"abandoned", std::to_string(core_.snapshots().abandoned())},
                                                        {"newest", core_.snapshots().table().newest().ToString()}}));
+                   if (!a.not_compared.empty())
+                     log_->Write(LogLevel::kWarning, LogLine("final_not_compared", {{"why", a.not_compared}}));
                    host_.OnEnded(a);
                  },
                  [&](const core::Notice& a) { Tell(a); },
+                 [&](const core::InexactNews& a) {
+                   log_->Write(LogLevel::kWarning, LogLine("inexact", {{"rank", a.rank.ToString()}, {"text", a.text}}));
+                   host_.OnInexact(a.rank, a.text);
+                 },
                  [&](const core::AskWitness&) { host_.OnAskWitness(); },
                  [&](const core::SaveSettled& a) { host_.OnSave(a); },
                  [&](const core::SnapshotSettled& a) {

@@ -39,6 +39,8 @@ class ControllerHost {
   virtual void OnIncident(const core::IncidentRecord& record) = 0;
   virtual void OnCheckpoint(const core::Checkpoint& /*checkpoint*/) {}
   virtual void OnSave(const core::SaveSettled& /*settled*/) {}
+  // Something of a rank is not what an undisturbed run would have, told once.
+  virtual void OnInexact(Rank /*rank*/, const std::string& /*text*/) {}
   virtual void OnNotice(Rank rank, const std::string& text) = 0;
   virtual void OnEnded(const core::RunEnded& ended) = 0;
   virtual void OnAskWitness() {}  // its word is given with Feed

@@ -34,6 +34,10 @@ std::vector<AgentAction> AgentCore::Step(const AgentEvent& event) {
                    for (AgentMessage& message : news_.Again(locked_)) Send(std::move(message));
                  },
                  [this](const SnapshotCopied& e) { OnSnapshotCopied(e); },
+                 [this](const InexactNoted& e) {
+                   news_.AddInexact(e.text);
+                   Send(Inexact{e.text});
+                 },
                  [this](const StopReturned&) {
                    stop_.runs = false;
                    if (trainer_ == Trainer::kParked) ReportParked();
@@ -137,7 +141,7 @@ void AgentCore::ReportParked() {
   if (word_.state == GateState::kAtGate) word_ = {word_.locked, GateState::kCommitted, word_.step.Previous()};
   if (!stop_.due || stop_.runs) return;
   stop_.due.reset();
-  Send(Parked{word_.state, word_.step, offer_valid_ && word_.state == GateState::kCommitted});
+  Send(Parked{word_.state, word_.step, offer_valid_ && word_.state == GateState::kCommitted, objects_ahead_});
 }
 
 void AgentCore::OnPhaseOrder(const PhaseOrder& order) {
@@ -195,9 +199,11 @@ void AgentCore::OnContinue() {
 void AgentCore::OnSavePoint(const TrainerAtSavePoint& event) {
   // Parked as far as orders go: a save runs on the trainer's thread, and so does what follows a LOCK.
   trainer_ = Trainer::kParked;
-  news_.StandAtSavePoint(event.step);
+  objects_ahead_ = event.objects_ahead;
+  const SavePoint point{event.step, event.objects_ahead};
+  news_.StandAtSavePoint(point);
   word_ = {locked_, GateState::kCommitted, event.step};
-  if (!locked_) Send(SavePoint{event.step});
+  if (!locked_) Send(point);
   ReportParked();
   StartHandler();
 }
@@ -205,11 +211,12 @@ void AgentCore::OnSavePoint(const TrainerAtSavePoint& event) {
 void AgentCore::OnParked(const TrainerParked& event) {
   trainer_ = Trainer::kParked;
   word_ = event.word;
+  objects_ahead_ = event.objects_ahead;
   if (event.outcome == TrainerParked::Outcome::kReady && news_.ready()) {
     Send(*news_.ready());
-  } else if (event.outcome == TrainerParked::Outcome::kFinished && !locked_) {
-    news_.Finish(word_.step);
-    Send(Finished{word_.step});
+  } else if (event.outcome == TrainerParked::Outcome::kFinished ||
+             event.outcome == TrainerParked::Outcome::kFinishedChanged) {
+    OnFinished(event);
   } else if (event.outcome == TrainerParked::Outcome::kFault) {
     // Under a lock an exception is the echo of the stop; damaged memory is news at any time.
     const bool memory = event.fault.kind == FaultKind::kMemoryLow || event.fault.kind == FaultKind::kMemoryHigh;
@@ -217,6 +224,16 @@ void AgentCore::OnParked(const TrainerParked& event) {
   }
   ReportParked();
   StartHandler();
+}
+
+void AgentCore::OnFinished(const TrainerParked& event) {
+  const bool changed = event.outcome == TrainerParked::Outcome::kFinishedChanged;
+  // It has other bytes than those of its step: from here on it is nobody's source.
+  if (changed) offer_valid_ = false;
+  if (locked_) return;
+  const Finished finished{word_.step, event.objects_ahead, changed};
+  news_.Finish(finished);
+  Send(finished);
 }
 
 void AgentCore::OnSnapshotOrder(const SnapshotOrder& order) {
@@ -248,6 +265,7 @@ void AgentCore::OnHandlerDone(const HandlerDone& event) {
                  std::string(PhaseName(event.done.phase)) + " of generation " + event.generation.ToString() +
                      " is done, and was not under way");
   trainer_ = Trainer::kParked;
+  if (event.done.phase == Phase::kRollback && event.done.code == StatusCode::kOk) objects_ahead_ = false;
   // It is there, whatever became of the order meanwhile; and it is told again until the run has gone on.
   if (event.published) {
     news_.Publish(*event.published);

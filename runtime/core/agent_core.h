@@ -28,10 +28,11 @@ struct GateLocked {
 };
 // The trainer's thread came into the guard.
 struct TrainerParked {
-  enum class Outcome : uint8_t { kReady, kInterrupted, kFault, kFinished };
+  enum class Outcome : uint8_t { kReady, kInterrupted, kFault, kFinished, kFinishedChanged };
   Outcome outcome = Outcome::kInterrupted;
   GateWord word;
-  FaultReport fault;  // kFault
+  FaultReport fault;           // kFault
+  bool objects_ahead = false;  // Parked::objects_ahead
 };
 // A fault signalled while the trainer's thread is not in the guard (damaged memory, a gate that failed).
 struct FaultSignal {
@@ -42,10 +43,14 @@ struct HandlerDone {
   PhaseDone done;
   std::optional<Published> published = {};  // what the RENAME that is done made visible
 };
+struct InexactNoted {  // by the trainer, at any time
+  std::string text;
+};
 struct StopReturned {};  // the stop handler that Interrupt asked for last has returned: the trainer is not in its way
 struct TrainerResumed {};
 struct TrainerAtSavePoint {
   Step step;
+  bool objects_ahead = false;
 };
 struct TrainerAtGate {  // control-plane gate
   Step step;
@@ -62,7 +67,8 @@ struct Connected {  // the control connection is back, to this controller
 };
 
 using AgentEvent = std::variant<FromController, GateLocked, TrainerParked, FaultSignal, HandlerDone, TrainerResumed,
-                                TrainerAtSavePoint, TrainerAtGate, PauseStored, Connected, SnapshotCopied, StopReturned>;
+                                TrainerAtSavePoint, TrainerAtGate, PauseStored, Connected, SnapshotCopied, StopReturned,
+                                InexactNoted>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 
@@ -145,6 +151,7 @@ class AgentCore {
   void OnContinue();
   void OnSavePoint(const TrainerAtSavePoint& event);
   void OnParked(const TrainerParked& event);
+  void OnFinished(const TrainerParked& event);
   void OnHandlerDone(const HandlerDone& event);
   void OnSnapshotOrder(const SnapshotOrder& order);
   void OnSnapshotCopied(const SnapshotCopied& event);
@@ -187,6 +194,7 @@ class AgentCore {
   bool released_ = false;     // ever
   Trainer trainer_ = Trainer::kInLoop;
   GateWord word_;  // once the trainer's thread is parked; until then the driver's counts
+  bool objects_ahead_ = false;
   bool lock_reply_due_ = false;
   Stop stop_;
   Handler handler_;

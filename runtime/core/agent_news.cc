@@ -9,11 +9,16 @@ namespace kintsugi::core {
 namespace {
 
 constexpr size_t kFaultsKept = 64;
+constexpr size_t kInexactKept = 64;
 
 }  // namespace
 
 void AgentNews::AddFault(const FaultReport& fault) {
   if (faults_.size() < kFaultsKept) faults_.push_back(fault);
+}
+
+void AgentNews::AddInexact(const std::string& text) {
+  if (inexact_.size() < kInexactKept) inexact_.push_back({text});
 }
 
 bool AgentNews::OnRollback() {
@@ -59,9 +64,10 @@ std::vector<AgentMessage> AgentNews::Again(bool locked) const {
   if (published_) said.push_back(*published_);
   if (ready_) said.push_back(*ready_);
   said.insert(said.end(), faults_.begin(), faults_.end());
+  said.insert(said.end(), inexact_.begin(), inexact_.end());
   if (locked) return said;
-  if (finished_) said.push_back(Finished{*finished_});
-  if (save_point_) said.push_back(SavePoint{*save_point_});
+  if (finished_) said.push_back(*finished_);
+  if (save_point_) said.push_back(*save_point_);
   // One that it has passed too: a controller that took over does not know that it opened, and others may not have heard.
   if (gate_) said.push_back(GateEntered{*gate_});
   said.insert(said.end(), snapshots_.begin(), snapshots_.end());

@@ -25,14 +25,17 @@ class AgentNews {
   // The faults before VERIFY are repaired. Whether those after it leave the state fit to be offered.
   bool OnRollback();
 
+  // What is not as it would have been stays so: told to every controller. The first ones are kept.
+  void AddInexact(const std::string& text);
+
   void EnterGate(Step step);
   // Whether the rank waits at the gate of that step; it does not any more. An answer that comes twice opens no later gate.
   bool LeaveGate(Step step);
 
-  void StandAtSavePoint(Step step) { save_point_ = step; }
+  void StandAtSavePoint(const SavePoint& point) { save_point_ = point; }
   // Whether it stood there.
   bool LeaveSavePoint();
-  void Finish(Step step) { finished_ = step; }
+  void Finish(const Finished& finished) { finished_ = finished; }
   // Told until the run has gone on, whatever became of the generation that ordered the save.
   void Publish(Published published) { published_ = std::move(published); }
   void OnRunGoesOn() { published_.reset(); }
@@ -53,9 +56,10 @@ class AgentNews {
   std::optional<Published> published_;
   std::optional<Ready> ready_;
   std::vector<FaultReport> faults_;
+  std::vector<Inexact> inexact_;
   size_t verified_faults_ = 0;  // of these: known when the digests were taken
-  std::optional<Step> finished_;
-  std::optional<Step> save_point_;
+  std::optional<Finished> finished_;
+  std::optional<SavePoint> save_point_;
   std::optional<Step> gate_;  // the newest one that it has entered
   bool at_gate_ = false;      // ... and has not passed
   std::optional<Step> snapshot_step_;

@@ -39,6 +39,7 @@ void CheckpointWriter::Start(Step step, const IncidentFacts& facts) {
   std::vector<SaveAssignment> plan = BalanceSave(PlanSave(facts, board_.replicas()), facts, bytes_of);
   KINTSUGI_CHECK(plan.size() == board_.replicas().shards().size(),
                  "the checkpoint of step " + step.ToString() + " would lack a shard, or have it twice");
+  plan = StoreOwnObjects(std::move(plan), facts);
   for (SaveAssignment& assignment : plan) work[assignment.writer].push_back(std::move(assignment.entry));
   writers_.clear();
   for (const auto& [rank, entries] : work) writers_.push_back(rank);

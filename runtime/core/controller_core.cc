@@ -11,7 +11,7 @@ namespace {
 // What a rank says of itself, whatever it has heard so far; everything else answers an order of one generation.
 bool CountsInAnyGeneration(const AgentMessage& message) {
   return std::holds_alternative<Beat>(message) || std::holds_alternative<Ready>(message) ||
-         std::holds_alternative<FaultReport>(message);
+         std::holds_alternative<FaultReport>(message) || std::holds_alternative<Inexact>(message);
 }
 
 }  // namespace
@@ -110,11 +110,15 @@ void ControllerCore::OnFitting(const Header& header, const AgentMessage& message
                  [&](const Parked& m) { halt_.OnParked(rank, m); },
                  [&](const PhaseDone& m) { OnPhaseDone(rank, m); },
                  [&](const Resumed&) { parts_.recovery.OnResumed(rank); },
-                 [&](const Finished& m) { OnFinished(rank, m.step); },
+                 [&](const Finished& m) { OnFinished(rank, m); },
                  [&](const GateEntered& m) { OnGateEntered(rank, m.step); },
-                 [&](const SavePoint& m) { parts_.saves.OnParked(rank, m.step); },
+                 [&](const SavePoint& m) {
+                   parts_.board.At(rank).objects_ahead = m.objects_ahead;
+                   parts_.saves.OnParked(rank, m.step);
+                 },
                  [&](const PauseAck& m) { parts_.saves.OnPauseAck(rank, m); },
                  [&](const SnapshotReport& m) { parts_.snapshots.OnReport(rank, m); },
+                 [&](const Inexact& m) { parts_.inexact.Note(rank, m.text); },
                  [](const StoreSet&) {},  // the driver's StoreTable answers
                  [](const StoreGet&) {},
              },
@@ -141,8 +145,10 @@ void ControllerCore::OnPhaseDone(Rank rank, const PhaseDone& done) {
   }
 }
 
-void ControllerCore::OnFinished(Rank rank, kintsugi::Step step) {
-  parts_.board.At(rank).finished = step;
+void ControllerCore::OnFinished(Rank rank, const Finished& finished) {
+  parts_.board.At(rank).finished = finished.step;
+  parts_.board.At(rank).finished_changed = finished.changed;
+  parts_.board.At(rank).objects_ahead = finished.objects_ahead;
   parts_.hangs.OnIdle(rank);
   parts_.recovery.OnResumed(rank);  // a loop that had nothing left to do says no more than this
   parts_.saves.MaybeFinish();
@@ -185,7 +191,9 @@ void ControllerCore::OnDeadline() {
   bool (*is_late)(const Member&) = [](const Member& m) -> bool { return m.waiting; };
   if (phase() == Phase::kAdmit) is_late = [](const Member& m) { return m.life != Life::kReady; };
   if (phase() == Phase::kRunning) is_late = [](const Member& m) { return !m.resumed; };
-  const std::vector<Rank> late = parts_.board.members.Where(is_late);
+  std::vector<Rank> late = parts_.board.members.Where(is_late);
+  if (phase() == Phase::kStop && !parts_.board.course.leaving)
+    std::erase_if(late, [this](Rank rank) { return parts_.hangs.IsBusy(rank); });
   if (phase() == Phase::kAdmit && !parts_.board.course.ever_ran && !late.empty())
     return parts_.end.End(kExitStartup,
                           "rank " + late.front().ToString() + " was not ready within " +

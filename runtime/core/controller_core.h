@@ -74,7 +74,7 @@ class ControllerCore {
   // The message fits: it is of the living process, in this term and, where that matters, of this generation.
   void OnFitting(const Header& header, const AgentMessage& message, bool current);
   void OnPhaseDone(Rank rank, const PhaseDone& done);
-  void OnFinished(Rank rank, kintsugi::Step step);
+  void OnFinished(Rank rank, const Finished& finished);
   void OnGateEntered(Rank rank, kintsugi::Step step);
   void OnTick();
   void OnDeadline();

@@ -181,9 +181,15 @@ struct RunEnded {
   std::string text;
   Step committed;                        // newest step that the whole run has committed
   std::optional<uint64_t> final_digest;  // success: over every shard's digest, in the order of layouts and ranks
+  std::string not_compared = {};         // success: why replicas were not compared at the end; empty: they were
 };
 // Something was refused or is worth a line; never acted on.
 struct Notice {
+  Rank rank;
+  std::string text;
+};
+// Something of a rank is not what an undisturbed run would have, told once.
+struct InexactNews {
   Rank rank;
   std::string text;
 };
@@ -191,7 +197,8 @@ struct Notice {
 struct AskWitness {};
 
 using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
-                                      CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled, SaveSettled>;
+                                      CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled, SaveSettled,
+                                      InexactNews>;
 
 // Exit codes of a run (tools/OPERATIONS.md and --help).
 inline constexpr int kExitSuccess = 0;

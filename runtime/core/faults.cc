@@ -20,6 +20,11 @@ void Faults::OnReport(Rank rank, const FaultReport& report, bool current) {
   // What the trainer ran into before it was stopped is settled by where it parks; damaged memory is news at any time.
   const bool memory = kind == FaultKind::kMemoryLow || kind == FaultKind::kMemoryHigh;
   if (!current && !memory) return board_.Drop(rank, "the fault is of an older generation: " + report.text);
+  // In an activity with a limit of its own: its agent has watched it.
+  if (kind == FaultKind::kHang && current && repeats_.WasAsked(rank, report.step, false))
+    return GiveUp({rank}, kind, report.since, report.text + ", not for the first time");
+  // No repair mends a program that is wrong.
+  if (kind == FaultKind::kRefused) return end_.EndRefused(rank, report);
   if (kind == FaultKind::kException) repeats_.Failed(rank, report);
   if (memory) NoteDamage(rank, report);
   if (memory && current && repeats_.Damaged(rank, report.step))

@@ -15,6 +15,7 @@
 #include "runtime/core/board.h"
 #include "runtime/core/processes.h"
 #include "runtime/core/repeats.h"
+#include "runtime/core/run_end.h"
 #include "runtime/core/snapshot_rounds.h"
 
 namespace kintsugi::core {
@@ -32,8 +33,8 @@ class NextAttempt {
 
 class Faults {
  public:
-  Faults(Board& board, Processes& processes, SnapshotRounds& snapshots, Repeats& repeats)
-      : board_(board), processes_(processes), snapshots_(snapshots), repeats_(repeats) {}
+  Faults(Board& board, Processes& processes, RunEnd& end, SnapshotRounds& snapshots, Repeats& repeats)
+      : board_(board), processes_(processes), end_(end), snapshots_(snapshots), repeats_(repeats) {}
   // The machine that locks all ranks stands above this one, and is made after it. Before the first event.
   void SetNext(NextAttempt& next) { next_ = &next; }
 
@@ -60,6 +61,7 @@ class Faults {
 
   Board& board_;
   Processes& processes_;
+  RunEnd& end_;
   SnapshotRounds& snapshots_;
   Repeats& repeats_;
   NextAttempt* next_ = nullptr;  // once it is made

@@ -63,8 +63,10 @@ void Halt::Lock(const std::string& reason) {
     member.report = {Rank(static_cast<int32_t>(r)), GateState::kCommitted, {}, false};
     board_.members.SetResumed(member, false);
     member.finished.reset();
+    member.finished_changed = false;
     member.save_point.reset();
     member.left_save_point.reset();
+    member.objects_ahead = false;
     if (member.life == Life::kReady) member.parked = false;
   }
   KINTSUGI_CHECK(static_cast<size_t>(board_.members.unresumed()) == board_.members.size(),
@@ -190,9 +192,20 @@ void Halt::OnExitKnown() {
 }
 
 bool Halt::OnDeadline() {
+  if (board_.phase() == Phase::kStop && AwaitBusy()) return true;
   if (state_ != kMajority && state_ != kAway && state_ != kAwayLate) return false;
   if (state_ == kMajority) board_.majority.GiveUp();
   state_ == kAwayLate ? AfterStop() : AfterLock();
+  return true;
+}
+
+// Who is late and busy, by its own word, is waited for: its agent says when it is too late. Others pay first.
+bool Halt::AwaitBusy() {
+  if (state_ != kParking || board_.course.leaving) return false;
+  const std::vector<Rank> late = board_.members.Where([](const Member& m) -> bool { return m.waiting; });
+  if (late.empty() || !std::all_of(late.begin(), late.end(), [this](Rank rank) { return hangs_.IsBusy(rank); }))
+    return false;
+  board_.SetDeadline(board_.now() + board_.policy.StopLimit());
   return true;
 }
 
@@ -206,15 +219,19 @@ void Halt::Stop() {
   SetState(kParking);
   // Who hangs has had its time already: one rank the learnt limit, all together the longest healthy step.
   const bool hung = board_.incident.TakeRanOut() || board_.incident.record().signal == FaultKind::kHang;
-  Duration limit = hung ? std::min(hangs_.Limit(), board_.policy.StopLimit()) : board_.policy.StopLimit();
+  Duration limit = hung ? std::min(hangs_.ParkLimit(), board_.policy.StopLimit()) : board_.policy.StopLimit();
   // What is left of the grace period is for writing.
   Duration stop_limit = board_.policy.StopHandlerLimit();
   if (board_.course.leaving) {
     limit = std::min(limit, board_.policy.grace / 4);
     stop_limit = std::min(stop_limit, board_.policy.grace / 8);
   }
-  const StopOrder order{choice.step.value_or(Step()), choice.step.has_value(), stop_limit, limit,
-                        board_.incident.Named()};
+  const StopOrder order{choice.step.value_or(Step()),
+                        choice.step.has_value(),
+                        stop_limit,
+                        limit,
+                        board_.incident.Named(),
+                        board_.course.leaving ? Duration() : board_.policy.Hangs().activity};
   // Who exceeds one of the two limits is told of by its agent; here their sum is the bound.
   board_.Order(board_.LiveRanks(), order.stop_limit + order.park_limit, [&](Rank) { return order; });
   if (board_.NobodyWaits()) AfterStop();
@@ -225,6 +242,7 @@ void Halt::OnParked(Rank rank, const Parked& parked) {
   if (board_.phase() != Phase::kStop || !member.waiting) return;
   board_.Heard(rank, Phase::kStop);
   member.parked = true;
+  member.objects_ahead = parked.objects_ahead;
   const StepChoice& choice = board_.plan.choice;
   const bool at_step = choice.step && parked.state == GateState::kCommitted && parked.step == *choice.step;
   // One with damaged tensors that went on at its gate has computed with them.
@@ -243,8 +261,9 @@ void Halt::AfterStop() {
   KINTSUGI_CHECK(board_.phase() == Phase::kStop && board_.NobodyWaits(), "STOP is over before all are parked");
   board_.incident.record().parked_at = board_.now();
   // Beside a lost process an exception may be no more than its echo: then nothing is counted.
-  repeats_.CountFailures(board_.members.all_ready() &&
-                         board_.members.Where([](const Member& m) { return m.fresh; }).empty());
+  repeats_.CountFailures(
+      board_.members.all_ready() && board_.members.Where([](const Member& m) { return m.fresh; }).empty(),
+      board_.incident.attempt() == 1);
   if (!board_.course.ever_ran) return RestartStart();
   IncidentFacts facts = survey_.Take();
   board_.plan.decision = Decide(&facts);

@@ -46,6 +46,7 @@ class Halt : public NextAttempt {
   std::vector<LockReport> Reports() const;
   TimePoint AwayUntil() const;
   bool AwaitAway();
+  bool AwaitBusy();
   void Stop();
   void AfterStop();
   RungDecision Decide(IncidentFacts* facts);

@@ -26,9 +26,18 @@ std::string PlaceName(const Progress& place) {
   return name;
 }
 
-// Phases are numbered in the order in which a step passes them; none comes before the first.
-bool IsPartOfStep(Activity activity) { return activity == Activity::kNone || activity == Activity::kWait; }
+// Whoever stands still at one step gets so many times the limit the next time there.
+constexpr int kGrowth = 8;
 
+// The step is done; what comes before the next one is the trainer's, and nothing is known of it.
+bool IsBehindCommit(const Progress& place) {
+  return place.phase == TrainPhase::kParamSync || place.phase == TrainPhase::kBetween;
+}
+
+// Where only the trainer knows what takes so long.
+bool MayBeOwnCode(const Progress& place) { return place.phase != TrainPhase::kGate && IsPartOfStep(place.activity); }
+
+// Phases are numbered in the order in which a step passes them; none comes before the first.
 std::pair<uint64_t, int> OrderOf(const Progress& place) {
   return {place.step, place.phase ? static_cast<int>(*place.phase) : 0};
 }
@@ -52,18 +61,36 @@ Progress PlaceOf(uint64_t progress_word, GateWord word) {
   Progress place = UnpackProgress(progress_word);
   if (place.phase == TrainPhase::kGate && word.step.value() + 1 == place.step && word.state == GateState::kCommitted)
     place.phase = TrainPhase::kGradientSync;
-  Progress gate{word.step.value(), PhaseOf(word.state), place.activity};
+  Progress gate{word.step.value(), PhaseOf(word.state), place.activity,
+                place.step == word.step.value() ? place.collectives : 0};
   return OrderOf(place) < OrderOf(gate) && word.step.value() > 0 ? gate : place;
 }
 
 std::string Hang::ToString() const {
-  std::string text = all ? "every rank" : ranks.size() == 1 ? "rank " : "ranks ";
+  const bool every = all && waiting.empty();
+  std::string text = every ? "every rank" : ranks.size() == 1 ? "rank " : "ranks ";
   constexpr size_t kNamed = 4;
-  for (size_t i = 0; !all && i < std::min(kNamed, ranks.size()); ++i) text += (i > 0 ? ", " : "") + ranks[i].ToString();
-  if (!all && ranks.size() > kNamed) text += " and " + std::to_string(ranks.size() - kNamed) + " more";
+  for (size_t i = 0; !every && i < std::min(kNamed, ranks.size()); ++i)
+    text += (i > 0 ? ", " : "") + ranks[i].ToString();
+  if (!every && ranks.size() > kNamed) text += " and " + std::to_string(ranks.size() - kNamed) + " more";
   text += " stood still for " + Tenths(still) + " in " + PlaceName(place);
   if (step_time) text += "; a step takes " + Tenths(*step_time);
   if (!all) text += "; others wait in " + PlaceName(furthest);
+  for (size_t i = 0; i < std::min(kNamed, waiting.size()); ++i)
+    text += "; rank " + waiting[i].rank.ToString() + " waits in " + PlaceName(waiting[i].at);
+  if (waiting.size() > kNamed) text += " and " + std::to_string(waiting.size() - kNamed) + " more";
+  if (MayBeOwnCode(place))
+    text += "; where this is code that takes long, run.do or run.activity (Agent::BeginActivity) announces it";
+  return text;
+}
+
+std::string Hang::ShortOfText() const {
+  KINTSUGI_CHECK(!short_of.empty() && !ranks.empty(), "nobody left out a collective");
+  const Place& first = short_of.front();
+  std::string text = "rank " + first.rank.ToString() + " came to the end of step " + std::to_string(place.step) + " with " +
+                     std::to_string(first.at.collectives) + " collectives, rank " + ranks.front().ToString() + " with " +
+                     std::to_string(place.collectives);
+  if (short_of.size() > 1) text += "; " + std::to_string(short_of.size() - 1) + " more ranks as the first";
   return text;
 }
 
@@ -95,6 +122,7 @@ void HangDetector::OnPlace(Rank rank, const Progress& place, TimePoint now) {
     EndStep(watched, std::max(place.step, watched.place.step) - watched.place.step, now);
     watched.step_began = now;
   }
+  watched.collectives_most = std::max(watched.collectives_most, place.collectives);
   // A step with something else in it says nothing about steps.
   if (!IsPartOfStep(place.activity)) watched.step_began.reset(), watched.disturbed = true;
   watched.place = place;
@@ -139,9 +167,56 @@ Duration HangDetector::Within(Duration learnt) const {
 }
 
 Duration HangDetector::LimitOf(const Watched& watched, Duration limit) const {
-  if (!IsPartOfStep(watched.place.activity) || sample_count_ < kLearntMin) return limits_.activity;
-  if (!watched.first_step) return limit;
-  return longest_first_ ? std::max(limit, Within(*longest_first_)) : std::max(limits_.most, limits_.least);
+  if (!IsPartOfStep(watched.place.activity) || IsBehindCommit(watched.place) || sample_count_ < kLearntMin)
+    return limits_.activity;
+  if (!watched.first_step) return Grown(watched.place.step, limit);
+  if (!longest_first_) return std::max(limits_.most, limits_.least);
+  return Grown(watched.place.step, std::max(limit, Within(*longest_first_)));
+}
+
+Duration HangDetector::Grown(uint64_t step, Duration limit) const {
+  for (int i = 0; i < grown_ && step == grown_step_ && limit < limits_.most; ++i)
+    limit = std::min(limit * kGrowth, limits_.most);
+  return limit;
+}
+
+void HangDetector::Grow(uint64_t step) {
+  grown_ = step == grown_step_ ? grown_ + 1 : 1;
+  grown_step_ = step;
+}
+
+bool HangDetector::IsBusy(Rank rank, TimePoint since, TimePoint now) const {
+  KINTSUGI_CHECK(rank.value() >= 0 && static_cast<size_t>(rank.value()) < ranks_.size(), "no such rank");
+  const Watched& watched = ranks_[static_cast<size_t>(rank.value())];
+  if (watched.place.activity == Activity::kSection) return true;
+  if (!IsPartOfStep(watched.place.activity)) return now - since < limits_.activity;
+  return watched.disturbed && watched.moved > since && now - watched.moved < limits_.most;
+}
+
+bool HangDetector::AnySection() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Watched& watched) {
+    return !watched.idle && watched.place.activity == Activity::kSection;
+  });
+}
+
+// Those that wait at an earlier step than the others stand at: each side waits for the other.
+void HangDetector::FindWaiting(Hang* hang) const {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const Watched& watched = ranks_[r];
+    if (!watched.idle && watched.place.activity == Activity::kWait && watched.place.step < hang->place.step)
+      hang->waiting.push_back({Rank(static_cast<int32_t>(r)), watched.place});
+  }
+}
+
+void HangDetector::FindShortOf(Hang* hang) const {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const Watched& watched = ranks_[r];
+    const Progress& at = watched.place;
+    const bool is_past = at.step == hang->place.step && OrderOf(hang->place) < OrderOf(at);
+    const bool is_short = at.collectives < hang->place.collectives &&
+                          (at.collectives < watched.collectives_most || watched.collectives_most == 0);
+    if (!watched.idle && is_past && is_short) hang->short_of.push_back({Rank(static_cast<int32_t>(r)), at});
+  }
 }
 
 std::optional<Hang> HangDetector::OnTick(TimePoint now) {
@@ -151,6 +226,11 @@ std::optional<Hang> HangDetector::OnTick(TimePoint now) {
     for (Watched& watched : ranks_) watched.moved = std::min(now, watched.moved + gap);
   if (now < next_look_) return std::nullopt;
   next_look_ = now + kLookEvery;
+  // What is done there is waited for: time stands still for all.
+  if (AnySection()) {
+    for (Watched& watched : ranks_) watched.moved = now;
+    return std::nullopt;
+  }
   const Duration limit = Limit();
   Hang hang;
   const Watched* earliest = nullptr;
@@ -183,11 +263,13 @@ std::optional<Hang> HangDetector::OnTick(TimePoint now) {
     still = now - watched.moved >= LimitOf(watched, limit);
   }
   if (!earliest || !still) return std::nullopt;
-  hang.all = hang.ranks.size() == in_loop && in_loop == ranks_.size();
+  hang.place = earliest->place;
+  FindWaiting(&hang);
+  hang.all = (hang.ranks.size() == in_loop && in_loop == ranks_.size()) || !hang.waiting.empty();
   if (hang.all && hang.still < limits_.most) return std::nullopt;
+  if (!hang.all) FindShortOf(&hang);
   hang.certain = !hang.all && hang.ranks.size() + in_gate == in_loop && in_loop == ranks_.size() &&
                  earliest->place.phase != TrainPhase::kGate;
-  hang.place = earliest->place;
   hang.furthest = furthest->place;
   hang.step_time = step_time();
   return hang;

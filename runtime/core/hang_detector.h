@@ -4,9 +4,14 @@
 // ranks. Ranks meet in collectives, so the rank at the earliest place is the one the others wait for: when nobody
 // at that place has moved for the limit, these ranks hang. Where all ranks stand at one place, none can be told from
 // the others (a deadlock of all, or a trainer that marks no phases). A rank that waits for a neighbour by its own word
-// (Activity::kWait) is never who hangs while others do not. Limits: `factor` learnt steps, within [least, most]; for
-// the first step after a start the same of the longest first step seen, and `most` before there is one; `activity` for
-// a rank that is in another Activity, or while nothing has been learnt at all.
+// (Activity::kWait) is never who hangs while others do not; where it waits at an earlier step than they stand at, they wait
+// for each other, and nobody can be told either. Limits: `factor` learnt steps, within [least, most]; for the first step
+// after a start the same of the longest first step seen, and `most` before there is one; `activity` for a rank that is in
+// another Activity, behind the commit of its step, or while nothing has been learnt at all; none in Activity::kSection, and
+// while anybody is in one nobody else stands still either. At a step at which somebody stood still each limit is eightfold
+// the next time, up to `most`: code that is slow gets through, code that never ends is found again.
+// Who is past them in the step, at its end as a rule, with fewer collectives than those that stand still in it, and than it usually has, is the one
+// that they wait for.
 // Units: durations. Time is an argument. When our own tick comes late, the gap is nobody's fault and does not count.
 // Threads: none.
 // Invariants: memory is one entry for each rank.
@@ -43,7 +48,15 @@ struct Hang {
   Progress furthest;  // where the others wait
   Duration still{};   // for so long nobody at the earliest place has moved
   std::optional<Duration> step_time;
+  struct Place {
+    Rank rank;
+    Progress at;
+  };
+  std::vector<Place> waiting;  // with `all`: ranks that wait, at other places, for those that stand there
+  std::vector<Place> short_of;  // ranks that are past these with fewer collectives, which these wait for
   std::string ToString() const;
+  // REQUIRES: somebody is short of a collective.
+  std::string ShortOfText() const;
 };
 
 class HangDetector {
@@ -66,6 +79,12 @@ class HangDetector {
   std::optional<Duration> step_time() const;
   // How long a rank outside of any activity may stand still now, first steps aside.
   Duration Limit() const;
+  // ... at this step.
+  Duration LimitAt(uint64_t step) const { return Grown(step, Limit()); }
+  // A rank stood still for too long at that step: it has more time the next time there.
+  void Grow(uint64_t step);
+  // Whether it is in what takes longer than a step, and may be; or has just left that.
+  bool IsBusy(Rank rank, TimePoint since, TimePoint now) const;
 
  private:
   static constexpr size_t kSamplesMax = 32;
@@ -77,10 +96,15 @@ class HangDetector {
     bool first_step = true;               // since Start
     bool disturbed = false;               // there was an activity in it
     bool idle = false;
+    uint32_t collectives_most = 0;        // of a step, as far as was seen
   };
   void EndStep(Watched& watched, uint64_t steps, TimePoint now);
   Watched& At(Rank rank);
   Duration LimitOf(const Watched& watched, Duration limit) const;  // with Limit()
+  Duration Grown(uint64_t step, Duration limit) const;
+  bool AnySection() const;
+  void FindWaiting(Hang* hang) const;
+  void FindShortOf(Hang* hang) const;
   Duration Within(Duration learnt) const;  // `factor` times that, within the bounds
 
   HangLimits limits_;
@@ -90,6 +114,8 @@ class HangDetector {
   TimePoint started_;
   std::optional<Step> started_from_;
   std::optional<Duration> longest_first_;  // from a start to the end of the first step
+  uint64_t grown_step_ = 0;  // where somebody stood still last, and how often
+  int grown_ = 0;
   TimePoint last_tick_;
   TimePoint next_look_;
 };

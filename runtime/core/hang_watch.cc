@@ -36,7 +36,10 @@ void HangWatch::Check() {
   if (!hang) return;
   KINTSUGI_CHECK(!hang->ranks.empty(), "a step does not move, and nobody stands in it");
   repeats_.StandsStill(Step(hang->place.step));
+  park_limit_ = detector_.LimitAt(hang->place.step);
+  detector_.Grow(hang->place.step);
   if (BlameWhoLeft(*hang)) return;
+  if (!hang->short_of.empty()) return BlameWhoIsShort(*hang);
   if (!hang->all) return Blame(*hang);
   // Nobody is to blame: a rank that does not come out of STOP will be.
   const std::string text = hang->ToString();
@@ -74,6 +77,16 @@ bool HangWatch::BlameWhoLeft(const Hang& hang) {
   }
   faults_.Lock(text);
   return true;
+}
+
+// They left a batch out, say: the others wait in a collective that these will never enter.
+void HangWatch::BlameWhoIsShort(const Hang& hang) {
+  const std::string text = hang.ShortOfText();
+  for (const Hang::Place& place : hang.short_of) {
+    repeats_.Failed(place.rank, {.kind = FaultKind::kException, .text = text, .step = Step(hang.place.step)});
+    faults_.Record(place.rank, FaultKind::kException, text, board_.now() - hang.still);
+  }
+  faults_.Lock(text);
 }
 
 }  // namespace kintsugi::core

@@ -41,18 +41,24 @@ class HangWatch {
   std::optional<Duration> step_time() const { return detector_.step_time(); }
   // How long a rank may stand still.
   Duration Limit() const { return detector_.Limit(); }
+  // How long a rank that stood still may take to come out of it: as long as it might have stood there.
+  Duration ParkLimit() const { return park_limit_.value_or(Limit()); }
+  // What the rank is in by its own word takes longer than a step, since the ranks were stopped too.
+  bool IsBusy(Rank rank) const { return detector_.IsBusy(rank, board_.phase_began(), board_.now()); }
   // How far a slow rank is behind the others; nothing for a rank that is not slow.
   std::optional<Duration> LateBy(Rank rank) const { return slow_.LateBy(rank); }
 
  private:
   void Blame(const Hang& hang);
   bool BlameWhoLeft(const Hang& hang);
+  void BlameWhoIsShort(const Hang& hang);
 
   Board& board_;
   Faults& faults_;
   Repeats& repeats_;
   HangDetector detector_;
   SlowRanks slow_;
+  std::optional<Duration> park_limit_;  // of the newest hang
 };
 
 }  // namespace kintsugi::core

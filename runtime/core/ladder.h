@@ -37,6 +37,7 @@ struct RankFacts {
   std::optional<HeldState> held;          // kGone: what its launcher still has of the lost process
   int rescues_left = 0;                   // kGone: so often may a process be started only to save what is held
   bool spare_takes_over = false;          // kGone: and it is one that had been waiting, warm, on the rank's node
+  bool objects_ahead = false;             // nobody but itself has its newest mirrored objects
   bool can_write = true;                  // false: it failed to save before; another holder is asked first
   // Whether it lacks something of its shard of a layout.
   bool Lacks(int layout) const {

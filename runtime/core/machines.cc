@@ -6,12 +6,13 @@ namespace kintsugi::core {
 
 Machines::Machines(Policy policy, Term term)
     : board(std::move(policy), term),
+      inexact(board),
       repeats(board.policy.world_size),
       gate(board.policy.world_size),
       rounds(board.policy.snapshot_every, board.policy.snapshot_auto),
       processes(board, gate, rounds, repeats),
       end(board, checkpoints, repeats),
-      faults(board, processes, rounds, repeats),
+      faults(board, processes, end, rounds, repeats),
       hangs(board, faults, repeats),
       snapshots(board, rounds, hangs, faults),
       comparison(board, processes, faults, end, rounds),

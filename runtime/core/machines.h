@@ -11,6 +11,7 @@
 #include "runtime/core/control_gate.h"
 #include "runtime/core/faults.h"
 #include "runtime/core/hang_watch.h"
+#include "runtime/core/inexact_list.h"
 #include "runtime/core/processes.h"
 #include "runtime/core/recovery.h"
 #include "runtime/core/repeats.h"
@@ -29,6 +30,7 @@ struct Machines {
 
   Board board;
   CheckpointList checkpoints;
+  InexactList inexact;
   Repeats repeats;
   ControlGate gate;
   SnapshotRounds rounds;

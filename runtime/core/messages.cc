@@ -5,10 +5,10 @@
 namespace kintsugi::core {
 
 std::string_view FaultKindName(FaultKind kind) {
-  constexpr std::array<std::string_view, 13> kNames = {
+  constexpr std::array<std::string_view, 14> kNames = {
       "process_exit", "silence",     "connection_lost", "exception",      "comm_error",
       "memory_low",   "memory_high", "digest_mismatch", "handler_failed", "stalled",
-      "hang",         "operator",    "controller_lost"};
+      "hang",         "operator",    "controller_lost", "refused"};
   return kNames[static_cast<size_t>(kind)];
 }
 

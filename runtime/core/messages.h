@@ -38,6 +38,7 @@ enum class FaultKind : uint8_t {
   kHang,            // its step does not move while its agent lives
   kOperator,        // an operator asked
   kControllerLost,  // the controller before this one died, and not all ranks went on undisturbed
+  kRefused,         // the program broke a rule of the library, which says so
 };
 std::string_view FaultKindName(FaultKind kind);
 
@@ -80,6 +81,7 @@ struct FaultReport {
   TimePoint since;  // earliest instant at which the cause may have acted
   // kMemoryLow, kMemoryHigh: the first update whose gradients may hold what was damaged then; 0: none.
   Step suspect_from;
+  std::string signature;  // kException: what was thrown and where; empty: it is compared with no other
 };
 struct LockReply {
   GateState state = GateState::kCommitted;
@@ -90,6 +92,7 @@ struct Parked {
   GateState state = GateState::kCommitted;
   Step step;
   bool valid = true;
+  bool objects_ahead = false;  // its mirrored objects at the step are newer than what its partners have of them
 };
 struct PhaseDone {
   Phase phase = Phase::kClean;
@@ -99,16 +102,24 @@ struct PhaseDone {
   std::map<int, uint64_t> digests;  // kVerify: per layout
   Step loaded;                      // kRepair from a checkpoint whose step only the trainer's loader knows: that step
   std::vector<std::string> unregistered;  // as Ready's, with what the trainer took out of its state in this task
+  bool objects_ahead = false;             // as Parked's, of objects that were adopted in kRepair
 };
 struct Resumed {};  // the trainer's loop runs again
 struct Finished {   // the loop returned ok; the rank keeps its state until all have finished
   Step step;
+  bool objects_ahead = false;  // as Parked's
+  bool changed = false;        // its registered tensors are not those of the step any more
+};
+// Something of the rank is not what an undisturbed run would have.
+struct Inexact {
+  std::string text;
 };
 struct GateEntered {
   Step step;
 };
 struct SavePoint {  // parked at the boundary after `step`
   Step step;
+  bool objects_ahead = false;  // as Parked's
 };
 struct PauseAck {
   Step begun;  // newest step that this rank has begun
@@ -128,7 +139,7 @@ struct Published {  // a checkpoint became visible
 
 using AgentMessage =
     std::variant<JoinRequest, Ready, Beat, FaultReport, LockReply, Parked, PhaseDone, Resumed, Finished, GateEntered,
-                 SavePoint, PauseAck, StoreSet, StoreGet, Published, SnapshotReport>;
+                 SavePoint, PauseAck, StoreSet, StoreGet, Published, SnapshotReport, Inexact>;
 
 // ---- controller -> agent ---------------------------------------------------------------------------------------
 
@@ -150,6 +161,7 @@ struct StopOrder {
   Duration stop_limit = std::chrono::seconds(10);  // for the stop handler
   Duration park_limit = std::chrono::seconds(60);  // from its return until the trainer's thread is out of its step
   std::vector<Rank> fault_ranks;                   // whom the incident began with, as far as is known
+  Duration activity_limit{};                       // an activity may go on for so long since it began; 0: it may not
 };
 struct PhaseOrder {
   Phase phase = Phase::kClean;

@@ -1,5 +1,6 @@
 #include "runtime/core/repeats.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -11,6 +12,8 @@ namespace {
 constexpr int kTimesAtOneStep = 3;
 // So often may trainers fail at one step, whichever rank it was; and collectives, with nobody to blame.
 constexpr int kFailuresAtOneStep = 9;
+// So many incidents, one after another, may one exception be thrown at one place.
+constexpr int kIncidentsRunning = 3;
 // So often is a rank asked to come out of a hang at one step where another may be the cause.
 constexpr int kAskedAtOneStep = 2;
 
@@ -38,8 +41,24 @@ void Repeats::Died(Rank rank, Step step, const std::string& cause) {
              "): " + kNotTheHardware);
 }
 
-void Repeats::CountFailures(bool alone) {
+// Of several exceptions in one incident the one counts that the incidents before it had, else the lowest rank's.
+void Repeats::CountStreak(const std::map<Rank, FaultReport>& failures) {
+  const auto same = std::find_if(failures.begin(), failures.end(),
+                                 [this](const auto& failure) { return failure.second.signature == streak_of_; });
+  const auto counted = streak_of_.empty() || same == failures.end() ? failures.begin() : same;
+  const std::string signature = failures.empty() ? "" : counted->second.signature;
+  streak_ = signature.empty() ? 0 : signature == streak_of_ ? streak_ + 1 : 1;
+  streak_of_ = signature;
+  if (streak_ < kIncidentsRunning) return;
+  GiveUpHope("the same exception ended " + std::to_string(streak_) + " incidents running (last: rank " +
+             counted->first.ToString() + " at step " + counted->second.step.ToString() + ": " + counted->second.text +
+             "): " + kNotTheHardware);
+}
+
+void Repeats::CountFailures(bool alone, bool first) {
   const std::map<Rank, FaultReport> failures = std::exchange(failures_, {});
+  if (!hopeless_.empty()) return;
+  if (first) CountStreak(alone ? failures : std::map<Rank, FaultReport>());
   if (!hopeless_.empty() || !alone) return;
   for (const auto& [rank, report] : failures) {
     const int of_rank = At(rank).failures.Note(report.step);

@@ -2,8 +2,8 @@
 // for ever: the program or its data is, and the run saves what it holds and ends.
 //
 // What: for each rank, and for all together, how often in a row something happened at one step: deaths, failures of
-// trainers, damages of memory, hangs, collectives that failed with nobody to blame. Pure; what is counted is the
-// caller's to decide.
+// trainers, damages of memory, hangs, collectives that failed with nobody to blame; and how many incidents in a row began
+// with one exception, thrown at one place, whatever the rank and the step. Pure; what is counted is the caller's to decide.
 // Threads: none.
 // Invariants: once there is no hope there is none any more; a count is of the newest step alone.
 #pragma once
@@ -28,8 +28,9 @@ class Repeats {
   void Died(Rank rank, Step step, const std::string& cause);
   // A trainer failed; the first report of each counts, at the next CountFailures.
   void Failed(Rank rank, const FaultReport& report) { failures_.emplace(rank, report); }
-  // All are parked. `alone`: no process was lost beside them, where an exception may be no more than its echo.
-  void CountFailures(bool alone);
+  // All are parked. `alone`: no process was lost beside them, where an exception may be no more than its echo. `first`: it
+  // is the first attempt at the incident.
+  void CountFailures(bool alone, bool first);
   // Memory was found damaged. True: new bytes do not mend it, a new process may.
   bool Damaged(Rank rank, Step step);
   // A step does not move, with or without a rank to blame.
@@ -62,10 +63,13 @@ class Repeats {
     Row deaths, failures, damages, hangs;
   };
   OfRank& At(Rank rank);
+  void CountStreak(const std::map<Rank, FaultReport>& failures);
   void GiveUpHope(std::string why);
 
   std::vector<OfRank> ranks_;
   Row hangs_, retries_, failures_at_step_;
+  std::string streak_of_;  // the signature of the newest incidents, one after another; empty: they have none in common
+  int streak_ = 0;
   std::map<Rank, FaultReport> failures_;  // that CountFailures has not seen
   std::string hopeless_;
 };

@@ -64,6 +64,7 @@ void Rescue::OnAdopted(Rank rank, const PhaseDone& done) {
     processes_.DoubtHeld(rank);
     return faults_.Fault(rank, FaultKind::kHandlerFailed, done.text, board_.now());
   }
+  board_.At(rank).objects_ahead = done.objects_ahead;
   if (board_.NobodyWaits()) Compare();
 }
 

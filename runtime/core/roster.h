@@ -62,6 +62,7 @@ struct Member {
   Incarnation doubted;                 // the newest life whose memory is not to be adopted
   bool adopted = false;                // this process was told to map it, and may have
   int rescues = 0;                     // processes that were started only to save what is held
+  bool objects_ahead = false;  // its partners do not have its newest mirrored objects
   bool needs_repair = false;
   std::vector<std::string> damaged_keys;  // with needs_repair: only these
   int digest_mismatches = 0;
@@ -72,6 +73,7 @@ struct Member {
   LockReport report;
   bool parked = false;
   std::optional<Step> finished;
+  bool finished_changed = false;  // ... with other tensors than those of that step
   std::optional<Step> save_point;
   std::optional<Step> left_save_point;  // the newest one it was told to leave
   RegistrySummary registry;

@@ -1,5 +1,7 @@
 #include "runtime/core/run_end.h"
 
+#include <algorithm>
+
 #include "runtime/base/check.h"
 
 namespace kintsugi::core {
@@ -17,7 +19,7 @@ void RunEnd::End(int exit_code, const std::string& text) {
     else if (member.life == Life::kStarting && board_.policy.can_spawn)
       board_.Act(KillProcess{rank, member.incarnation, "the run has ended"});
   }
-  ended_ = {exit_code, text, CommittedStep(exit_code), final_digest_};
+  ended_ = {exit_code, text, CommittedStep(exit_code), final_digest_, not_compared_};
   board_.Act(ended_);
 }
 
@@ -26,6 +28,23 @@ void RunEnd::EndFinished(uint64_t final_digest) {
                  "the run is told of as finished, and a rank is not");
   final_digest_ = final_digest;
   End(kExitSuccess, "all ranks finished");
+}
+
+void RunEnd::EndNotCompared(const std::string& why) {
+  KINTSUGI_CHECK(!why.empty(), "replicas are not compared at the end, for no reason");
+  not_compared_ = why;
+  End(kExitSuccess, "all ranks finished");
+}
+
+void RunEnd::EndRefused(Rank rank, const FaultReport& refusal) {
+  Step begun = refusal.step;
+  for (const Member& member : board_.members) begun = std::max(begun, member.begun);
+  const bool trained = board_.course.ever_ran && begun > board_.policy.resume_step;
+  const Checkpoint* newest = checkpoints_.newest();
+  End(trained ? kExitFailed : kExitStartup,
+      "rank " + rank.ToString() + " was refused by the library" +
+          (refusal.step.value() > 0 ? " at step " + refusal.step.ToString() : "") + ": " + refusal.text +
+          (newest ? "; the newest checkpoint is " + newest->directory + " (step " + newest->step.ToString() + ")" : ""));
 }
 
 void RunEnd::EndWithoutSave(const std::string& why) {

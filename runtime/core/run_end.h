@@ -23,8 +23,12 @@ class RunEnd {
   void End(int exit_code, const std::string& text);
   // Nothing can be saved any more: what there is to come back to is the newest checkpoint.
   void EndWithoutSave(const std::string& why);
+  // A rank's program broke a rule of the library: what it has is not saved as if it were good.
+  void EndRefused(Rank rank, const FaultReport& refusal);
   // All have finished, and their replicas agreed on this.
   void EndFinished(uint64_t final_digest);
+  // All have finished, and what their replicas hold says nothing of the last step.
+  void EndNotCompared(const std::string& why);
   // The rank may have missed the end with its connection.
   void TellAgain(Rank rank);
 
@@ -35,6 +39,7 @@ class RunEnd {
   const CheckpointList& checkpoints_;
   const Repeats& repeats_;
   std::optional<uint64_t> final_digest_;
+  std::string not_compared_;
   RunEnded ended_;
 };
 

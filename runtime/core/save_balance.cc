@@ -49,4 +49,18 @@ std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const 
   return plan;
 }
 
+std::vector<SaveAssignment> StoreOwnObjects(std::vector<SaveAssignment> plan, const IncidentFacts& incident) {
+  for (const RankFacts& rank : incident.ranks) {
+    if (!rank.objects_ahead || rank.condition != Condition::kGood) continue;
+    for (SaveAssignment& assignment : plan) std::erase(assignment.entry.objects_of, rank.rank);
+    const auto own = std::find_if(plan.begin(), plan.end(),
+                                  [&](const SaveAssignment& assignment) { return assignment.writer == rank.rank; });
+    if (own != plan.end())
+      own->entry.objects_of.push_back(rank.rank);
+    else
+      plan.push_back({rank.rank, {kObjectsAlone, {rank.rank}, {rank.rank}}});
+  }
+  return plan;
+}
+
 }  // namespace kintsugi::core

@@ -22,4 +22,8 @@ using ShardBytes = std::function<uint64_t(Rank holder, int layout)>;
 std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const IncidentFacts& incident,
                                         const ShardBytes& bytes_of);
 
+// Ranks whose partners do not have their newest objects store them by themselves, with an entry of objects alone where
+// they write no shard.
+std::vector<SaveAssignment> StoreOwnObjects(std::vector<SaveAssignment> plan, const IncidentFacts& incident);
+
 }  // namespace kintsugi::core

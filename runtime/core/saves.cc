@@ -214,6 +214,12 @@ void Saves::MaybeFinish() {
   const bool overtaken = board_.save() != SaveState::kNone && gathers_to_save_;
   board_.SetSave(SaveState::kNone);  // nobody is left to pause
   end_after_save_ = false;
+  if (const std::string why = WhyNotCompared(*last); !why.empty()) {
+    if (request_.owed() || overtaken)
+      board_.Act(SaveSettled{*last, false, Rank(), why + ": what they hold is of no step"}), request_.Answer();
+    board_.plan.choice = {*last, StepReason::kUpdateBegun};
+    return end_.EndNotCompared(why);
+  }
   const bool periodic = last->value() > 0 && points_.SavesAt(*last);
   if ((overtaken || periodic) && writer_.step() != *last) {
     gathers_to_save_ = true;
@@ -223,6 +229,14 @@ void Saves::MaybeFinish() {
   if (request_.owed()) Settle();  // of this very step, just before
   board_.plan.choice = {*last, StepReason::kUpdateBegun};
   Compare(SaveState::kFinalVerify);
+}
+
+std::string Saves::WhyNotCompared(Step last) const {
+  const std::vector<Rank> changed = board_.members.Where([](const Member& m) { return m.finished_changed; });
+  if (changed.empty()) return "";
+  return "rank " + changed.front().ToString() +
+         (changed.size() > 1 ? " and " + std::to_string(changed.size() - 1) + " more" : "") +
+         " changed registered tensors behind the last step, " + last.ToString();
 }
 
 bool Saves::CheckGrace() {

@@ -62,6 +62,8 @@ class Saves {
   bool CheckGrace();
 
  private:
+  // Empty: replicas are compared at the end.
+  std::string WhyNotCompared(Step last) const;
   void BeginPause();
   bool StaysPaused();
   void SaveWhilePaused();

@@ -48,6 +48,7 @@ RankFacts Survey::Of(Rank rank) const {
   for (const std::string& key : member.damaged_keys)
     for (int layout : LayoutsOf(member.registry, key, board_.replicas().LayoutsOf(rank)))
       seen.damaged[layout].push_back(key);
+  seen.objects_ahead = member.objects_ahead;
   seen.can_write = !member.save_failed;
   return seen;
 }

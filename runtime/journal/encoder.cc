@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kMoved = 2, kCounted = 1;
 
 uint64_t Word(const Progress& place) {
-  return PackProgress(place.step, place.phase.value_or(TrainPhase{}), place.activity);
+  return PackProgress(place.step, place.phase.value_or(TrainPhase{}), place.activity, place.collectives);
 }
 
 bool SameSender(const core::Header& a, const core::Header& b) {

@@ -53,10 +53,11 @@ KINTSUGI_SAID("==", core::Transition, (from), (to), (incident), (attempt), (gene
 KINTSUGI_SAID("incident_closed", core::IncidentClosed, (record))
 KINTSUGI_SAID("step_decided", core::StepDecided, (step))
 KINTSUGI_SAID("checkpoint_ready", core::CheckpointReady, (step), (directory))
-KINTSUGI_SAID("run_ended", core::RunEnded, (exit_code), (text), (committed), (final_digest))
+KINTSUGI_SAID("run_ended", core::RunEnded, (exit_code), (text), (committed), (final_digest), (not_compared))
 KINTSUGI_SAID("notice", core::Notice, (rank), (text))
 KINTSUGI_SAID("ask_witness", core::AskWitness)
 KINTSUGI_SAID("snapshot_settled", core::SnapshotSettled, (step), (counts), (rank), (text), (cost))
+KINTSUGI_SAID("inexact_news", core::InexactNews, (rank), (text))
 KINTSUGI_SAID("save_settled", core::SaveSettled, (step), (saved), (rank), (text))
 
 // ---- what the core goes by: as words --------------------------------------------------------------------------------

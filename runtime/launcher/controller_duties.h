@@ -36,6 +36,7 @@ class ControllerDuties final : public ControllerHost {
   void OnIncident(const core::IncidentRecord& record) override;
   void OnCheckpoint(const core::Checkpoint& checkpoint) override;
   void OnSave(const core::SaveSettled& settled) override;
+  void OnInexact(Rank rank, const std::string& text) override { account_.OnInexact(rank, text); }
   void OnNotice(Rank rank, const std::string& text) override;
   void OnEnded(const core::RunEnded& ended) override { ending_.End(ended); }
   void OnAskWitness() override;

@@ -13,6 +13,13 @@ namespace {
 constexpr int kToLeave = 10;
 constexpr Duration kLastTurn = std::chrono::milliseconds(20);
 
+std::string Told(const InexactNotes& inexact) {
+  if (inexact.count == 0) return "";
+  const InexactNotes::Note& first = inexact.first.front();
+  return "; inexact: rank " + first.rank.ToString() + ": " + first.text +
+         (inexact.count > 1 ? " and " + std::to_string(inexact.count - 1) + " more" : "");
+}
+
 }  // namespace
 
 Ending::Ending(boost::asio::io_context& io, Duration grace, Controller& controller, RunAccount& account,
@@ -60,7 +67,8 @@ void Ending::End(const core::RunEnded& ended) {
   account_.End(ended);
   desk_.AnswerAll("the run ended before that: " + ended.text);
   log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
-              LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)}, {"reason", ended.text}}));
+              LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)},
+                                    {"reason", ended.text + Told(account_.result().inexact)}}));
   hosts_.Leave(EndOrder(account_));
   After(LeaveLimit(account_.stop_asked(), grace_), [this] { EndNow(account_.result().text); });
   OnLeft();

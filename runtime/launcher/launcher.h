@@ -93,6 +93,17 @@ struct IncidentResult {
   std::optional<FiredInjection> injected;  // what the injector did, where this incident was ordered
 };
 
+// What ranks said that is not as an undisturbed run would have it: the first sentences, and how many there were.
+struct InexactNotes {
+  static constexpr size_t kKept = 64;
+  struct Note {
+    Rank rank;
+    std::string text;
+  };
+  std::vector<Note> first;
+  uint64_t count = 0;
+};
+
 struct RunResult {
   int exit_code = 0;
   std::string text;
@@ -107,6 +118,7 @@ struct RunResult {
   std::vector<FiredInjection> fired;
   std::vector<std::string> hosts;  // of several nodes, as far as this leader knows them
   SaveBook saves;
+  InexactNotes inexact;
   TimeAccount time;
   TimePoint begin;
   TimePoint end;

@@ -135,6 +135,12 @@ std::string RunAccount::OnSave(const core::SaveSettled& settled, TimePoint now) 
   return settled.saved ? result_.saves.OnRemark(settled) : result_.saves.OnFailed(settled, now);
 }
 
+void RunAccount::OnInexact(Rank rank, const std::string& text) {
+  InexactNotes& notes = result_.inexact;
+  if (notes.first.size() < InexactNotes::kKept) notes.first.push_back({rank, text});
+  ++notes.count;
+}
+
 void RunAccount::OnStandstill(bool at_save_point, bool paused, TimePoint now) {
   times_.OnSaving(!paused && at_save_point, now);
   times_.OnPaused(paused, now);
@@ -172,6 +178,7 @@ RunResult RunAccount::SoFar() const {
   result.incidents = result_.incidents;
   result.lives = result_.lives;
   result.saves = result_.saves;
+  result.inexact = result_.inexact;
   result.begin = result_.begin;
   return result;
 }

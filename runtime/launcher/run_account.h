@@ -52,6 +52,7 @@ class RunAccount {
   void OnCheckpoint(const core::Checkpoint& checkpoint, TimePoint now);
   // The line at warning level; empty: there is nothing to say.
   std::string OnSave(const core::SaveSettled& settled, TimePoint now);
+  void OnInexact(Rank rank, const std::string& text);
   // As is seen every few milliseconds.
   void OnStandstill(bool at_save_point, bool paused, TimePoint now);
 

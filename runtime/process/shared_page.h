@@ -26,7 +26,7 @@ namespace kintsugi {
 // The page's layout. Words with different writers lie on different cache lines.
 struct SharedWords {
   static constexpr uint64_t kMagic = 0x6b696e7473756769;  // "kintsugi"
-  static constexpr uint64_t kVersion = 2;
+  static constexpr uint64_t kVersion = 3;
 
   // Constant after creation.
   alignas(64) std::atomic<uint64_t> magic{kMagic};
@@ -42,7 +42,7 @@ struct SharedWords {
   alignas(64) std::atomic<uint64_t> beat{0};
   std::atomic<uint64_t> beat_ns{0};
 
-  // The trainer's thread: step, activity and phase (runtime/base/train_phase.h), and when it was set.
+  // The trainer's thread: step, activity, phase and collectives (runtime/base/train_phase.h), and when it was set.
   alignas(64) std::atomic<uint64_t> progress{0};
   std::atomic<uint64_t> progress_ns{0};
   // The newest generation in which this rank has entered a forward pass again.

@@ -7,7 +7,8 @@ void Checkpoints::Save(Process* p) {
     const PhaseOrder& order = p->running->order;
     const uint64_t step = order.step.value();
     for (const SaveEntry& entry : order.entries) {
-      world_.disk.written[step].shards[{entry.layout, entry.holders.front()}] = p->memory.state.Of(entry.layout);
+      if (entry.layout != kObjectsAlone)
+        world_.disk.written[step].shards[{entry.layout, entry.holders.front()}] = p->memory.state.Of(entry.layout);
       for (Rank rank : entry.objects_of) {
         const Object* object = p->ObjectOf(rank, step);
         if (!object)

@@ -35,7 +35,7 @@ inline constexpr std::array<std::string_view, 4> kLogLevelNames = {"debug", "inf
     }                                                              \
   };
 KINTSUGI_ENUM(core::Phase, "phase", core::Phase::kEnded, core::PhaseName(value))
-KINTSUGI_ENUM(core::FaultKind, "fault kind", core::FaultKind::kControllerLost, core::FaultKindName(value))
+KINTSUGI_ENUM(core::FaultKind, "fault kind", core::FaultKind::kRefused, core::FaultKindName(value))
 KINTSUGI_ENUM(core::Standing, "standing", core::Standing::kRunning, core::StandingName(value))
 KINTSUGI_ENUM(core::TieRule, "tie rule", core::TieRule::kWitness, core::TieRuleName(value))
 KINTSUGI_ENUM(core::GateState, "gate state", core::GateState::kTorn, core::GateStateName(value))

@@ -18,7 +18,7 @@ namespace kintsugi::wire {
 
 KINTSUGI_FIELDS(Term, (number, 2), (controller_id, 3))
 KINTSUGI_FIELDS(core::Header, (term, 0, Inline), (generation, 4), (rank, 5), (incarnation, 6))
-KINTSUGI_FIELDS(Progress, (step, 2, PlainStep), (phase, 3), (activity, 4))
+KINTSUGI_FIELDS(Progress, (step, 2, PlainStep), (phase, 3), (activity, 4), (collectives, 5))
 KINTSUGI_FIELDS(FlatRange, (start, 7), (stop, 8))
 KINTSUGI_FIELDS(TensorSummary, (key, 1), (dtype, 2), (global_shape, 3), (local_shape, 4), (global_offset, 5),
                 (flattened_range, 6, Flagged), (layout, 9))
@@ -46,15 +46,15 @@ KINTSUGI_MESSAGE(11, "ready", core::Ready, (registry, 0, Inline), (layouts, 3, R
                  (unregistered, 6))
 KINTSUGI_MESSAGE(12, "beat", core::Beat, (count, 1), (place, 0, Inline))
 KINTSUGI_MESSAGE(13, "fault", core::FaultReport, (kind, 1), (text, 2), (damaged_keys, 3), (step, 4), (in_update, 5),
-                 (since, 6), (suspect_from, 7))
+                 (since, 6), (suspect_from, 7), (signature, 8))
 KINTSUGI_MESSAGE(14, "locked", core::LockReply, (state, 1), (step, 2), (valid, 3))
-KINTSUGI_MESSAGE(15, "parked", core::Parked, (state, 1), (step, 2), (valid, 3))
+KINTSUGI_MESSAGE(15, "parked", core::Parked, (state, 1), (step, 2), (valid, 3), (objects_ahead, 4))
 KINTSUGI_MESSAGE(16, "done", core::PhaseDone, (phase, 1), (code, 2), (text, 3), (bytes_moved, 4), (digests, 5),
-                 (loaded, 6), (unregistered, 7))
+                 (loaded, 6), (unregistered, 7), (objects_ahead, 8))
 KINTSUGI_MESSAGE(17, "resumed", core::Resumed)
-KINTSUGI_MESSAGE(18, "finished", core::Finished, (step, 1))
+KINTSUGI_MESSAGE(18, "finished", core::Finished, (step, 1), (objects_ahead, 2), (changed, 3))
 KINTSUGI_MESSAGE(19, "at_gate", core::GateEntered, (step, 1))
-KINTSUGI_MESSAGE(20, "at_save_point", core::SavePoint, (step, 1))
+KINTSUGI_MESSAGE(20, "at_save_point", core::SavePoint, (step, 1), (objects_ahead, 2))
 KINTSUGI_MESSAGE(21, "pause_stored", core::PauseAck, (begun, 1))
 KINTSUGI_MESSAGE(22, "store_set", core::StoreSet, (key, 1), (value, 2))
 KINTSUGI_MESSAGE(23, "store_get", core::StoreGet, (request, 1), (key, 2))
@@ -62,6 +62,7 @@ KINTSUGI_MESSAGE(24, "published", core::Published, (step, 1), (directory, 2))
 KINTSUGI_MESSAGE(25, "step_report", RankReport, (step, 1), (loss, 2), (samples, 3))
 KINTSUGI_MESSAGE(26, "snapshot_copied", SnapshotReport, (owner, 1), (step, 2), (code, 3), (text, 4), (digests, 5),
                  (cost, 6, Cost), (begun, 7))
+KINTSUGI_MESSAGE(27, "inexact", core::Inexact, (text, 1))
 
 // ---- controller -> agent -------------------------------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ KINTSUGI_MESSAGE(40, "joined", core::JoinReply, (accepted, 1), (text, 2), (repla
                  (save_every, 5), (verify_every, 7), (resumes, 8), (injections, 6))
 KINTSUGI_MESSAGE(41, "lock", core::LockOrder)
 KINTSUGI_MESSAGE(42, "stop", core::StopOrder, (step, 1), (step_exists, 2), (stop_limit, 3, Limit),
-                 (park_limit, 4, Limit), (fault_ranks, 5))
+                 (park_limit, 4, Limit), (fault_ranks, 5), (activity_limit, 6, Limit))
 KINTSUGI_MESSAGE(43, "order", core::PhaseOrder, (phase, 1), (step, 2), (rung, 3), (fault_ranks, 11),
                  (replaced_ranks, 12), (limit, 4, Limit), (partners, 5), (moves, 6), (entries, 7), (directory, 8),
                  (from_snapshot, 10), (moves_latest, 9, Inverted), (unregistered, 13))

@@ -44,6 +44,7 @@ struct WordWriter {
   std::string Value(uint64_t v) const { return std::to_string(v); }
   std::string Value(int64_t v) const { return std::to_string(v); }
   std::string Value(int v) const { return std::to_string(v); }
+  std::string Value(uint32_t v) const { return std::to_string(v); }
   std::string Value(uint16_t v) const { return std::to_string(v); }
   std::string Value(double v) const;
   std::string Value(Duration v) const;
@@ -121,6 +122,7 @@ struct WordReader {
   bool Value(std::string_view text, uint64_t* out) const { return Number(text, out); }
   bool Value(std::string_view text, int64_t* out) const { return Number(text, out); }
   bool Value(std::string_view text, int* out) const { return Number(text, out); }
+  bool Value(std::string_view text, uint32_t* out) const { return Number(text, out); }
   bool Value(std::string_view text, double* out) const;
   bool Value(std::string_view text, Duration* out) const;
   bool Value(std::string_view text, TimePoint* out) const;

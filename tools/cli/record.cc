@@ -125,6 +125,8 @@ RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   record.saves = {result.saves.made, result.saves.failed, std::nullopt, ""};
   if (result.saves.newest) record.saves.newest = result.saves.newest->checkpoint.step;
   if (result.saves.last_failure) record.saves.last_failure = result.saves.last_failure->settled.text;
+  for (const InexactNotes::Note& note : result.inexact.first) record.inexact.push_back({note.rank, note.text});
+  record.inexact_count = result.inexact.count;
   record.command_line = options.command;
   record.origin_ns = result.begin.nanoseconds();
   record.end_ns = (result.end - result.begin).count();

@@ -99,6 +99,13 @@ struct SaveSummary {
   bool operator==(const SaveSummary&) const = default;
 };
 
+// What a rank said that is not as an undisturbed run would have it.
+struct InexactNote {
+  Rank rank;
+  std::string text;
+  bool operator==(const InexactNote&) const = default;
+};
+
 struct RunRecord {
   uint32_t world_size = 0;
   // Committed by this run. A run that was resumed from step R counts from there: losses[i] is the loss of step R + i +
@@ -114,6 +121,8 @@ struct RunRecord {
   std::vector<ReportedIncident> incidents;
   std::optional<TimeSpent> time;  // nullopt: not known, of a record of an older version
   SaveSummary saves;
+  std::vector<InexactNote> inexact;  // the first ones
+  uint64_t inexact_count = 0;        // of all
 
   // The rest is in record.json only, not in the summary.
   uint64_t resumed_from = 0;  // R; 0 for a run that began afresh

@@ -41,6 +41,8 @@ Json SavesJson(const SaveSummary& saves) {
           {"last_failure", ToUtf8(saves.last_failure)}};
 }
 
+Json InexactJson(const InexactNote& note) { return {{"rank", note.rank.value()}, {"text", ToUtf8(note.text)}}; }
+
 Json PhaseJson(const ControllerPhaseSpan& span) {
   return {{"phase", ToUtf8(span.phase)},
           {"attempt", span.attempt},
@@ -104,6 +106,8 @@ Json RunJson(const RunRecord& record, int schema, Incident incident) {
            {"goodput", NumberJson(record.Goodput())},
            {"time", TimeJson(record)},
            {"saves", SavesJson(record.saves)},
+           {"inexact", List(record.inexact, InexactJson)},
+           {"inexact_count", record.inexact_count},
            {"incidents", List(record.incidents, incident)}};
   if (record.losses_every > 1) run["losses_every"] = record.losses_every;
   return run;

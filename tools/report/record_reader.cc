@@ -59,6 +59,10 @@ static Status ReadJson(const JsonField& f, SaveSummary* saves) {
   return f.ReadIfAny("newest_step", &saves->newest);
 }
 
+static Status ReadJson(const JsonField& f, InexactNote* note) {
+  return f.Read("rank", &note->rank, "text", &note->text);
+}
+
 static Status ReadJson(const JsonField& f, TimeSpent* time) {
   KINTSUGI_RETURN_IF_ERROR(f.Read("starting", &time->starting_ns, "down", &time->down_ns, "redone", &time->redone_ns));
   // Earlier versions counted saves as useful, and could not pause.
@@ -83,6 +87,8 @@ Status ReadLosses(const JsonField& f, std::vector<double>* losses) {
 Status ReadNewer(const JsonField& f, RunRecord* record) {
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("time_ns", &record->time));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("saves", &record->saves));
+  KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("inexact", &record->inexact));
+  KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("inexact_count", &record->inexact_count));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("started_unix_ms", &record->started_unix_ms));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("utc_offset_minutes", &record->utc_offset_minutes));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("hosts", &record->hosts));

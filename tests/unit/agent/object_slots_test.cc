@@ -30,6 +30,36 @@ TEST(ObjectSlots, HoldsTheNewestTwoSteps) {
   }
 }
 
+TEST(ObjectSlots, ReadsWhatWasWrittenLastOfAStepAndKeepsWhatWasBeforeUntilItIsWhole) {
+  ObjectSlots slots = ObjectSlots::Create(10).value();
+  (void)slots.Write(Step(6), Bytes(6, 100)).value();
+  (void)slots.Write(Step(7), Bytes(7, 100)).value();
+  (void)slots.Write(Step(7), Bytes(70, 90), /*ahead=*/true).value();
+  EXPECT_EQ(slots.Read(Step(7)).value(), Bytes(70, 90));
+  EXPECT_TRUE(slots.IsAhead(Step(7)));
+  // A process that was killed while it wrote: the slot names no step, and the bytes before are found.
+  SharedMemory view = SharedMemory::Open(UniqueFd(dup(slots.fd()))).value();
+  auto* words = static_cast<uint64_t*>(view.memory().data);
+  for (uint64_t i = 0; i < view.memory().size_bytes / 8; ++i)
+    if (words[i] == 8 && words[i + 1] == 90) words[i] = 0;
+  EXPECT_EQ(slots.Read(Step(7)).value(), Bytes(7, 100));
+  EXPECT_FALSE(slots.IsAhead(Step(7)));
+}
+
+TEST(ObjectSlots, KeepsARefreshedStepBesideTheNextAndAStepThatWasGoneBackTo) {
+  ObjectSlots slots = ObjectSlots::Create(10).value();
+  for (uint64_t step = 1; step < 20; ++step) {
+    (void)slots.Write(Step(step), Bytes(step, 50)).value();
+    if (step > 1) EXPECT_EQ(slots.Read(Step(step - 1)).value(), Bytes(step + 99, 60)) << step;
+    (void)slots.Write(Step(step), Bytes(step + 100, 60), true).value();
+    EXPECT_EQ(slots.Read(Step(step)).value(), Bytes(step + 100, 60));
+  }
+  (void)slots.Write(Step(20), Bytes(20, 50)).value();
+  (void)slots.Write(Step(19), Bytes(19, 50)).value();  // update 20 was given up
+  EXPECT_EQ(slots.Read(Step(19)).value(), Bytes(19, 50));
+  EXPECT_FALSE(slots.Read(Step(20)).ok());
+}
+
 TEST(ObjectSlots, GrowsAndKeepsTheStepBefore) {
   ObjectSlots slots = ObjectSlots::Create(10).value();
   (void)slots.Write(Step(6), Bytes(6, 100)).value();

@@ -35,18 +35,18 @@ TEST(Repeats, FailuresCountOnceForEachRankAndStopAndOnlyAlone) {
   Repeats repeats(2);
   for (int stop = 0; stop < 9; ++stop) {
     repeats.Failed(Rank(0), Failure(4));
-    repeats.CountFailures(false);  // beside a lost process
+    repeats.CountFailures(false, true);  // beside a lost process
   }
   EXPECT_EQ(repeats.hopeless(), "");
   for (int stop = 0; stop < 2; ++stop) {
     repeats.Failed(Rank(0), Failure(4, "first"));
     repeats.Failed(Rank(0), Failure(4, "said again"));
-    repeats.CountFailures(true);
+    repeats.CountFailures(true, true);
   }
-  repeats.CountFailures(true);  // nothing was said: nothing is counted
+  repeats.CountFailures(true, true);  // nothing was said: nothing is counted
   EXPECT_EQ(repeats.hopeless(), "");
   repeats.Failed(Rank(0), Failure(4, "first"));
-  repeats.CountFailures(true);
+  repeats.CountFailures(true, true);
   EXPECT_NE(repeats.hopeless().find("rank 0 failed 3 times at step 4 (last: first)"), std::string::npos)
       << repeats.hopeless();
 }
@@ -55,13 +55,48 @@ TEST(Repeats, NineFailuresAtOneStepEndHopeWhicheverRankItWas) {
   Repeats repeats(9);
   for (int r = 0; r < 8; ++r) {
     repeats.Failed(Rank(r), Failure(4));
-    repeats.CountFailures(true);
+    repeats.CountFailures(true, true);
   }
   EXPECT_EQ(repeats.hopeless(), "");
   repeats.Failed(Rank(8), Failure(4));
-  repeats.CountFailures(true);
+  repeats.CountFailures(true, true);
   EXPECT_NE(repeats.hopeless().find("ranks failed 9 times at step 4 (last: rank 8: boom)"), std::string::npos)
       << repeats.hopeless();
+}
+
+// An incident with these failures, whose first attempt is counted.
+void Incident(Repeats& repeats, const std::vector<std::pair<int, FaultReport>>& failures, bool alone = true) {
+  for (const auto& [rank, report] : failures) repeats.Failed(Rank(rank), report);
+  repeats.CountFailures(alone, true);
+  repeats.CountFailures(alone, false);  // a second attempt at it
+}
+
+FaultReport Thrown(uint64_t step, const std::string& signature) {
+  return {.kind = FaultKind::kException, .text = "KeyError: 'x'", .step = Step(step), .signature = signature};
+}
+
+TEST(Repeats, TheSameExceptionInThreeIncidentsRunningEndsHopeWhereverTheStepsAre) {
+  Repeats repeats(2);
+  Incident(repeats, {{0, Thrown(4, "KeyError (a.py:3)")}});
+  Incident(repeats, {{0, Thrown(5, "ValueError (b.py:9)")}, {1, Thrown(5, "KeyError (a.py:3)")}});
+  EXPECT_EQ(repeats.hopeless(), "");
+  Incident(repeats, {{1, Thrown(6, "KeyError (a.py:3)")}});
+  EXPECT_EQ(repeats.hopeless(),
+            "the same exception ended 3 incidents running (last: rank 1 at step 6: KeyError: 'x'): this is no fault of "
+            "the hardware, the program or its data is");
+}
+
+TEST(Repeats, AnotherKindOfIncidentBetweenForgivesAndNamelessExceptionsAreNotCompared) {
+  Repeats repeats(2);
+  for (const std::string& between : {"other", "nothing", "beside a lost process", "nameless"}) {
+    for (uint64_t step = 1; step <= 2; ++step) Incident(repeats, {{0, Thrown(step, "KeyError (a.py:3)")}});
+    if (between == "other") Incident(repeats, {{0, Thrown(3, "KeyError (a.py:4)")}});
+    if (between == "nothing") Incident(repeats, {});
+    if (between == "beside a lost process") Incident(repeats, {{0, Thrown(3, "KeyError (a.py:3)")}}, false);
+    if (between == "nameless") Incident(repeats, {{0, Failure(3)}});
+  }
+  for (uint64_t step = 10; step < 20; ++step) Incident(repeats, {{0, Failure(step)}});
+  EXPECT_EQ(repeats.hopeless(), "");
 }
 
 TEST(Repeats, TheThirdDamageAtOneStepCostsTheProcessAndTheCountIsAnewForTheNext) {

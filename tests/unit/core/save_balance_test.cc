@@ -50,6 +50,20 @@ TEST(BalanceSave, SharesBytesOverTheLiveReplicas) {
   }
 }
 
+TEST(StoreOwnObjects, RanksThatAreAheadOfTheirPartnersWriteTheirOwn) {
+  IncidentFacts incident = World(4);
+  incident.ranks[0].objects_ahead = incident.ranks[2].objects_ahead = incident.ranks[3].objects_ahead = true;
+  incident.ranks[3].condition = Condition::kTorn;  // what it has of the step is nothing
+  const auto stored = StoreOwnObjects(
+      {{Rank(0), {0, Ranks(0, 4, 2), {Rank(0), Rank(2)}}}, {Rank(1), {0, Ranks(1, 4, 2), {Rank(1), Rank(3)}}}}, incident);
+  ASSERT_EQ(stored.size(), 3u);
+  EXPECT_EQ(stored[0].entry.objects_of, std::vector<Rank>{Rank(0)});
+  EXPECT_EQ(stored[1].entry.objects_of, (std::vector<Rank>{Rank(1), Rank(3)}));
+  EXPECT_EQ(stored[2].writer, Rank(2));
+  EXPECT_EQ(stored[2].entry.layout, kObjectsAlone);
+  EXPECT_EQ(stored[2].entry.objects_of, std::vector<Rank>{Rank(2)});
+}
+
 TEST(BalanceSave, AsksOnlyHoldersThatAreAsFitAsTheFirst) {
   IncidentFacts incident = World(4);
   incident.ranks[2].condition = Condition::kTorn;

@@ -27,7 +27,7 @@ TEST(SummaryJson, HasExactlyThePublishedKeysInOrder) {
   const Json summary = SummaryJson(FaultedRun());
   EXPECT_EQ(Keys(summary), (std::vector<std::string>{"schema", "world_size", "steps", "final_loss", "final_digest",
                                                      "losses", "samples_consumed", "samples_digest", "exit", "goodput",
-                                                     "time", "saves", "incidents"}));
+                                                     "time", "saves", "inexact", "inexact_count", "incidents"}));
   EXPECT_EQ(summary["schema"], 1);
   ASSERT_EQ(summary["incidents"].size(), 2u);
   for (const Json& incident : summary["incidents"]) {

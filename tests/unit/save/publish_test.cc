@@ -138,6 +138,29 @@ TEST(Publish, RefusesWhatIsNotComplete) {
   EXPECT_TRUE(Names(short_file.message(), "layout0.shard-1-3.bin")) << short_file.ToString();
 }
 
+TEST(Publish, TakesAPartOfObjectsAlone) {
+  MemoryFileSystem files;
+  World world("root", files);
+  world.SetTo(12);
+  ASSERT_TRUE(world.Write(0, 12, 1).ok());
+  SaveRequest shard = world.Request(1, 12, 1), alone = shard;
+  shard.entries[0].objects_of = {Rank(1)};
+  alone.writer = Rank(3);
+  alone.entries = {{kObjectsAlone, {Rank(3)}, {Rank(3)}}};
+  ASSERT_TRUE(WritePart(world.rank(1).registry(), shard, world.Mirrored(), files).ok());
+  ASSERT_TRUE(WritePart(world.rank(3).registry(), alone, world.Mirrored(), files).ok());
+  PublishRequest request;
+  request.root = "root";
+  request.job = alone.identity.job;
+  request.step = Step(12);
+  request.generation = Generation(1);
+  request.expected_writers = {Rank(0), Rank(1), Rank(3)};
+  const auto published = Publish(request, files);
+  ASSERT_TRUE(published.ok()) << published.status().ToString();
+  EXPECT_TRUE(files.Has("root/step_0000000012/objects.rank-00003.bin"));
+  EXPECT_FALSE(files.Has("root/step_0000000012/layout-1.shard-3.bin"));
+}
+
 TEST(Publish, RefusesPartsOfTwoSavesOrOfOneShardTwice) {
   MemoryFileSystem files;
   World world("root", files), other("root", files);

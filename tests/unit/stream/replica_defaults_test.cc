@@ -123,6 +123,19 @@ TEST_F(ReplicaDefaultsTest, MirrorsObjectsToThePartnersForTwoSteps) {
   EXPECT_EQ(service.Mirrored(Step(3)).status().code(), StatusCode::kNotFound) << "of a step that was given up";
 }
 
+TEST_F(ReplicaDefaultsTest, RefreshedObjectsStayWhateverAPartnerTellsUntilTheNextExchange) {
+  OpenAll(1);
+  for (int step : {0, 1, 2}) MirrorAll(step);
+  ranks[1]->service->Refresh(Step(2), Bytes(1, 20));
+  EXPECT_EQ(*ranks[1]->service->Mirrored(Step(2)), Bytes(1, 20));
+  EXPECT_EQ(*ranks[1]->service->Mirrored(Step(1)), Bytes(1, 1));
+  EXPECT_EQ(*ranks[3]->service->MirroredOf(Rank(1), Step(2)), Bytes(1, 2)) << "a partner has heard of nothing";
+  ASSERT_TRUE(ranks[1]->service->TakeMirrored(Step(2), ranks[3]->service->PackMirrored(Step(2))).ok());
+  EXPECT_EQ(*ranks[1]->service->Mirrored(Step(2)), Bytes(1, 20));
+  MirrorAll(2);
+  EXPECT_EQ(*ranks[1]->service->Mirrored(Step(2)), Bytes(1, 2));
+}
+
 TEST_F(ReplicaDefaultsTest, RepairsARespawnedRankWithItsMirroredObjects) {
   OpenAll(1);
   MirrorAll(4);
