@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import BatchSampler
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from .._errors import Error
@@ -41,6 +41,7 @@ class Indices:
         self._alone: World = {}  # what a walk without anybody's other draws has come to, of the streams that the sampler draws from
         self._inner: Iterator[Any] = iter(())
         self._stands = False  # an iterator that is made now goes on where this is
+        self._quiet = False
 
     def open(self) -> None:
         """The next iterator begins a pass."""
@@ -61,7 +62,7 @@ class Indices:
             self._count(next(self._inner, None))
         names = {name for k, record in self.records.items() if k < behind for name in record}
         self._alone = {name: state for name, state in self.streams.take().items() if name in names}
-        self._stands = True
+        self._stands, self._quiet = True, draws_at_first(self.sampler)
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -70,11 +71,22 @@ class Indices:
         if not self._stands:
             self.drawn, self.sum, self.records, self._known, self._alone = 0, 0, {}, 0, {}
             self._inner = self._draw(_MAKING, lambda: iter(self.sampler))
+            self._quiet = draws_at_first(self.sampler)
         return self
 
+    @property
+    def quiet(self) -> bool:
+        """Nothing will be drawn for the indices that are left."""
+        return self._quiet and self.drawn > 0
+
     def __next__(self) -> Any:
-        again = self.drawn < self._known
-        index = (self._draw_again if again else self._draw)(self.drawn, self._inner.__next__)
+        if self.drawn < self._known:
+            index = self._draw_again(self.drawn, self._inner.__next__)
+        elif self.quiet:
+            self.last_moved.clear()
+            index = next(self._inner)
+        else:
+            index = self._draw(self.drawn, self._inner.__next__)
         self._count(index)
         return index
 
@@ -119,6 +131,14 @@ class Indices:
             self.last_moved = set(drew)
             self._alone.update(drew)
             self.streams.put({**now, **drew})
+
+
+def draws_at_first(sampler: Any) -> bool:
+    """Whether a sampler draws for its first index or not at all. Of torch's own it is known; of any other each index is looked at."""
+    kind = type(sampler)
+    if kind in (BatchSampler, DistributedSampler, SequentialSampler, Remainder, SubsetRandomSampler, WeightedRandomSampler):
+        return kind is not BatchSampler or draws_at_first(sampler.sampler)
+    return kind is RandomSampler and sampler.generator is None  # else it draws from that for more than there are samples, and at the end
 
 
 class Remainder:
