@@ -97,8 +97,11 @@ class Indices:
         self.drawn += 1
         if self.drawn == self._known and self.sum != self._known_sum:
             raise Error(
-                f"loader '{self._name}': its sampler {type(self.sampler).__name__}, walked again from the pass's beginning, gives other indices than before: each iter() of it "
+                f"loader '{self._name}': its sampler {self._kind()}, walked again from the pass's beginning, gives other indices than before: each iter() of it "
                 "must begin anew, and follow from its arguments, set_epoch and random generators alone", Code.FAILED_PRECONDITION)  # fmt: skip
+
+    def _kind(self) -> str:
+        return type(self.sampler.sampler if type(self.sampler) is BatchSampler else self.sampler).__name__
 
     def _draw(self, k: int, draw: Callable[[], Any]) -> Any:
         before = self.streams.take()
@@ -115,7 +118,7 @@ class Indices:
     def _record(self, k: int, record: World) -> None:
         if len(self.records) == _MOST_RECORDS:
             raise Error(
-                f"loader '{self._name}': its sampler {type(self.sampler).__name__} draws again and again from {', '.join(record)}, which others draw from, too: "
+                f"loader '{self._name}': its sampler {self._kind()} draws again and again from {', '.join(record)}, which others draw from, too: "
                 "it cannot be walked again. Give it a generator of its own, generator=torch.Generator().manual_seed(...)", Code.INVALID_ARGUMENT)  # fmt: skip
         self.records[k] = record
 
@@ -168,22 +171,26 @@ class Remainder:
         return len(self._mine())
 
 
+def sampler_of(loader: Any) -> Any:
+    """What gives a loader's samples; its batch sampler where that is one of its own kind."""
+    batches = loader.batch_sampler
+    return loader.sampler if batches is None else batches.sampler if type(batches) is BatchSampler else batches
+
+
 def share_of(loader: Any) -> int | None:
     """How many samples of the epoch's order all ranks take together with a batch each; None where its order is not known to be one for
     all of them: it is torch's own DistributedSampler's, with torch's own batches."""
-    sampler, batches = loader.sampler, loader.batch_sampler
+    sampler = sampler_of(loader)
     if type(sampler) is not DistributedSampler:
         return None
-    if batches is None:
-        return int(sampler.num_replicas)
-    return int(sampler.num_replicas * batches.batch_size) if type(batches) is BatchSampler and batches.sampler is sampler else None
+    return int(sampler.num_replicas) * (1 if loader.batch_sampler is None else int(loader.batch_sampler.batch_size))
 
 
 def behind_in(loader: Any, behind: int) -> Any:
     """The sampler that the loader would ask for indices, for what is left behind so many samples."""
     if behind == 0:
         return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    rest = Remainder(loader.sampler, behind)
+    rest = Remainder(sampler_of(loader), behind)
     if loader.batch_sampler is None:
         return rest
     return BatchSampler(rest, loader.batch_sampler.batch_size, loader.batch_sampler.drop_last)  # type: ignore[arg-type]

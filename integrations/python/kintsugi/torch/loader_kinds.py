@@ -16,7 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from .._errors import Error
 from ..abi import Code
-from .indices import Indices, behind_in, share_of
+from .indices import Indices, behind_in, sampler_of, share_of
 from .loader_workers import Parcel, replaced, traced
 from .streams import Streams, World, has_state
 
@@ -224,7 +224,7 @@ class Mapped:
     def take_over(self, marks: Mapping[int, Mark], position: int) -> Mark:
         """What is left of the epoch's order, for other ranks than those that began with it."""
         if any(mark["share"] is None for mark in marks.values()) or self._share is None:
-            raise Error(f"loader '{self._name}' cannot go on with another number of ranks: the order of its {type(self._loader.sampler).__name__} is not one for all "
+            raise Error(f"loader '{self._name}' cannot go on with another number of ranks: the order of its {type(sampler_of(self._loader)).__name__} is not one for all "
                         "ranks that anybody could divide anew, as torch's DistributedSampler's is; resume with as many ranks as saved", Code.INVALID_ARGUMENT)  # fmt: skip
         taken = {mark["behind"] + position * mark["share"] for mark in marks.values()}
         if len(taken) != 1:
