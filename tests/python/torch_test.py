@@ -202,6 +202,7 @@ if __name__ == "__main__":
                resized(door, "tp", 4, (2,), (6,), (8,), (8, "--tensor", "4"), (2, "--tensor", "1")))
         yield "cut by rules, saved by 4 ranks in pairs, goes on with 2, 6 and 8", cut_by_rule(door, (2, 1), (6, 3), (8, 4), (2, 2))
         yield "tp, dropout, ranks of two groups become one", alike(door)
+        yield "a loader whose workers are spawned", door.alone("torch_loaders.py", arguments=["spawned"])
 
     short = [
         ("tensor parallel: a rank is lost for good, a dying gasp is written, a second run goes on from it",
@@ -236,6 +237,8 @@ if __name__ == "__main__":
         ("tied weights are one tensor with two names", tied(door)),
         ("torch's mistakes are sentences", door.alone("torch_mistakes.py")),
         ("what is made anew lies where what was before it lay", door.alone("torch_again.py")),
+        ("loaders give the batches of plain iteration, the same again, and on in another process", door.alone("torch_loaders.py")),
+        ("what cannot be replayed of a loader is a sentence, and other ranks divide what is left", door.alone("torch_loader_mistakes.py")),
         ("nothing that this torch asks of a group was overlooked", door.alone("torch_virtuals.py")),
         ("what is done at every step gives back what it took", door.alone("torch_parts.py")),
         ("a file that shadows torch is named", shadowed(door)),

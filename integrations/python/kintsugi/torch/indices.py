@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import BatchSampler
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from .._errors import Error
@@ -41,6 +41,7 @@ class Indices:
         self._alone: World = {}  # what a walk without anybody's other draws has come to, of the streams that the sampler draws from
         self._inner: Iterator[Any] = iter(())
         self._stands = False  # an iterator that is made now goes on where this is
+        self._quiet = False
 
     def open(self) -> None:
         """The next iterator begins a pass."""
@@ -61,7 +62,7 @@ class Indices:
             self._count(next(self._inner, None))
         names = {name for k, record in self.records.items() if k < behind for name in record}
         self._alone = {name: state for name, state in self.streams.take().items() if name in names}
-        self._stands = True
+        self._stands, self._quiet = True, draws_at_first(self.sampler)
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -70,11 +71,22 @@ class Indices:
         if not self._stands:
             self.drawn, self.sum, self.records, self._known, self._alone = 0, 0, {}, 0, {}
             self._inner = self._draw(_MAKING, lambda: iter(self.sampler))
+            self._quiet = draws_at_first(self.sampler)
         return self
 
+    @property
+    def quiet(self) -> bool:
+        """Nothing will be drawn for the indices that are left."""
+        return self._quiet and self.drawn > 0
+
     def __next__(self) -> Any:
-        again = self.drawn < self._known
-        index = (self._draw_again if again else self._draw)(self.drawn, self._inner.__next__)
+        if self.drawn < self._known:
+            index = self._draw_again(self.drawn, self._inner.__next__)
+        elif self.quiet:
+            self.last_moved.clear()
+            index = next(self._inner)
+        else:
+            index = self._draw(self.drawn, self._inner.__next__)
         self._count(index)
         return index
 
@@ -85,8 +97,11 @@ class Indices:
         self.drawn += 1
         if self.drawn == self._known and self.sum != self._known_sum:
             raise Error(
-                f"loader '{self._name}': its sampler {type(self.sampler).__name__}, walked again from the pass's beginning, gives other indices than before: each iter() of it "
+                f"loader '{self._name}': its sampler {self._kind()}, walked again from the pass's beginning, gives other indices than before: each iter() of it "
                 "must begin anew, and follow from its arguments, set_epoch and random generators alone", Code.FAILED_PRECONDITION)  # fmt: skip
+
+    def _kind(self) -> str:
+        return type(self.sampler.sampler if type(self.sampler) is BatchSampler else self.sampler).__name__
 
     def _draw(self, k: int, draw: Callable[[], Any]) -> Any:
         before = self.streams.take()
@@ -103,7 +118,7 @@ class Indices:
     def _record(self, k: int, record: World) -> None:
         if len(self.records) == _MOST_RECORDS:
             raise Error(
-                f"loader '{self._name}': its sampler {type(self.sampler).__name__} draws again and again from {', '.join(record)}, which others draw from, too: "
+                f"loader '{self._name}': its sampler {self._kind()} draws again and again from {', '.join(record)}, which others draw from, too: "
                 "it cannot be walked again. Give it a generator of its own, generator=torch.Generator().manual_seed(...)", Code.INVALID_ARGUMENT)  # fmt: skip
         self.records[k] = record
 
@@ -119,6 +134,14 @@ class Indices:
             self.last_moved = set(drew)
             self._alone.update(drew)
             self.streams.put({**now, **drew})
+
+
+def draws_at_first(sampler: Any) -> bool:
+    """Whether a sampler draws for its first index or not at all. Of torch's own it is known; of any other each index is looked at."""
+    kind = type(sampler)
+    if kind in (BatchSampler, DistributedSampler, SequentialSampler, Remainder, SubsetRandomSampler, WeightedRandomSampler):
+        return kind is not BatchSampler or draws_at_first(sampler.sampler)
+    return kind is RandomSampler and sampler.generator is None  # else it draws from that for more than there are samples, and at the end
 
 
 class Remainder:
@@ -148,22 +171,26 @@ class Remainder:
         return len(self._mine())
 
 
+def sampler_of(loader: Any) -> Any:
+    """What gives a loader's samples; its batch sampler where that is one of its own kind."""
+    batches = loader.batch_sampler
+    return loader.sampler if batches is None else batches.sampler if type(batches) is BatchSampler else batches
+
+
 def share_of(loader: Any) -> int | None:
     """How many samples of the epoch's order all ranks take together with a batch each; None where its order is not known to be one for
     all of them: it is torch's own DistributedSampler's, with torch's own batches."""
-    sampler, batches = loader.sampler, loader.batch_sampler
+    sampler = sampler_of(loader)
     if type(sampler) is not DistributedSampler:
         return None
-    if batches is None:
-        return int(sampler.num_replicas)
-    return int(sampler.num_replicas * batches.batch_size) if type(batches) is BatchSampler and batches.sampler is sampler else None
+    return int(sampler.num_replicas) * (1 if loader.batch_sampler is None else int(loader.batch_sampler.batch_size))
 
 
 def behind_in(loader: Any, behind: int) -> Any:
     """The sampler that the loader would ask for indices, for what is left behind so many samples."""
     if behind == 0:
         return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    rest = Remainder(loader.sampler, behind)
+    rest = Remainder(sampler_of(loader), behind)
     if loader.batch_sampler is None:
         return rest
     return BatchSampler(rest, loader.batch_sampler.batch_size, loader.batch_sampler.drop_last)  # type: ignore[arg-type]

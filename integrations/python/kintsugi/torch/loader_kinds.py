@@ -16,7 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from .._errors import Error
 from ..abi import Code
-from .indices import Indices, behind_in, share_of
+from .indices import Indices, behind_in, sampler_of, share_of
 from .loader_workers import Parcel, replaced, traced
 from .streams import Streams, World, has_state
 
@@ -46,6 +46,9 @@ class Kind(Protocol):
 
     def jumps(self, streams: Streams) -> bool:
         """Whether a mark is good for every position of its pass; else only the batches between lead from one to another."""
+
+    def still(self) -> bool:
+        """Surely the next fetch draws nothing in this process."""
 
     def moved_by_indices(self) -> set[str]:
         """The streams from which not the data were drawn in the newest fetch."""
@@ -89,6 +92,9 @@ class Listed:
     def jumps(self, streams: Streams) -> bool:
         return True
 
+    def still(self) -> bool:
+        return isinstance(self._batches, (list, tuple, torch.Tensor))
+
     def moved_by_indices(self) -> set[str]:
         return set()
 
@@ -115,6 +121,7 @@ class Mapped:
         self._indices: Indices | None = None
         self._iterator: Iterator[Any] | None = None
         self._count = 0
+        self._share = share_of(loader)
         self._behind = 0  # samples of the epoch's order that other ranks took, before there were these
         self._worlds: dict[int, World] = {}
         self._round: dict[int, World] = {}
@@ -175,7 +182,7 @@ class Mapped:
     def mark(self) -> Mark:
         assert self._indices is not None
         return {"records": dict(self._indices.records), "drawn": self._indices.drawn, "sum": self._indices.sum, "behind": self._behind,
-                "share": share_of(self._loader), "workers": self._workers, "made": self._made, "round": self._round, "began": self._began if self._persists else {}}  # fmt: skip
+                "share": self._share, "workers": self._workers, "made": self._made, "round": self._round, "began": self._began if self._persists else {}}  # fmt: skip
 
     def first(self, mark: Mark) -> Mark | None:
         return {**mark, "round": mark["began"]}
@@ -201,6 +208,9 @@ class Mapped:
     def jumps(self, streams: Streams) -> bool:
         return not self._worlds if self._workers else not streams.names("dataset", "collate_fn")
 
+    def still(self) -> bool:
+        return self._workers > 0 and self._indices is not None and self._indices.quiet
+
     def moved_by_indices(self) -> set[str]:
         assert self._indices is not None
         return self._indices.last_moved
@@ -213,13 +223,13 @@ class Mapped:
 
     def take_over(self, marks: Mapping[int, Mark], position: int) -> Mark:
         """What is left of the epoch's order, for other ranks than those that began with it."""
-        if any(mark["share"] is None for mark in marks.values()) or share_of(self._loader) is None:
-            raise Error(f"loader '{self._name}' cannot go on with another number of ranks: the order of its {type(self._loader.sampler).__name__} is not one for all "
+        if any(mark["share"] is None for mark in marks.values()) or self._share is None:
+            raise Error(f"loader '{self._name}' cannot go on with another number of ranks: the order of its {type(sampler_of(self._loader)).__name__} is not one for all "
                         "ranks that anybody could divide anew, as torch's DistributedSampler's is; resume with as many ranks as saved", Code.INVALID_ARGUMENT)  # fmt: skip
         taken = {mark["behind"] + position * mark["share"] for mark in marks.values()}
         if len(taken) != 1:
             raise Error(f"loader '{self._name}': the ranks that saved had taken {sorted(taken)} samples of the epoch, not one number", Code.INVALID_ARGUMENT)
-        return {"records": {}, "drawn": 0, "sum": 0, "behind": taken.pop(), "share": share_of(self._loader), "workers": self._workers, "made": {}, "round": {}, "began": {}}
+        return {"records": {}, "drawn": 0, "sum": 0, "behind": taken.pop(), "share": self._share, "workers": self._workers, "made": {}, "round": {}, "began": {}}
 
 
 class Stateful:
@@ -237,10 +247,17 @@ class Stateful:
         self.fetches_here = not self._traces
         self._worlds: dict[int, World] = {}
         self._made: World = {}
+        self._persists = self._traces and loader.persistent_workers
+        self._ended = False  # the state that was put back is of a pass's end: this loader makes its workers and the next pass at once
 
     def begin(self, streams: Streams) -> None:
-        lasts = self._traces and self._loader.persistent_workers and self._iterator is not None
-        if self._traces and not lasts:
+        if self._persists and self._ended:
+            self._ended = False
+            with streams.preserved(own=False):
+                streams.put(self._made)
+                self._make(self._worlds)
+            return
+        if self._traces and not (self._persists and self._iterator is not None):
             self._worlds, now = {}, streams.take()
             source = streams.name_of(self._loader.generator)
             self._made = {source: now[source]}
@@ -274,10 +291,14 @@ class Stateful:
         self._worlds, self._made = mark["worlds"], mark["made"]
         self._holder.load_state_dict(pickle.loads(mark["state"]))
         streams.put(self._made)
-        if not ended or (self._holder is self._loader and isinstance(self._loader, DataLoader)):  # the latter's begins the next pass with it
+        self._ended = ended
+        if not ended or (self._holder is self._loader and isinstance(self._loader, DataLoader) and not self._persists):
             self._make(self._worlds)
 
     def jumps(self, streams: Streams) -> bool:
+        return False
+
+    def still(self) -> bool:
         return False
 
     def moved_by_indices(self) -> set[str]:

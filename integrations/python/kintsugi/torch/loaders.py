@@ -193,19 +193,20 @@ class Batches:
             self._stand()
         if self._position == 0 and self._tried:
             self._streams.put(self._begun)
-        before, place = self._streams.take(), self._in_pass()
+        still, place = self._kind.still(), self._in_pass()
+        before = {} if still else self._streams.take()
         first, self._tried = self._position == 0, True
         try:
             batch = self._kind.fetch()
         except StopIteration:
-            self._ended = moved(before, self._streams.take())
+            self._ended = {} if still else moved(before, self._streams.take())
             self._place = self._here()
             raise
         except BaseException:
             self._stands = False  # a sampler may be ahead: the next fetch is of this batch again
             self._streams.put(place.own)
             raise
-        drew = moved(before, self._streams.take())
+        drew = {} if still else moved(before, self._streams.take())
         if self._keep:
             self._kept.append(_Entry(KeptBatch(batch), place, {**self._begun, **drew} if first else drew))
         self._place = self._here()

@@ -143,7 +143,7 @@ def _parts(thing: Any, kinds: tuple[type, ...]) -> Iterable[tuple[str, Any]]:
         yield from getattr(thing, "__dict__", {}).items()
         for kind in type(thing).__mro__:
             if not kind.__module__.startswith(("torch.", "numpy.", "builtins", "collections")):
-                yield from ((name, part) for name, part in vars(kind).items() if isinstance(part, types.FunctionType))
+                yield from ((name, part) for name, part in vars(kind).items() if isinstance(part, (*kinds, types.FunctionType)))
 
 
 def _parts_of_function(function: types.FunctionType, kinds: tuple[type, ...]) -> Iterable[tuple[str, Any]]:
