@@ -15,6 +15,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn import Module
 from torch.optim import Optimizer, optimizer as torch_optimizer
 
@@ -120,11 +121,13 @@ def memory_of(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 def blank(tensor: torch.Tensor) -> torch.Tensor:
     """Another of the same kind, with nothing in it. One of a class that cannot be made anew is emptied."""
+    kind: Any = type(tensor)
+    if isinstance(tensor, DTensor):
+        return kind(blank(tensor._local_tensor), tensor._spec, requires_grad=False)  # type: ignore[no-any-return]
     if hasattr(tensor, "__tensor_flatten__"):
         names, context = tensor.__tensor_flatten__()
-        if hasattr(type(tensor), "__tensor_unflatten__"):
+        if hasattr(kind, "__tensor_unflatten__"):
             inner = {name: blank(getattr(tensor, name)) for name in names}
-            kind: Any = type(tensor)
             return kind.__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())  # type: ignore[no-any-return]
         for memory in memory_of([tensor]):
             memory.zero_()

@@ -13,6 +13,7 @@ import ctypes
 import marshal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import torch
@@ -133,7 +134,7 @@ class KeptOptimizer:
         self._members = dry_step.learn(self.optimizer, calls, () if known_to_torch else others)
         self._parameters = parameters_of(self._members)
         self._shape = self._shape_now()
-        self._attributes = [dict(_attributes_of(member)) for member in self._members]
+        self._attributes = [deepcopy(dict(_attributes_of(member))) for member in self._members]
         self._known = known
         self._has_lists = any(isinstance(v, (list, dict)) for m in self._members for values in m.made.values() for v in values.values())
         self._version = 0  # counts updates that changed settings
@@ -251,20 +252,21 @@ class KeptOptimizer:
         self._known.learn([member.optimizer.state for member in self._members])
 
     def _taken(self, member: Member, parameter: Any, key: str, value: Any) -> torch.Tensor:
-        held: torch.Tensor | None = member.made.get(parameter, {}).get(key)
+        held: Any = member.made.get(parameter, {}).get(key)
         if not isinstance(held, torch.Tensor):
             raise self._refusal(member, parameter, key, value)
-        if held is value:
-            return held
-        pairs = list(zip(parallel.inner_tensors("", held), parallel.inner_tensors("", value)))
-        for (_, to), (_, source) in pairs:
+        if held is not value:
+            self._copy(held, value, key, self._names[parameter])
+        return held
+
+    def _copy(self, held: torch.Tensor, value: torch.Tensor, key: str, parameter: str) -> None:
+        for (_, to), (_, source) in zip(parallel.inner_tensors("", held), parallel.inner_tensors("", value)):
             to, source = parallel.local_of(to), parallel.local_of(source)
             if (to.dtype, to.size(), to.device) != (source.dtype, source.size(), source.device) or source.layout != torch.strided:
                 kind = "sparse" if source.layout != torch.strided else f"{source.dtype} {list(source.size())} on {source.device}"
-                raise Error(f"'{self._name}' made '{key}' of '{self._names[parameter]}' as {kind}, and at run.register, for a dense gradient, as "
+                raise Error(f"'{self._name}' made '{key}' of '{parameter}' as {kind}, and at run.register, for a dense gradient, as "
                             f"{to.dtype} {list(to.size())} on {to.device}: it must be the same", Code.INVALID_ARGUMENT)  # fmt: skip
             to.copy_(source)
-        return held
 
     def _refusal(self, member: Member, parameter: Any, key: str, value: Any) -> Error:
         if not isinstance(parameter, torch.Tensor) or parameter not in self._names or not isinstance(value, torch.Tensor) and key == "":
@@ -321,7 +323,7 @@ class KeptOptimizer:
                 vars(member.optimizer).pop(noted, None)
             for key in [key for key, _ in _attributes_of(member) if key not in first and key not in saved]:
                 del vars(member.optimizer)[key]
-            vars(member.optimizer).update({**first, **saved})
+            vars(member.optimizer).update({**deepcopy(first), **saved})
         kept = {parameter: record.read() for parameter, record in self._records.items()}
         base, version, changes, _ = kept[None]
         if version > state["version"]:

@@ -286,6 +286,7 @@ class TorchRun(Run):
 
     def begin_step(self, k: int) -> None:
         self._check_places()
+        self._accumulation.begin_step()
         for late in self._registry.late:
             late.begin_step()
         for framework in self._registry.frameworks:
