@@ -141,6 +141,7 @@ class KeptOptimizer:
         self._base = 0  # the version that the newest settings have
         self._changed: dict[tuple[int, str], _Change] = {}  # since then
         self._before: list[dict[str, Any]] = []
+        self._insides = _Insides()
         self._inside: dict[tuple[int, str], Any] = {}
         self._depth = 0
         self._records: dict[torch.Tensor | None, Record] = {}  # None: of all that have none of their own
@@ -204,7 +205,7 @@ class KeptOptimizer:
     def before_step(self) -> None:
         homes = self._homes()
         self._before = [dict(home) for home in homes]
-        self._inside = _insides(homes)
+        self._inside = self._insides.now(homes)
 
     def after_step(self) -> None:
         if self._note_changes(self._homes()) or self._has_lists or not self._known.same([member.optimizer.state for member in self._members]):
@@ -215,7 +216,7 @@ class KeptOptimizer:
         return [*groups_of(self._members), *(vars(member.optimizer) for member in self._members)]
 
     def _note_changes(self, homes: list[dict[str, Any]]) -> bool:
-        inside, now = self._inside, _insides(homes)
+        inside, now = self._inside, self._insides.now(homes)
         if inside == now and not _differ(self._before, homes):
             return False
         groups = len(groups_of(self._members))
@@ -255,7 +256,7 @@ class KeptOptimizer:
         held: Any = member.made.get(parameter, {}).get(key)
         if not isinstance(held, torch.Tensor):
             raise self._refusal(member, parameter, key, value)
-        if held is not value:
+        if id(held) != id(value):
             self._copy(held, value, key, self._names[parameter])
         return held
 
@@ -389,11 +390,29 @@ def _attributes_of(member: Member) -> Iterator[tuple[str, Any]]:
     return ((key, value) for key, value in vars(member.optimizer).items() if _is_attribute(key) and is_plain(value))
 
 
-def _insides(homes: list[dict[str, Any]]) -> dict[tuple[int, str], Any]:
-    """Of values that can be changed in place: what is in them."""
-    return {(number, key): packed(value) if type(value) in (list, dict) else value._version
-            for number, home in enumerate(homes) for key, value in home.items()
-            if isinstance(value, torch.Tensor) or (type(value) in (list, dict) and key not in _NO_SETTINGS and _is_attribute(key) and is_plain(value))}  # fmt: skip
+class _Insides:
+    """Of values that can be changed in place. Which these are is found anew where a dictionary has other keys or types than before."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[list[str], list[type], list[str]]] = []
+
+    def now(self, homes: list[dict[str, Any]]) -> dict[tuple[int, str], Any]:
+        """What is in them: versions of tensors, bytes of lists."""
+        self._found += [([], [], [])] * (len(homes) - len(self._found))
+        inside: dict[tuple[int, str], Any] = {}
+        for number, home in enumerate(homes):
+            keys, types, found = self._found[number]
+            if keys != [*home] or types != [*map(type, home.values())]:
+                found = [key for key, value in home.items() if isinstance(value, torch.Tensor)
+                         or (type(value) in (list, dict) and key not in _NO_SETTINGS and _is_attribute(key))]  # fmt: skip
+                self._found[number] = [*home], [*map(type, home.values())], found
+            for key in found:
+                value = home[key]
+                if isinstance(value, torch.Tensor):
+                    inside[number, key] = value._version
+                elif is_plain(value):
+                    inside[number, key] = packed(value)
+        return inside
 
 
 def _differ(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
