@@ -38,19 +38,37 @@ class Compared:
 
     def same(self, *faults, more=(), paths=((),)):
         def test(_):
-            plain = self.plain()
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                summary, log = self._door.run([word for fault in faults for word in ("--inject", fault)], [self._program, folder, *more], nproc=2)
-                found = left_in(folder)
-            path = tuple(incident["path"] for incident in summary["incidents"])
-            if path not in paths:
-                raise Failure(f"repaired by {path}, expected one of {paths}\n{log[-4000:]}")
-            wrong = [f"{rank} {name}, {what}: plain torch {value} here {found[rank].get(name, {}).get(what)}"
-                     for rank, of_rank in plain.items() for name, values in of_rank.items() for what, value in values.items()
-                     if found[rank].get(name, {}).get(what) != value]
-            if wrong:
-                raise Failure(f"{len(wrong)} differ:\n" + "\n".join(line[:600] for line in wrong[:12]))
+                self._run(folder, [word for fault in faults for word in ("--inject", fault)], more, paths)
         return test
+
+    def resumed(self):
+        """From what was saved in the middle of the run."""
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                self._run(folder, ("--save-every", "3", "--save-dir", f"{folder}/saves"), (), ((),))
+                Path(folder, "rest").mkdir()
+                middle = Path(folder, "saves", "step_0000000003").rename(Path(folder, "rest", "step_0000000003"))
+                _, log = self._run(folder, ("--resume", str(middle.parent), "--save-dir", ""), (), ((),))
+            if "step 3" not in log:
+                raise Failure(f"nothing was resumed\n{log[-3000:]}")
+        return test
+
+    def _run(self, folder, arguments, more, paths):
+        plain = self.plain()
+        for old in Path(folder).glob("rank-*.json"):
+            old.unlink()
+        summary, log = self._door.run(arguments, [self._program, folder, *more], nproc=2)
+        found = left_in(folder)
+        path = tuple(incident["path"] for incident in summary["incidents"])
+        if path not in paths:
+            raise Failure(f"repaired by {path}, expected one of {paths}\n{log[-4000:]}")
+        wrong = [f"{rank} {name}, {what}: plain torch {value} here {found[rank].get(name, {}).get(what)}"
+                 for rank, of_rank in plain.items() for name, values in of_rank.items() for what, value in values.items()
+                 if found[rank].get(name, {}).get(what) != value]
+        if wrong:
+            raise Failure(f"{len(wrong)} differ:\n" + "\n".join(line[:600] for line in wrong[:12]))
+        return summary, log
 
 
 if __name__ == "__main__":
@@ -62,7 +80,7 @@ if __name__ == "__main__":
     skip_without_torch(door)
     alone, pair = Compared(door, "torch_optimizers.py"), Compared(door, "torch_gan.py")
     tests = [
-        ("one after the other, undisturbed", alone.same()),
+        ("one after the other, undisturbed, and gone on with from its middle", alone.resumed()),
         ("one after the other, killed in the first update, an exception in a later one, killed in a forward pass",
          alone.same("kill:1@1:update", "throw:1@3:update", "kill:0@4:forward", paths=[("respawn", "rebuild", "adopt")])),
         ("together, killed in the first step and in the second update",

@@ -78,6 +78,7 @@ assert all(map(torch.equal, before, model.parameters())) and torch.equal(other, 
 assert model.bias.grad is None and model.weight.grad.tolist() == [[3.0, 3.0], [3.0, 3.0]]
 assert not optimizer.state and optimizer.param_groups[0]["k"] == 0 and optimizer.param_groups[0]["list"] == []
 assert optimizer.seen == {} and not hasattr(optimizer, "new")
+assert len(members[0].beside) == 1 and members[0].beside[0] is other, "what is changed beside the parameters goes into drafts, too"
 assert members[0].made[model.bias]["made"].tolist() == [0.0] * 3, "what it made is a shape, and no value"
 
 # After any number of updates another process has them all: settings from the object at the gate, the rest from registered memory.

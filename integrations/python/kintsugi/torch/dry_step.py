@@ -39,6 +39,7 @@ class Member:
     path: str  # of attributes, as ".base"; "": the registered one
     optimizer: Optimizer
     made: dict[torch.Tensor, dict[str, Any]] = field(default_factory=dict)  # by the dry step: tensors are blank
+    beside: list[torch.Tensor] = field(default_factory=list)  # of the registered one: what the step changed that is no parameter of its own
 
 
 def members_of(optimizer: Optimizer) -> list[Member]:
@@ -83,6 +84,7 @@ def learn(
     that holds one cannot be finished alone behind the gate. `others`: tensors that an optimizer of the script's own may change too."""
     members = members_of(optimizer)
     parameters = parameters_of(members)
+    others = list(others)
     kept = [member.optimizer.state for member in members]
     touched = [*parameters, *others, *(v for state in kept for values in state.values() if isinstance(values, dict)
                                        for v in values.values() if isinstance(v, torch.Tensor))]  # fmt: skip
@@ -93,10 +95,12 @@ def learn(
         before = _facts(members, parameters)
         for parameter in parameters:
             parameter.grad = _gradient(parameter) if has_gradient(parameter) else None
+        beside = [(one, one._version) for one in memory_of(others) if not one.is_inference()]
         begun = calls()
         with torch.enable_grad():
             optimizer.step()
         refuse_collectives(optimizer, calls() - begun)
+        members[0].beside += [one for one, version in beside if one._version != version]
         _refuse_hidden(optimizer, before, _facts(members, parameters))
         for member in members:
             _note_made(member, parameters, let_go=True)

@@ -178,6 +178,7 @@ class KeptOptimizer:
     def tensors(self) -> Iterator[torch.Tensor]:
         """All memory that an update changes."""
         yield from memory_of(self._parameters)
+        yield from self._members[0].beside
         yield from memory_of(state.value for state in self.states())
         yield from (record.tensor for record in self._records.values())
 

@@ -382,7 +382,7 @@ class TorchRun(Run):
             raise Error(f"a second update in step {self.step}: the step of the last optimizer ended it; the others step before", Code.FAILED_PRECONDITION)
         if self._update is _TO_COME:
             if len(self._stepping | {id(optimizer)}) < len(self._registry.optimizers):
-                self._registry.drafts.before_step(self._registry.kept[optimizer].tensors())
+                self._registry.draft(optimizer)
             else:
                 self._open(_BY_HOOKS)
 
