@@ -11,8 +11,6 @@ from pathlib import Path
 
 from door import HERE, Door, Failure, main, skip_without_torch
 
-PROGRAM = str(HERE / "torch_optimizers.py")
-
 
 def left_in(folder):
     found = {path.name: json.loads(path.read_text()) for path in Path(folder).glob("rank-*.json")}
@@ -22,37 +20,55 @@ def left_in(folder):
 
 
 class Compared:
-    def __init__(self, door):
+    def __init__(self, door, program):
         self._door = door
+        self._program = str(HERE / program)
         self._plain = None
 
     def plain(self):
         """Under torchrun, over Gloo: nothing of Kintsugi is imported."""
         if self._plain is None:
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                done = subprocess.run([self._door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", PROGRAM, folder],
+                done = subprocess.run([self._door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", self._program, folder],
                                       capture_output=True, text=True, timeout=300, env={**self._door.environment(), "PLAIN": "1"}, check=False)
                 if done.returncode != 0:
                     raise Failure(done.stderr[-6000:])
                 self._plain = left_in(folder)
         return self._plain
 
-    def same(self, *faults, more=(), path=()):
+    def same(self, *faults, more=(), paths=((),)):
         def test(_):
-            plain = self.plain()
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                summary, log = self._door.run([word for fault in faults for word in ("--inject", fault)], [PROGRAM, folder, *more], nproc=2)
-                found = left_in(folder)
-            paths = [incident["path"] for incident in summary["incidents"]]
-            if paths != list(path):
-                raise Failure(f"repaired by {paths}, expected {list(path)}\n{log[-4000:]}")
-            wrong = [f"{rank} {name} {what}: {one} there {value[what] if isinstance(value, dict) else value}"
-                     for rank, of_rank in plain.items() for name, value in found[rank].items()
-                     for what, one in (of_rank[name].items() if isinstance(value, dict) else [("", of_rank[name])])
-                     if one != (value[what] if isinstance(value, dict) else value)]
-            if wrong or any(found[rank].keys() != of_rank.keys() for rank, of_rank in plain.items()):
-                raise Failure(f"{len(wrong)} differ from plain torch:\n" + "\n".join(line[:600] for line in wrong[:12]))
+                self._run(folder, [word for fault in faults for word in ("--inject", fault)], more, paths)
         return test
+
+    def resumed(self):
+        """From what was saved in the middle of the run."""
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                self._run(folder, ("--save-every", "3", "--save-dir", f"{folder}/saves"), (), ((),))
+                Path(folder, "rest").mkdir()
+                middle = Path(folder, "saves", "step_0000000003").rename(Path(folder, "rest", "step_0000000003"))
+                _, log = self._run(folder, ("--resume", str(middle.parent), "--save-dir", ""), (), ((),))
+            if "step 3" not in log:
+                raise Failure(f"nothing was resumed\n{log[-3000:]}")
+        return test
+
+    def _run(self, folder, arguments, more, paths):
+        plain = self.plain()
+        for old in Path(folder).glob("rank-*.json"):
+            old.unlink()
+        summary, log = self._door.run(arguments, [self._program, folder, *more], nproc=2)
+        found = left_in(folder)
+        path = tuple(incident["path"] for incident in summary["incidents"])
+        if path not in paths:
+            raise Failure(f"repaired by {path}, expected one of {paths}\n{log[-4000:]}")
+        wrong = [f"{rank} {name}, {what}: plain torch {value} here {found[rank].get(name, {}).get(what)}"
+                 for rank, of_rank in plain.items() for name, values in of_rank.items() for what, value in values.items()
+                 if found[rank].get(name, {}).get(what) != value]
+        if wrong:
+            raise Failure(f"{len(wrong)} differ:\n" + "\n".join(line[:600] for line in wrong[:12]))
+        return summary, log
 
 
 if __name__ == "__main__":
@@ -62,13 +78,18 @@ if __name__ == "__main__":
     options = parser.parse_args()
     door = Door(options.door)
     skip_without_torch(door)
-    compared = Compared(door)
+    alone, pair = Compared(door, "torch_optimizers.py"), Compared(door, "torch_gan.py")
     tests = [
-        ("one after the other, undisturbed", compared.same()),
+        ("one after the other, undisturbed, and gone on with from its middle", alone.resumed()),
         ("one after the other, killed in the first update, an exception in a later one, killed in a forward pass",
-         compared.same("kill:1@1:update", "throw:1@3:update", "kill:0@4:forward", path=["respawn", "rebuild", "adopt"])),
+         alone.same("kill:1@1:update", "throw:1@3:update", "kill:0@4:forward", paths=[("respawn", "rebuild", "adopt")])),
         ("together, killed in the first step and in the second update",
-         compared.same("kill:1@1:backward", "kill:1@2:update", more=["--update"], path=["adopt", "respawn"])),
-        ("types of the trainer are as they say", door.typed(PROGRAM)),
+         alone.same("kill:1@1:backward", "kill:1@2:update", more=["--update"], paths=[("adopt", "respawn")])),
+        ("two updates in a step, undisturbed", pair.same()),
+        ("two updates in a step, exceptions and kills between them, behind the second, and where the second is left out",
+         pair.same("throw:1@2,collective=4", "kill:1@3:gradient-sync", "throw:0@4:update", "kill:0@5:update", "throw:1@6:param-sync",
+                   paths=[("retry", "adopt", "rebuild", "respawn", "retry")])),
+        ("what an optimizer keeps is kept, or refused by name", door.alone("torch_kept.py")),
+        ("types of the trainers are as they say", door.typed(str(HERE / "torch_optimizers.py"), str(HERE / "torch_gan.py"))),
     ]
     sys.exit(main(tests, door.bin, options.only))

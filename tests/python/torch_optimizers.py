@@ -34,7 +34,7 @@ class Own(optim.Optimizer):
         super().__init__(parameters, {"lr": 0.05, **settings})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             self.begin(group)
             for parameter in group["params"]:
@@ -55,7 +55,7 @@ class FirstNotZero(Own):
         if not state:
             state["scale"], state["first"] = torch.full_like(parameter, 2.0), parameter.clone()
         state["scale"].mul_(0.9)
-        parameter.sub_(group["lr"] * (parameter.grad * state["scale"] + 0.1 * (parameter - state["first"])))  # type: ignore[operator]
+        parameter.sub_(group["lr"] * (parameter.grad * state["scale"] + 0.1 * (parameter - state["first"])))
 
 
 class Counting(Own):
@@ -74,7 +74,7 @@ class Counting(Own):
     def change(self, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> None:
         state["step"] = state.get("step", 0) + 1
         rate = group["lr"] * group["best"] / (self.updates + state["step"] + (group["kept"][0] or 0))
-        parameter.sub_(rate * parameter.grad)  # type: ignore[operator]
+        parameter.sub_(rate * parameter.grad)
 
 
 class ScheduleFree(Own):
@@ -91,7 +91,7 @@ class ScheduleFree(Own):
     def change(self, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> None:
         if "z" not in state:
             state["z"] = parameter.clone()
-        state["z"].sub_(group["lr_max"] * parameter.grad)  # type: ignore[operator]
+        state["z"].sub_(group["lr_max"] * parameter.grad)
         parameter.lerp_(state["z"], group["lr_max"] ** 2 / group["weight_sum"])
 
 
@@ -102,14 +102,14 @@ class Distance(Own):
         super().__init__(parameters, d=1e-2)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         if any(bool(p.grad.any()) for group in self.param_groups for p in group["params"] if p.grad is not None):
             super().step()
 
     def change(self, group: dict[str, Any], parameter: Tensor, state: dict[str, Any]) -> None:
         if not state:
             state["first"] = parameter.clone()
-        parameter.sub_(group["d"] * parameter.grad)  # type: ignore[operator]
+        parameter.sub_(group["d"] * parameter.grad)
         group["d"] = max(group["d"], 0.5 * float((parameter - state["first"]).norm()))
 
 
@@ -140,7 +140,7 @@ class CallsParent(optim.SGD):
     """Does something behind its parent's step."""
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         super().step()
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -159,7 +159,7 @@ class Lookahead(optim.Optimizer):
             group["counter"] = 0
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         self.base.step()
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -196,7 +196,7 @@ Make = Callable[[list[Tensor]], optim.Optimizer]
 
 def of_torch(name: str, **settings: Any) -> tuple[str, Make]:
     kind = getattr(optim, name)
-    return f"{name} {settings}", lambda parameters: kind(parameters, **settings)  # type: ignore[no-any-return]
+    return f"{name} {settings}", lambda parameters: kind(parameters, **settings)
 
 
 def cases() -> dict[str, Make]:
@@ -319,7 +319,7 @@ def main() -> None:
             step(k)
     else:
         run.train(step, STEPS)
-    left: dict[str, Any] = {"drawn": drawn}
+    left: dict[str, Any] = {"generators": {"drawn": drawn}}
     for (name, optimizer), trained in zip(optimizers.items(), models.values()):
         attributes = {key: value for key, value in vars(optimizer).items() if type(value) in (int, float) and not key.startswith(("_", "part"))}
         inner = getattr(optimizer, "base", optimizer)

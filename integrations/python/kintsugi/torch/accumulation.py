@@ -22,6 +22,12 @@ class Accumulation:
 
     def __init__(self) -> None:
         self._hooks: list[RemovableHandle] = []
+        self._refusal = ""
+
+    def begin_step(self) -> None:
+        """A fault drops the gradients, and with them the sign of the mistake, which stays."""
+        if self._refusal:
+            raise Error(self._refusal, Code.FAILED_PRECONDITION)
 
     def end_step(self, step: int, without_update: Iterable[Module], names: Mapping[torch.Tensor, str]) -> None:
         """`without_update`: the models, if this step had none."""
@@ -29,13 +35,29 @@ class Accumulation:
         for model in without_update:
             for leaf, parameter in _leaves(model):
                 if parameter.grad is not None and leaf.requires_grad:
-                    hook = _refusal(parameter, step, names.get(parameter, "a parameter"))
+                    hook = self._refuse_sum(parameter, step, names.get(parameter, "a parameter"))
                     self._hooks.append(leaf.register_hook(hook))  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+
+    def _refuse_sum(self, parameter: torch.Tensor, step: int, name: str) -> Callable[[torch.Tensor], None]:
+        is_first = True  # what follows in the step is added to what the step itself has made
+
+        def refuse(_: torch.Tensor) -> None:
+            nonlocal is_first
+            looks, is_first = is_first, False
+            if looks and parameter.grad is not None and bool(parallel.local_of(parameter.grad).any()):
+                self._refusal = (
+                    f"the gradient of '{name}' is added to what step {step} left behind without an update, and a fault would drop that. A step "
+                    "is what ends with an update: put all micro-batches of one update into one step, or call zero_grad() where a step leaves "
+                    "its update out"
+                )
+                self.begin_step()
+
+        return refuse
 
 
 def _leaves(model: Module) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -45,12 +67,3 @@ def _leaves(model: Module) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         group = gathered.get(parameter)
         yield getattr(group, "_unsharded_param", parameter), parameter
 
-
-def _refusal(parameter: torch.Tensor, step: int, name: str) -> Callable[[torch.Tensor], None]:
-    def refuse(_: torch.Tensor) -> None:
-        if parameter.grad is not None and bool(parallel.local_of(parameter.grad).any()):
-            raise Error(f"the gradient of '{name}' is added to what step {step} left behind without an update, and a fault would drop that. A step is "
-                        "what ends with an update: put all micro-batches of one update into one step (run.train's step(k) calls backward for "
-                        "each), or call zero_grad() where a step leaves its update out", Code.FAILED_PRECONDITION)  # fmt: skip
-
-    return refuse

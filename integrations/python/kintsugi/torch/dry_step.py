@@ -15,6 +15,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn import Module
 from torch.optim import Optimizer, optimizer as torch_optimizer
 
@@ -38,6 +39,7 @@ class Member:
     path: str  # of attributes, as ".base"; "": the registered one
     optimizer: Optimizer
     made: dict[torch.Tensor, dict[str, Any]] = field(default_factory=dict)  # by the dry step: tensors are blank
+    beside: list[torch.Tensor] = field(default_factory=list)  # of the registered one: what the step changed that is no parameter of its own
 
 
 def members_of(optimizer: Optimizer) -> list[Member]:
@@ -82,6 +84,7 @@ def learn(
     that holds one cannot be finished alone behind the gate. `others`: tensors that an optimizer of the script's own may change too."""
     members = members_of(optimizer)
     parameters = parameters_of(members)
+    others = list(others)
     kept = [member.optimizer.state for member in members]
     touched = [*parameters, *others, *(v for state in kept for values in state.values() if isinstance(values, dict)
                                        for v in values.values() if isinstance(v, torch.Tensor))]  # fmt: skip
@@ -92,10 +95,12 @@ def learn(
         before = _facts(members, parameters)
         for parameter in parameters:
             parameter.grad = _gradient(parameter) if has_gradient(parameter) else None
+        beside = [(one, one._version) for one in memory_of(others) if not one.is_inference()]
         begun = calls()
         with torch.enable_grad():
             optimizer.step()
         refuse_collectives(optimizer, calls() - begun)
+        members[0].beside += [one for one, version in beside if one._version != version]
         _refuse_hidden(optimizer, before, _facts(members, parameters))
         for member in members:
             _note_made(member, parameters, let_go=True)
@@ -120,11 +125,13 @@ def memory_of(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 def blank(tensor: torch.Tensor) -> torch.Tensor:
     """Another of the same kind, with nothing in it. One of a class that cannot be made anew is emptied."""
+    kind: Any = type(tensor)
+    if isinstance(tensor, DTensor):
+        return kind(blank(tensor._local_tensor), tensor._spec, requires_grad=False)  # type: ignore[no-any-return]
     if hasattr(tensor, "__tensor_flatten__"):
         names, context = tensor.__tensor_flatten__()
-        if hasattr(type(tensor), "__tensor_unflatten__"):
+        if hasattr(kind, "__tensor_unflatten__"):
             inner = {name: blank(getattr(tensor, name)) for name in names}
-            kind: Any = type(tensor)
             return kind.__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())  # type: ignore[no-any-return]
         for memory in memory_of([tensor]):
             memory.zero_()

@@ -13,6 +13,7 @@ import ctypes
 import marshal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import torch
@@ -133,13 +134,14 @@ class KeptOptimizer:
         self._members = dry_step.learn(self.optimizer, calls, () if known_to_torch else others)
         self._parameters = parameters_of(self._members)
         self._shape = self._shape_now()
-        self._attributes = [dict(_attributes_of(member)) for member in self._members]
+        self._attributes = [deepcopy(dict(_attributes_of(member))) for member in self._members]
         self._known = known
         self._has_lists = any(isinstance(v, (list, dict)) for m in self._members for values in m.made.values() for v in values.values())
         self._version = 0  # counts updates that changed settings
         self._base = 0  # the version that the newest settings have
         self._changed: dict[tuple[int, str], _Change] = {}  # since then
         self._before: list[dict[str, Any]] = []
+        self._insides = _Insides()
         self._inside: dict[tuple[int, str], Any] = {}
         self._depth = 0
         self._records: dict[torch.Tensor | None, Record] = {}  # None: of all that have none of their own
@@ -176,6 +178,7 @@ class KeptOptimizer:
     def tensors(self) -> Iterator[torch.Tensor]:
         """All memory that an update changes."""
         yield from memory_of(self._parameters)
+        yield from self._members[0].beside
         yield from memory_of(state.value for state in self.states())
         yield from (record.tensor for record in self._records.values())
 
@@ -203,7 +206,7 @@ class KeptOptimizer:
     def before_step(self) -> None:
         homes = self._homes()
         self._before = [dict(home) for home in homes]
-        self._inside = _insides(homes)
+        self._inside = self._insides.now(homes)
 
     def after_step(self) -> None:
         if self._note_changes(self._homes()) or self._has_lists or not self._known.same([member.optimizer.state for member in self._members]):
@@ -214,7 +217,7 @@ class KeptOptimizer:
         return [*groups_of(self._members), *(vars(member.optimizer) for member in self._members)]
 
     def _note_changes(self, homes: list[dict[str, Any]]) -> bool:
-        inside, now = self._inside, _insides(homes)
+        inside, now = self._inside, self._insides.now(homes)
         if inside == now and not _differ(self._before, homes):
             return False
         groups = len(groups_of(self._members))
@@ -251,20 +254,21 @@ class KeptOptimizer:
         self._known.learn([member.optimizer.state for member in self._members])
 
     def _taken(self, member: Member, parameter: Any, key: str, value: Any) -> torch.Tensor:
-        held: torch.Tensor | None = member.made.get(parameter, {}).get(key)
+        held: Any = member.made.get(parameter, {}).get(key)
         if not isinstance(held, torch.Tensor):
             raise self._refusal(member, parameter, key, value)
-        if held is value:
-            return held
-        pairs = list(zip(parallel.inner_tensors("", held), parallel.inner_tensors("", value)))
-        for (_, to), (_, source) in pairs:
+        if id(held) != id(value):
+            self._copy(held, value, key, self._names[parameter])
+        return held
+
+    def _copy(self, held: torch.Tensor, value: torch.Tensor, key: str, parameter: str) -> None:
+        for (_, to), (_, source) in zip(parallel.inner_tensors("", held), parallel.inner_tensors("", value)):
             to, source = parallel.local_of(to), parallel.local_of(source)
             if (to.dtype, to.size(), to.device) != (source.dtype, source.size(), source.device) or source.layout != torch.strided:
                 kind = "sparse" if source.layout != torch.strided else f"{source.dtype} {list(source.size())} on {source.device}"
-                raise Error(f"'{self._name}' made '{key}' of '{self._names[parameter]}' as {kind}, and at run.register, for a dense gradient, as "
+                raise Error(f"'{self._name}' made '{key}' of '{parameter}' as {kind}, and at run.register, for a dense gradient, as "
                             f"{to.dtype} {list(to.size())} on {to.device}: it must be the same", Code.INVALID_ARGUMENT)  # fmt: skip
             to.copy_(source)
-        return held
 
     def _refusal(self, member: Member, parameter: Any, key: str, value: Any) -> Error:
         if not isinstance(parameter, torch.Tensor) or parameter not in self._names or not isinstance(value, torch.Tensor) and key == "":
@@ -321,7 +325,7 @@ class KeptOptimizer:
                 vars(member.optimizer).pop(noted, None)
             for key in [key for key, _ in _attributes_of(member) if key not in first and key not in saved]:
                 del vars(member.optimizer)[key]
-            vars(member.optimizer).update({**first, **saved})
+            vars(member.optimizer).update({**deepcopy(first), **saved})
         kept = {parameter: record.read() for parameter, record in self._records.items()}
         base, version, changes, _ = kept[None]
         if version > state["version"]:
@@ -387,11 +391,29 @@ def _attributes_of(member: Member) -> Iterator[tuple[str, Any]]:
     return ((key, value) for key, value in vars(member.optimizer).items() if _is_attribute(key) and is_plain(value))
 
 
-def _insides(homes: list[dict[str, Any]]) -> dict[tuple[int, str], Any]:
-    """Of values that can be changed in place: what is in them."""
-    return {(number, key): packed(value) if type(value) in (list, dict) else value._version
-            for number, home in enumerate(homes) for key, value in home.items()
-            if isinstance(value, torch.Tensor) or (type(value) in (list, dict) and key not in _NO_SETTINGS and _is_attribute(key) and is_plain(value))}  # fmt: skip
+class _Insides:
+    """Of values that can be changed in place. Which these are is found anew where a dictionary has other keys or types than before."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[list[str], list[type], list[str]]] = []
+
+    def now(self, homes: list[dict[str, Any]]) -> dict[tuple[int, str], Any]:
+        """What is in them: versions of tensors, bytes of lists."""
+        self._found += [([], [], [])] * (len(homes) - len(self._found))
+        inside: dict[tuple[int, str], Any] = {}
+        for number, home in enumerate(homes):
+            keys, types, found = self._found[number]
+            if keys != [*home] or types != [*map(type, home.values())]:
+                found = [key for key, value in home.items() if isinstance(value, torch.Tensor)
+                         or (type(value) in (list, dict) and key not in _NO_SETTINGS and _is_attribute(key))]  # fmt: skip
+                self._found[number] = [*home], [*map(type, home.values())], found
+            for key in found:
+                value = home[key]
+                if isinstance(value, torch.Tensor):
+                    inside[number, key] = value._version
+                elif is_plain(value):
+                    inside[number, key] = packed(value)
+        return inside
 
 
 def _differ(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:

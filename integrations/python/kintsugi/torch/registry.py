@@ -222,6 +222,10 @@ class Registry:
         self.optimizers.append(kept.optimizer)
         self.kept[kept.optimizer] = kept
 
+    def draft(self, optimizer: Optimizer) -> None:
+        """Before it steps, ahead of the gate."""
+        self.drafts.before_step(tensor for tensor in self.kept[optimizer].tensors() if self._arena.holds(tensor))
+
     def _share(self, name: str, optimizer: ReplicaOptimizer) -> None:
         """Before its model is registered, of which this rank then holds a part."""
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):

@@ -271,6 +271,7 @@ class TorchRun(Run):
 
     def begin_step(self, k: int) -> None:
         self._check_places()
+        self._accumulation.begin_step()
         self._stepping.clear()
         self._update = _TO_COME
         self._stopped = False
@@ -360,7 +361,7 @@ class TorchRun(Run):
             raise Error(f"a second update in step {self.at}: the step of the last optimizer ended it; the others step before", Code.FAILED_PRECONDITION)
         if self._update is _TO_COME:
             if len(self._stepping | {id(optimizer)}) < len(self._registry.optimizers):
-                self._registry.drafts.before_step(self._registry.kept[optimizer].tensors())
+                self._registry.draft(optimizer)
             else:
                 self._open(_BY_HOOKS)
 

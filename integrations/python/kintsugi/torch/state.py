@@ -91,6 +91,9 @@ class Arena:
         for key, tensor in named:
             self._layouts[key] = tensor.untyped_storage().data_ptr(), _layout_of(tensor)
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._moved
+
     def bind(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Other tensors of the same names in the places of those that were taken: they get what is held there. All or none."""
         found: dict[int, tuple[torch.Tensor, int]] = {}
@@ -101,6 +104,7 @@ class Arena:
                 raise Error(f"the function given to run.build made '{key}' so that it lies otherwise in memory than before", Code.INVALID_ARGUMENT)
         for tensor, at in found.values():
             self._place(tensor, at)
+        self._moved.update(found)
 
 
 _Layout = tuple[int, int, tuple[int, ...]]
