@@ -76,7 +76,7 @@ for held in first["optimizer"].state.values():
     held["momentum_buffer"].fill_(7)
 second = pair()
 books.begin_again(second)
-assert not torch.equal(second["model"][0].bias, first["model"][0].bias), "trained in a trial step before it is in its place"
+assert not torch.equal(second["model"][0].bias, first["model"][0].bias), "in its place before all that was made is known"
 books.end_again()
 assert books.models == [second["model"]] and stub.objects["optimizer.settings"].optimizer is second["optimizer"]
 for (name, old), new in zip(first["model"].named_parameters(), second["model"].parameters()):

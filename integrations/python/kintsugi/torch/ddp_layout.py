@@ -34,6 +34,8 @@ class DdpLayouts:
 
     def follow(self, models: list[Module]) -> bool:
         """These models' wrappers, in their order. Whether there are any."""
+        for model in models:
+            refuse(model)  # a hook may have come after the model was registered
         self._wrapped = wrapped_by_ddp(models)
         return bool(self._wrapped)
 
@@ -75,16 +77,17 @@ def _counts(state: dict[str, Any]) -> list[int]:
 # ---- what cannot be kept ------------------------------------------------------------------------------------------------
 
 
-def refuse(name: str, model: Module) -> None:
+def refuse(model: Module) -> None:
     """Wrappers that keep what nobody else can know."""
     for wrapped in wrapped_by_ddp([model]):
+        name = f"DistributedDataParallel around {type(wrapped.module).__name__}"
         if wrapped._delay_all_reduce_params:
-            raise Error(f"'{name}': delay_all_reduce_named_params begins a sum that nobody waits for, so that an update may come before it: "
+            raise Error(f"{name}: delay_all_reduce_named_params begins a sum that nobody waits for, so that an update may come before it: "
                         "leave it out", Code.INVALID_ARGUMENT)  # fmt: skip
         for hook, state in wrapped._comm_hooks:
             if kept := next(_kept_by(hook, state), None):
-                raise Error(f"'{name}': the communication hook {name_of(hook)} of its DistributedDataParallel keeps a {kept}, which is no part "
-                            "of what is protected: use one without a state (torch.distributed.algorithms.ddp_comm_hooks.default_hooks)",
+                raise Error(f"{name}: its communication hook {name_of(hook)} keeps a {kept}, which is no part of what is protected: use one "
+                            "without a state (torch.distributed.algorithms.ddp_comm_hooks.default_hooks)",
                             Code.INVALID_ARGUMENT)  # fmt: skip
 
 

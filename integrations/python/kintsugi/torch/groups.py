@@ -189,14 +189,14 @@ class Groups:
     def _compare(self, generation: int, ports: list[int], limit_ms: int) -> list[int]:
         """At which ports the others listen, who have the same groups with this rank as it has with them."""
         store = self.agent.open_store(generation)
-        mine = {"groups": [[group.place, group.ranks] for group in self.all], "listening": ports}
+        mine: dict[str, Any] = {"groups": [[group.place, group.ranks] for group in self.all], "listening": ports}
         store.set(f"manifest/{self.agent.rank}", json.dumps(mine).encode())
-        others: list[int] = []
+        listening: list[int] = []
         for rank in range(self.agent.world_size):
             if rank == self.agent.rank:
                 continue
             other = json.loads(store.get(f"manifest/{rank}", limit_ms))
-            others += other["listening"]
+            listening += other["listening"]
             ours = [entry for entry in mine["groups"] if rank in entry[1]]
             theirs = [entry for entry in other["groups"] if self.agent.rank in entry[1]]
             if ours != theirs:
@@ -205,7 +205,7 @@ class Groups:
                     "Make the same groups in the same order on all ranks, before training begins",
                     Code.FAILED_PRECONDITION,
                 )
-        return others
+        return listening
 
     def _connect(self, group: Group, generation: int, prefix: str, limit_ms: int) -> None:
         """One group, through a wire of its own."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms import Join
+from torch.distributed.algorithms.join import Join
 
 from .._errors import Error
 from ..abi import Code

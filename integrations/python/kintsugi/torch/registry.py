@@ -24,7 +24,7 @@ from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Codec, Piece
-from . import parallel, state
+from . import ddp_layout, parallel, state
 from .cut_parameters import CutParameters
 from .drafts import Drafts, bytes_of
 from .framework import Framework
@@ -67,6 +67,7 @@ class Registry:
         self._forget()
 
     def _forget(self) -> None:
+        self._known: dict[int, tuple[str, Any]] = {}  # by identity, and the thing, so that it stays its own
         self.models: list[Module] = []
         self.optimizers: list[Optimizer] = []
         self.kept: dict[Optimizer, KeptOptimizer] = {}
@@ -85,6 +86,7 @@ class Registry:
         things = {name: state.unwrapped(thing) for name, thing in things.items()}
         for name, thing in things.items():
             refuse(name, thing)
+            self._refuse_second(name, thing)
         models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
         optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
         for name, optimizer in optimizers.items():
@@ -105,6 +107,14 @@ class Registry:
             self._add_object(name, thing, state.take_over_of(thing))
         if self._said:
             raise Error(f"take_over names {', '.join(self._said)}: no such object is in this call", Code.INVALID_ARGUMENT)
+
+    def _refuse_second(self, name: str, thing: Any) -> None:
+        """Its update would be waited for twice, and comes once."""
+        thing = _inner(thing) if isinstance(thing, Module) else thing
+        if id(thing) in self._known:
+            raise Error(f"'{name}' is registered already, as '{self._known[id(thing)][0]}': register each model, optimizer and object once",
+                        Code.INVALID_ARGUMENT)  # fmt: skip
+        self._known[id(thing)] = name, thing
 
     def follow(
         self, framework: Framework, models: Iterable[tuple[str, Module]], entries: Iterable[Entry], take_over: dict[str, TakeOver]
@@ -152,6 +162,7 @@ class Registry:
 
     def _add_model(self, name: str, model: Module) -> None:
         parallel.refuse_flat(name, model)
+        ddp_layout.refuse(model)
         inner = _inner(model)
         plain = parallel.plain_holders(model, self._run.usual_holders())
         self._know(inner)
@@ -333,6 +344,7 @@ class Registry:
                          "all of them there are none")  # fmt: skip
         if not self.optimizers and not self.frameworks:
             lines.append("no optimizer is registered: mark the update yourself (run.begin_update, run.end_update)")
+        lines += ddp_layout.hooks_of(self.models)
         lines += [f"after a fault {why}: {'it is made anew' if built else 'let run.build make the model'}"
                   for why in ([] if self.frameworks else parallel.not_resettable(self.models))]  # fmt: skip
         return "\n".join(lines)

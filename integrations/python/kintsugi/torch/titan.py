@@ -132,7 +132,7 @@ class _Loop:
         self._run.register(take_over={"progress": "rank-zero", "data": take_over} if take_over else {"progress": "rank-zero"},
                            **things, **_numbered("scheduler", trainer.lr_schedulers), data=trainer.dataloader, progress=trainer)  # fmt: skip
         trainer.forward_backward_step = self._add_loss
-        self._run.guard(self._enter, trial=lambda: self._step(1, self._batches()))
+        self._run.guard(self._enter)
 
     def _enter(self, first: int) -> None:
         batches = self._batches()
