@@ -51,7 +51,7 @@ void Faults::Open(Rank rank, FaultKind kind, const std::string& text, TimePoint 
   record.cause = text;
   record.ranks.push_back(rank);
   record.term = board_.term;
-  record.fault_at = std::min(since, board_.now());
+  record.fault_at = std::min(Began(since), board_.now());
   record.detected_at = board_.now();
   for (const Member& member : board_.members)
     if (board_.course.ever_ran) record.begun = std::max(record.begun.value_or(Step()), member.begun);
@@ -59,6 +59,8 @@ void Faults::Open(Rank rank, FaultKind kind, const std::string& text, TimePoint 
   board_.majority.OnIncident();
   board_.plan.Clear();
 }
+
+TimePoint Faults::Began(TimePoint since) const { return std::max(since, board_.course.went_on_at); }
 
 void Faults::OpenBlamingNobody(FaultKind kind, const std::string& text, TimePoint since) {
   Open(Rank(0), kind, text, since);
@@ -101,7 +103,7 @@ void Faults::Record(Rank rank, FaultKind kind, const std::string& text, TimePoin
   if (board_.incident.open() && board_.phase() == Phase::kRunning)
     board_.CloseIncident();  // not all had resumed; this is a new one
   if (!board_.incident.open()) Open(rank, kind, text, since);
-  board_.incident.Blame(rank, kind, text, since);
+  board_.incident.Blame(rank, kind, text, Began(since));
   board_.Note(rank, "fault " + std::string(FaultKindName(kind)) + ": " + text);
   if (kind != FaultKind::kHandlerFailed)
     for (Member& member : board_.members) member.handler_failures = 0;

@@ -57,6 +57,8 @@ class Faults {
 
  private:
   void NoteDamage(Rank rank, const FaultReport& report);
+  // No fault is older than the run's newest beginning: a stamp from before it is of one that was repaired.
+  TimePoint Began(TimePoint since) const;
 
   Board& board_;
   Processes& processes_;

@@ -342,5 +342,16 @@ TEST(RunEnd, IsToldAgainToWhoMissedIt) {
   EXPECT_EQ(told[0].second.exit_code, kExitSuccess);
 }
 
+TEST(Faults, NoneIsOlderThanTheRunsNewestBeginning) {
+  Ground ground;
+  ground.Train();
+  ground.board.course.went_on_at = ground.board.now();
+  ground.board.SetNow(ground.board.now() + 2s);
+  ground.faults.Record(Rank(1), FaultKind::kProcessExit, "killed", ground.board.now() - 60s);
+  EXPECT_EQ(ground.board.incident.record().fault_at, ground.board.course.went_on_at)
+      << "the stamp is of a fault that was repaired";
+  EXPECT_EQ(ground.board.incident.record().detected_at, ground.board.now());
+}
+
 }  // namespace
 }  // namespace kintsugi::core
