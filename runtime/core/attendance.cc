@@ -12,7 +12,8 @@ namespace {
 bool IsMistake(const ProcessExited& exited) { return exited.left && exited.code != 0; }
 
 std::string WhyNotBegun(const ProcessExited& exited, bool was_ready) {
-  const std::string why = std::string("before ") + (was_ready ? "the run began" : "it was ready") + ", rank " + exited.rank.ToString() + " " + exited.cause;
+  const std::string why = std::string("before ") + (was_ready ? "the run began" : "it was ready") + ", rank " +
+                          exited.rank.ToString() + " " + exited.cause;
   // Who leaves content may have come to its end without joining; any other end speaks for itself.
   const bool content = exited.left && exited.code == 0;
   return why + (content ? ": does the program call Agent::Join and Agent::Run?" : "");
@@ -185,7 +186,7 @@ void Attendance::OnExited(const ProcessExited& exited) {
   const std::optional<Incarnation> before = exited.never_began ? member.unconfirmed : std::nullopt;
   processes_.MarkDead(exited.rank);
   member.unconfirmed = before;
-  const TimePoint since = exited.since.value_or(board_.now());
+  const TimePoint since = exited.since ? faults_.BeganAt(*exited.since) : board_.now();
   if (takeover_.listening()) {
     faults_.Record(exited.rank, FaultKind::kProcessExit, exited.cause, since);
     return takeover_.Reconsider();

@@ -6,8 +6,15 @@
 
 namespace kintsugi::core {
 
-void Faults::OnReport(Rank rank, const FaultReport& report, bool current) {
-  const FaultKind kind = report.kind;
+TimePoint Faults::BeganAt(TimePoint told) const {
+  return told < board_.course.went_on_at ? board_.now() : told;
+}
+
+void Faults::OnReport(Rank rank, const FaultReport& told, bool current) {
+  const FaultKind kind = told.kind;
+  const bool memory = kind == FaultKind::kMemoryLow || kind == FaultKind::kMemoryHigh;
+  FaultReport report = told;
+  if (!memory) report.since = BeganAt(told.since);  // damage may be older than it is known
   if (kind == FaultKind::kCommError) {
     if (current) Suspect(rank, kind, report.text, report.since);
     return;
@@ -18,7 +25,6 @@ void Faults::OnReport(Rank rank, const FaultReport& report, bool current) {
     return GiveUp({rank}, hung ? FaultKind::kHang : FaultKind::kStalled, report.since, report.text);
   }
   // What the trainer ran into before it was stopped is settled by where it parks; damaged memory is news at any time.
-  const bool memory = kind == FaultKind::kMemoryLow || kind == FaultKind::kMemoryHigh;
   if (!current && !memory) return board_.Drop(rank, "the fault is of an older generation: " + report.text);
   if (kind == FaultKind::kException) repeats_.Failed(rank, report);
   if (memory) NoteDamage(rank, report);
@@ -51,7 +57,7 @@ void Faults::Open(Rank rank, FaultKind kind, const std::string& text, TimePoint 
   record.cause = text;
   record.ranks.push_back(rank);
   record.term = board_.term;
-  record.fault_at = std::min(Began(since), board_.now());
+  record.fault_at = std::min(since, board_.now());
   record.detected_at = board_.now();
   for (const Member& member : board_.members)
     if (board_.course.ever_ran) record.begun = std::max(record.begun.value_or(Step()), member.begun);
@@ -59,8 +65,6 @@ void Faults::Open(Rank rank, FaultKind kind, const std::string& text, TimePoint 
   board_.majority.OnIncident();
   board_.plan.Clear();
 }
-
-TimePoint Faults::Began(TimePoint since) const { return std::max(since, board_.course.went_on_at); }
 
 void Faults::OpenBlamingNobody(FaultKind kind, const std::string& text, TimePoint since) {
   Open(Rank(0), kind, text, since);
@@ -103,7 +107,7 @@ void Faults::Record(Rank rank, FaultKind kind, const std::string& text, TimePoin
   if (board_.incident.open() && board_.phase() == Phase::kRunning)
     board_.CloseIncident();  // not all had resumed; this is a new one
   if (!board_.incident.open()) Open(rank, kind, text, since);
-  board_.incident.Blame(rank, kind, text, Began(since));
+  board_.incident.Blame(rank, kind, text, since);
   board_.Note(rank, "fault " + std::string(FaultKindName(kind)) + ": " + text);
   if (kind != FaultKind::kHandlerFailed)
     for (Member& member : board_.members) member.handler_failures = 0;

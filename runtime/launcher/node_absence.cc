@@ -91,8 +91,9 @@ void NodeAbsence::SayAway(NodeBook::Node& node) {
           {{"node", number},
            {"address", node.place.address},
            {"ranks", std::to_string(first) + "-" + std::to_string(first + book_.shape().local_ranks - 1)},
-           {"waits", book_.SpareHere() && !account_.ended() ? WholeSeconds(waits_.spare_after) + ", then a spare node takes its ranks over"
-                                       : WholeSeconds(waits_.to_return) + " for " + book_.Name(node.number)},
+           {"waits", book_.SpareHere() && !account_.ended()
+                         ? WholeSeconds(waits_.spare_after) + ", then a spare node takes its ranks over"
+                         : WholeSeconds(waits_.to_return) + " for " + book_.Name(node.number)},
            {"remedy",
             "where its launcher has ended, start it again there with the same command (--node-rank " + number + ")"}}));
 }

@@ -200,7 +200,6 @@ void RunAccount::Fill(RunResult* result, TimePoint now) const {
   result->asked = stop_asked_.has_value();
   result->end = now;
   result->fired = fired_.All();
-  result->not_struck = NotStruck();
   result->time = times_.Account(now);
 }
 
@@ -218,6 +217,7 @@ RunResult RunAccount::SoFar() const {
 
 RunResult RunAccount::Take(TimePoint now) {
   Fill(&result_, now);
+  result_.not_struck = NotStruck();
   return std::move(result_);
 }
 
