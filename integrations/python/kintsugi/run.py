@@ -57,7 +57,7 @@ class Run:
         self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
         self._keep: list[Any] = []  # arrays that registered memory belongs to
         self._tensors: dict[str, tuple[str, list[int], list[int], list[int], tuple[int, int], int, int]] = {}
-        atexit.register(agent.leave)  # while Python's lock still exists
+        atexit.register(agent.leave_at_exit)  # while Python's lock still exists
 
     # ---- who this is --------------------------------------------------------------------------------------------------
 
