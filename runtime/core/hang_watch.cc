@@ -37,9 +37,9 @@ void HangWatch::Check() {
   KINTSUGI_CHECK(!hang->ranks.empty(), "a step does not move, and nobody stands in it");
   repeats_.StandsStill(Step(hang->place.step));
   park_limit_ = detector_.LimitAt(hang->place.step);
-  detector_.Grow(hang->place.step);
   if (BlameWhoLeft(*hang)) return;
   if (!hang->short_of.empty()) return BlameWhoIsShort(*hang);
+  detector_.Grow(hang->place.step);
   if (!hang->all) return Blame(*hang);
   // Nobody is to blame: a rank that does not come out of STOP will be.
   const std::string text = hang->ToString();

@@ -79,7 +79,8 @@ TEST(LoopPass, BeginsAStepOnceAndTellsItsFirst) {
 TEST(Activities, NestAndAreShownInThePage) {
   RankPage page;
   ASSERT_TRUE(page.Open(-1).ok());
-  Activities activities(page);
+  ActivityClock clock;
+  Activities activities(page, clock);
   const auto shown = [&] { return UnpackProgress(page.words().progress.load()).activity; };
   ASSERT_TRUE(activities.Begin(Activity::kEval).ok());
   ASSERT_TRUE(activities.Begin(Activity::kWait).ok());
@@ -90,6 +91,29 @@ TEST(Activities, NestAndAreShownInThePage) {
   EXPECT_EQ(activities.now(), Activity::kNone);
   EXPECT_EQ(activities.End().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(activities.Begin(Activity::kNone).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Activities, SaySinceWhenAndTheNearestLimitThatIsSet) {
+  RankPage page;
+  ASSERT_TRUE(page.Open(-1).ok());
+  ActivityClock clock;
+  Activities activities(page, clock);
+  const TimePoint before = SteadyClock::SteadyNow();
+  const auto busy = [&](Activity activity, Duration after) {
+    return clock.IsBusy(activity, std::chrono::hours(1), before + after);
+  };
+  ASSERT_TRUE(activities.Begin(Activity::kSection).ok());
+  EXPECT_TRUE(busy(Activity::kSection, std::chrono::hours(100))) << "as long as it takes";
+  EXPECT_FALSE(busy(Activity::kWait, Duration())) << "who waits is in its step";
+  ASSERT_TRUE(activities.Begin(Activity::kEval, std::chrono::hours(2)).ok());
+  EXPECT_FALSE(busy(Activity::kEval, std::chrono::minutes(90))) << "longer than activities may take";
+  ASSERT_TRUE(activities.Begin(Activity::kSection, std::chrono::hours(5)).ok());
+  EXPECT_TRUE(busy(Activity::kSection, std::chrono::minutes(119)));
+  EXPECT_FALSE(busy(Activity::kSection, std::chrono::minutes(121))) << "what lies around it has a limit";
+  ASSERT_TRUE(activities.End().ok() && activities.End().ok());
+  EXPECT_TRUE(busy(Activity::kSection, std::chrono::hours(100)));
+  activities.Clear();
+  EXPECT_EQ(clock.Read().deadline, TimePoint::Max());
 }
 
 TEST(ArmedFaults, AreTakenOnceAndAreThisRanksOwn) {

@@ -25,8 +25,8 @@ TEST(AgentNews, OfALoopAreKeptToItselfWhileTheGateIsLocked) {
   news.Publish({Step(4), "saves"});
   news.AddFault(Fault(FaultKind::kException));
   news.EnterGate(Step(5));
-  news.StandAtSavePoint(Step(4));
-  news.Finish(Step(9));
+  news.StandAtSavePoint({Step(4)});
+  news.Finish({Step(9)});
   ASSERT_TRUE(news.BeginSnapshot(Step(4)));
   news.AddSnapshot({.step = Step(4)});
   EXPECT_EQ(news.Again(false).size(), 7u);
@@ -108,11 +108,11 @@ TEST(AgentNews, ASnapshotIsBegunOnceAStep) {
 TEST(AgentNews, WhoIsReleasedStandsNowhere) {
   AgentNews news;
   EXPECT_FALSE(news.LeaveSavePoint());
-  news.StandAtSavePoint(Step(4));
+  news.StandAtSavePoint({Step(4)});
   EXPECT_EQ(Said<SavePoint>(news, false).at(0).step, Step(4));
   EXPECT_TRUE(news.LeaveSavePoint());
-  news.StandAtSavePoint(Step(4));
-  news.Finish(Step(9));
+  news.StandAtSavePoint({Step(4)});
+  news.Finish({Step(9)});
   news.OnReleased();
   EXPECT_TRUE(news.Again(false).empty());
 }

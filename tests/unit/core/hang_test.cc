@@ -405,9 +405,9 @@ TEST(Hang, HangingAtTheSameStepAgainIsNotForgiven) {
   bench.Pass(2200ms);
   ASSERT_EQ(bench.core.incidents(), 1u);
   EXPECT_TRUE(bench.Killed().empty());
-  bench.Pass(3900ms);
+  bench.Pass(3600ms);
   EXPECT_EQ(bench.core.incidents(), 1u) << "it has more time there, now that it is known";
-  bench.Pass(400ms);
+  bench.Pass(600ms);
   EXPECT_EQ(bench.core.incidents(), 2u);
   EXPECT_EQ(bench.Killed(), std::set<int>{2});
   EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kRespawn);
@@ -434,7 +434,7 @@ TEST(Hang, WhoeverLeftItsLoopEarlyIsToBlameAndNotThoseThatWaitForIt) {
     bench.CommitAll(8);
     bench.Say(1, Finished{Step(8)});
     for (int r : {0, 2, 3}) bench.places[r] = In(9, TrainPhase::kGradientSync);
-    bench.Pass(4300ms);
+    bench.Pass(2300ms);
     EXPECT_EQ(bench.core.incidents(), static_cast<uint64_t>(i) + 1);
     EXPECT_EQ(bench.All<IncidentClosed>().back().record.ranks, std::vector<Rank>{Rank(1)});
   }
@@ -483,7 +483,7 @@ TEST(Hang, WhoLeftACollectiveOutIsToBlameAndTheThirdTimeEndsTheRun) {
     bench.CommitAll(8);
     for (int r : {0, 2, 3}) bench.places[r] = With(9, TrainPhase::kBackward, 1);
     bench.places[1] = With(9, TrainPhase::kGate, 0);
-    bench.Pass(4500ms);
+    bench.Pass(2300ms);
     ASSERT_EQ(bench.core.incidents(), static_cast<uint64_t>(i) + 1);
     EXPECT_EQ(bench.All<IncidentClosed>().back().record.ranks, std::vector<Rank>{Rank(1)});
   }

@@ -105,7 +105,7 @@ TEST(Codec, RefusesUnknownValuesAndNamesTheField) {
   ExpectRefused("dtype", "ready { registry_tensors { dtype: 99 } }");
   ExpectRefused("object kind", "ready { registry_objects { kind: 2 } }");
   ExpectRefused("rank", "ready { layouts { ranks: -7 } }");
-  ExpectRefused("fault kind", "fault { kind: 13 }");
+  ExpectRefused("fault kind", "fault { kind: 14 }");
   ExpectRefused("instant", "fault { since_ns: -1 }");
   ExpectRefused("step", "fault { suspect_from: 0x1000000000000000 }");
   ExpectRefused("gate state", "locked { state: 4 }");
@@ -114,7 +114,7 @@ TEST(Codec, RefusesUnknownValuesAndNamesTheField) {
   ExpectRefused("step", "finished { step: 0xffffffffffffffff }");
   ExpectRefused("step", "beat { place_step: 0xffffffffffffffff }");
   ExpectRefused("train phase", "beat { place_phase: 8 }");
-  ExpectRefused("activity", "beat { place_activity: 6 }");
+  ExpectRefused("activity", "beat { place_activity: 7 }");
   ExpectRefused("phase", "done { phase: 13 }");
   ExpectRefused("status code", "done { code: 1000 }");
   ExpectRefused("rank", "snapshot_copied { owner: -1 }");
@@ -143,7 +143,7 @@ TEST(Codec, RefusalsNameMessageAndField) {
   const auto why = [](const char* text) {
     return DecodeFromAgent("job", Schema::Get().Bytes("Envelope", std::string("job: 'job' ") + text)).status().message();
   };
-  EXPECT_EQ(why("fault { kind: 13 }"), "control message: fault kind 13 is out of its range, in core::FaultReport.kind");
+  EXPECT_EQ(why("fault { kind: 14 }"), "control message: fault kind 14 is out of its range, in core::FaultReport.kind");
   EXPECT_EQ(why("beat { place_phase: 8 }"), "control message: train phase 8 is out of its range, in core::Beat.phase");
   EXPECT_EQ(why("ready { registry_tensors { dtype: 99 } }"),
             "control message: dtype 99 is out of its range, in TensorSummary.dtype");
