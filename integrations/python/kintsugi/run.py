@@ -51,7 +51,7 @@ class Run:
         self._tensors: dict[str, tuple[str, list[int], list[int], list[int], tuple[int, int], int, int]] = {}
         self._released = False  # has ever been in its loop
         self._ended = False
-        atexit.register(agent.leave)  # while Python's lock still exists
+        atexit.register(agent.leave_at_exit)  # while Python's lock still exists
 
     # ---- who this is --------------------------------------------------------------------------------------------------
 
