@@ -82,7 +82,7 @@ if __name__ == "__main__":
     tests = [
         ("one after the other, undisturbed, and gone on with from its middle", alone.resumed()),
         ("one after the other, killed in the first update, an exception in a later one, killed in a forward pass",
-         alone.same("kill:1@1:update", "throw:1@3:update", "kill:0@4:forward", paths=[("respawn", "rebuild", "adopt")])),
+         alone.same("kill:1@1:update", "throw:1@3:update", "kill:0@5:forward", paths=[("respawn", "rebuild", "adopt")])),
         ("together, killed in the first step and in the second update",
          alone.same("kill:1@1:backward", "kill:1@2:update", more=["--update"], paths=[("adopt", "respawn")])),
         ("two updates in a step, undisturbed", pair.same()),
