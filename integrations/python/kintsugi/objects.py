@@ -141,6 +141,8 @@ class Objects:
         kept = {key: self._agent.get_object(key) for key in self._things}
         if step > 0 and pickle.loads(kept[PROGRAM])["ended"] != step and (self._end is None or self._end[0] != step):
             kept = self._behind_gate(step, rank, kept)
+        for key, data in kept.items():
+            self._agent.put_object(key, step, data)
         self._load(kept)
         self._gate, self._end, self._place = (step, dict(kept)), (step, dict(kept)), None
         self._told, self._not_told = {}, set()
@@ -169,9 +171,6 @@ class Objects:
         for key in self._not_told:
             if key in kept and made[key] == kept[key]:
                 self._note_inexact(f"object '{key}' of rank {rank}, step {step}")
-        for key, data in made.items():
-            if data != kept[key]:
-                self._agent.put_object(key, step, data)
         return made
 
     def _load(self, kept: dict[str, bytes], but: str = "") -> None:
