@@ -50,6 +50,10 @@ class Repeating(DataLoader):
         return super().__iter__()
 
 
+class Kept(DataLoader):
+    state_dict, load_state_dict = WithState.state_dict, WithState.load_state_dict
+
+
 class Wrapper:
     def __init__(self, loader):
         self.loader = loader
@@ -71,6 +75,7 @@ for words, loader in (
     ("nobody knows what the next iter() of a Wrapper gives", Wrapper([1])),
     ("nobody knows what the next iter() of a dict gives", {"a": 1}),
     ("in_order=False leaves the order of its batches to chance", DataLoader([1], num_workers=1, in_order=False)),
+    ("what the workers of a Kept draw is not known to be in its state", Kept(range(4), num_workers=1)),
     ("Repeating iterates in a way of its own", Repeating([1])),
     ("DataLoaderShard is what accelerator.prepare has made", prepared([1])),
 ):

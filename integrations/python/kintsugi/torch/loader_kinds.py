@@ -237,8 +237,9 @@ class Stateful:
 
     outlasts = True
 
-    def __init__(self, loader: Any, holder: Any) -> None:
+    def __init__(self, loader: Any, holder: Any, name: str) -> None:
         self._loader = loader
+        self._name = name
         self._holder = holder
         # torchdata's makes an iterator to tell its state, and draws for it; an empty state makes it begin
         self._initial = pickle.dumps({} if hasattr(loader, "snapshot_every_n_steps") else holder.state_dict())
@@ -246,21 +247,23 @@ class Stateful:
         self._traces = isinstance(loader, DataLoader) and loader.num_workers > 0
         self.fetches_here = not self._traces
         self._worlds: dict[int, World] = {}
-        self._made: World = {}
         self._persists = self._traces and loader.persistent_workers
+        self._at_end = False
         self._ended = False  # the state that was put back is of a pass's end: this loader makes its workers and the next pass at once
 
     def begin(self, streams: Streams) -> None:
         if self._persists and self._ended:
-            self._ended = False
+            self._ended = self._at_end = False
             with streams.preserved(own=False):
-                streams.put(self._made)
                 self._make(self._worlds)
             return
-        if self._traces and not (self._persists and self._iterator is not None):
-            self._worlds, now = {}, streams.take()
-            source = streams.name_of(self._loader.generator)
-            self._made = {source: now[source]}
+        if not (self._persists and self._iterator is not None):
+            self._worlds = {}
+        elif self._worlds and not self._at_end:
+            raise Error(
+                f"loader '{self._name}': its workers persist and draw random numbers, and the pass was left before its end: what they drew for batches that nobody "
+                "took is nowhere known. persistent_workers=False, or torch.utils.data.DataLoader", Code.FAILED_PRECONDITION)  # fmt: skip
+        self._at_end = False
         self._make({})
 
     def forget(self) -> None:
@@ -273,7 +276,11 @@ class Stateful:
 
     def fetch(self) -> Any:
         assert self._iterator is not None
-        parcel = next(self._iterator)
+        try:
+            parcel = next(self._iterator)
+        except StopIteration:
+            self._at_end = True
+            raise
         if not isinstance(parcel, Parcel):
             return parcel
         if parcel.world:
@@ -281,17 +288,16 @@ class Stateful:
         return parcel.batch
 
     def mark(self) -> Mark:
-        return {"state": pickle.dumps(self._holder.state_dict(), protocol=pickle.HIGHEST_PROTOCOL), "worlds": self._worlds, "made": self._made}
+        return {"state": pickle.dumps(self._holder.state_dict(), protocol=pickle.HIGHEST_PROTOCOL), "worlds": self._worlds}
 
     def first(self, mark: Mark) -> Mark | None:
         return None
 
     def go_to(self, streams: Streams, mark: Mark, position: int, ended: bool) -> None:
         self._iterator = None
-        self._worlds, self._made = mark["worlds"], mark["made"]
+        self._worlds = mark["worlds"]
         self._holder.load_state_dict(pickle.loads(mark["state"]))
-        streams.put(self._made)
-        self._ended = ended
+        self._ended = self._at_end = ended
         if not ended or (self._holder is self._loader and isinstance(self._loader, DataLoader) and not self._persists):
             self._make(self._worlds)
 
@@ -321,7 +327,7 @@ def kind_of(loader: Any, name: str) -> Kind:
     if isinstance(loader, DataLoader):
         return _kind_of_data_loader(loader, name, refused)
     if has_state(loader):
-        return Stateful(loader, loader)
+        return Stateful(loader, loader, name)
     listed = isinstance(loader, (Sequence, torch.Tensor)) or not hasattr(loader, "__iter__")
     if listed and not isinstance(loader, (str, bytes)) and hasattr(loader, "__getitem__") and hasattr(loader, "__len__"):
         return Listed(loader)
@@ -343,19 +349,21 @@ def _kind_of_data_loader(loader: Any, name: str, refused: Callable[[str], Error]
         raise refused(f"its data set, a {type(loader.dataset).__name__}, is an IterableDataset without state_dict and load_state_dict, which alone could tell where it "
                       "stands: give it these two, or use a data set that gives samples by their indices (__getitem__, __len__)")  # fmt: skip
     if has_state(loader):
+        if loader.num_workers > 0 and not hasattr(loader, "snapshot_every_n_steps"):
+            raise refused(f"what the workers of a {kind.__name__} draw is not known to be in its state: num_workers=0, or torchdata's StatefulDataLoader")
         if loader.num_workers > 0 and getattr(loader, "snapshot_every_n_steps", 1) != 1:
             raise refused(f"its state is that of every {loader.snapshot_every_n_steps}th batch: snapshot_every_n_steps=1 (the default)")
         if not iterable and not all(_walks_alike(one) for one in (loader.sampler, loader.batch_sampler)):
             raise refused(f"{kind.__name__} does not keep what its {type(loader.sampler).__name__} draws: shuffle=True in its place, or torch.utils.data.DataLoader in place "
                           f"of {kind.__name__}")  # fmt: skip
-        return Stateful(loader, loader)
+        return Stateful(loader, loader, name)
     if kind.__iter__ is not DataLoader.__iter__ or kind._get_iterator is not DataLoader._get_iterator:  # type: ignore[comparison-overlap]
         raise refused(f"{kind.__name__} iterates in a way of its own: use torch.utils.data.DataLoader, or give it state_dict and load_state_dict")
     if not iterable:
         return Mapped(loader, name)
     if loader.num_workers > 0:
         raise refused("the state of its IterableDataset is in its workers: torchdata's StatefulDataLoader in place of DataLoader, or num_workers=0")
-    return Stateful(loader, loader.dataset)
+    return Stateful(loader, loader.dataset, name)
 
 
 def _walks_alike(sampler: Any) -> bool:
