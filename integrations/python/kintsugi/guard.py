@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _core
-from ._errors import Error, Interrupted
+from ._errors import Error
 from ._modules import report_modules
 from .abi import Code, Outcome, TaskKind
 from .terms import HANDLERS, RUNGS, Handler, Incident
@@ -125,9 +125,6 @@ class Guard:
 
     def _leave(self, error: BaseException) -> None:
         """Type and text reach the report; the traceback is printed, as an uncaught one would be."""
-        if isinstance(error, Interrupted):
-            self._agent.left_loop(Outcome.WAS_INTERRUPTED, "", "")
-            return
         outcome = self._outcome_of(error)
         if outcome in (Outcome.RAISED, Outcome.REFUSED):
             traceback.print_exception(error)

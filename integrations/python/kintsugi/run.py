@@ -411,6 +411,8 @@ class Run:
         self._objects.put_back_end()
 
     def note_loop_end(self) -> None:
+        if self._guard.ended or self._guard.leaves:
+            return
         self._objects.put_program(self.at)
         self._enter_plain_code(True)
 
@@ -459,6 +461,8 @@ class Run:
 
     def outcome_of(self, error: BaseException) -> int:
         """What an exception that leaves the loop means; a door to a framework knows more."""
+        if isinstance(error, Interrupted):
+            return Outcome.WAS_INTERRUPTED
         if isinstance(error, Error) and error.code in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION, Code.NOT_FOUND):
             return Outcome.REFUSED
         return Outcome.COMM_ERROR if isinstance(error, ConnectionError) else Outcome.RAISED

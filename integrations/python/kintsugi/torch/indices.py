@@ -154,7 +154,7 @@ class Remainder:
     def _mine(self) -> list[Any]:
         ranks = self._sampler.num_replicas
         alone = copy.copy(self._sampler)
-        alone.num_replicas, alone.rank, alone.num_samples = 1, 0, len(alone.dataset)  # type: ignore[arg-type]
+        alone.num_replicas, alone.rank, alone.num_samples = 1, 0, len(alone.dataset)
         alone.total_size = alone.num_samples
         order = list(alone)
         rest = order[self._behind :]
@@ -193,4 +193,4 @@ def behind_in(loader: Any, behind: int) -> Any:
     rest = Remainder(sampler_of(loader), behind)
     if loader.batch_sampler is None:
         return rest
-    return BatchSampler(rest, loader.batch_sampler.batch_size, loader.batch_sampler.drop_last)  # type: ignore[arg-type]
+    return BatchSampler(rest, loader.batch_sampler.batch_size, loader.batch_sampler.drop_last)

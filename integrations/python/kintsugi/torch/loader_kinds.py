@@ -357,7 +357,7 @@ def _kind_of_data_loader(loader: Any, name: str, refused: Callable[[str], Error]
             raise refused(f"{kind.__name__} does not keep what its {type(loader.sampler).__name__} draws: shuffle=True in its place, or torch.utils.data.DataLoader in place "
                           f"of {kind.__name__}")  # fmt: skip
         return Stateful(loader, loader, name)
-    if kind.__iter__ is not DataLoader.__iter__ or kind._get_iterator is not DataLoader._get_iterator:  # type: ignore[comparison-overlap]
+    if kind.__iter__ is not DataLoader.__iter__ or kind._get_iterator is not DataLoader._get_iterator:
         raise refused(f"{kind.__name__} iterates in a way of its own: use torch.utils.data.DataLoader, or give it state_dict and load_state_dict")
     if not iterable:
         return Mapped(loader, name)

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Sampler
 
 from .._errors import Error
@@ -176,8 +177,12 @@ class Registry:
                 entries += _entries(f"{name}/{key}", parameter, owners or plain)
         self._hold(entries)
         self._add_names_of_tied(name, inner)
-        if any(True for _ in inner.buffers()):
-            buffers = state.Buffers(inner, self._extension)
+        names = [key for key, _ in inner.named_buffers()]
+        if isinstance(inner, AveragedModel):  # all ranks count alike, whatever else they have of their own
+            self._add_object(f"{name}.count", state.Buffers(inner, self._extension, ["n_averaged"]), "rank-zero")
+            names.remove("n_averaged")
+        if names:
+            buffers = state.Buffers(inner, self._extension, names)
             self._add_object(f"{name}.buffers", buffers, buffers.take_over)
         self._accompany(model)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import gc
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -63,6 +64,7 @@ class _Update(enum.Enum):
 # By these names: asking an enumeration for a member costs, and a step asks often.
 _TO_COME, _BY_HOOKS, _BY_TRAINER, _COMMITTED = _Update
 _GRADIENT_SYNC = int(Phase.GRADIENT_SYNC)
+_VERSION = operator.attrgetter("_version")  # grows with each change in place
 
 
 class TorchRun(Run):
@@ -82,6 +84,8 @@ class TorchRun(Run):
         self._gather_again = True  # parameters that other ranks own may be those of another step
         self._update = _TO_COME
         self._stopped = False  # an incident began behind this step's update
+        self._at_commit = self._at_end = 0  # versions of all parameters there
+        self._changes_behind = False  # whether parameters changed behind the update of the newest step that was ended
         self._stepping: set[int] = set()  # optimizers that have stepped in this step
         self._accumulation = Accumulation()
         self._calls_before = 0
@@ -258,7 +262,17 @@ class TorchRun(Run):
         self._ddp.follow(self._registry.models)
         gc.collect()  # what was made before is full of cycles
 
+    def _versions(self) -> int:
+        return sum(map(_VERSION, self._registry.parameters))
+
+    def _is_changed(self) -> bool:
+        return self.committed > 0 and self._versions() != self._at_end
+
     def outcome_of(self, error: BaseException) -> int:
+        if isinstance(error, Error):
+            return super().outcome_of(error)
+        if self._in_step and self._update is _COMMITTED and (self._changes_behind or self._versions() != self._at_commit):
+            return Outcome.MEMORY_ERROR  # cut off behind its update, where an average follows: what it has is of no step
         if isinstance(error, dist.DistBackendError) or self._mark_of_ours in str(error):
             return Outcome.COMM_ERROR if self.agent.poll() == 0 else Outcome.WAS_INTERRUPTED
         return super().outcome_of(error) if not isinstance(error, dist.DistError) else Outcome.RAISED
@@ -290,6 +304,8 @@ class TorchRun(Run):
         for framework in self._registry.frameworks:
             framework.end_step()
         super().end_step(k)
+        self._at_end = self._versions()
+        self._changes_behind = self._at_end != self._at_commit
         if self._stopped:
             raise Interrupted
 
@@ -329,6 +345,7 @@ class TorchRun(Run):
         self._update = _COMMITTED
         code = self.agent.leave_update(self.at)
         self.committed = self.at
+        self._at_commit = self._versions()
         # An incident has begun. What follows the update on this rank alone is done first: the step is all there then.
         self._stopped = code in (Code.INTERRUPTED, Code.CANCELLED)
         if code and not (self._stopped and not self._registry.sharing and not self._registry.frameworks):

@@ -117,10 +117,11 @@ def _layout_of(tensor: torch.Tensor) -> _Layout:
 class Buffers:
     """A model's buffers: each rank has its own (running statistics), so they travel with it."""
 
-    def __init__(self, model: Module, extension: Any) -> None:
+    def __init__(self, model: Module, extension: Any, names: Iterable[str] | None = None) -> None:
+        """`names`: these alone."""
         self._model = model
         self._extension = extension
-        self._named = dict(model.named_buffers())
+        self._named = [name for name, _ in model.named_buffers()] if names is None else list(names)
 
     def state_dict(self) -> dict[str, Any]:
         return {"names": [*self._named], "bytes": self._extension.pack([*self._now()])}
