@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from compared import Compared
-from door import Door, main, skip_without_torch
+from door import HERE, Door, main, skip_without_torch
 
 
 if __name__ == "__main__":

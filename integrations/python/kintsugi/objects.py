@@ -150,7 +150,10 @@ class Objects:
     def put_back_end(self) -> None:
         """As at the end of the newest step: a newcomer has come to where its script stood then."""
         assert self._end is not None
-        self._load(self._end[1], but=PROGRAM)
+        now = self._now()
+        for key, data in self._end[1].items():
+            if key != PROGRAM and now[key] != data:  # the script has moved it on its way
+                self._load_one(key, data)
 
     def _behind_gate(self, step: int, rank: int, kept: dict[str, bytes]) -> dict[str, bytes]:
         """The step was cut off here, or this process is new: what followed its gate, as far as anybody knows it."""

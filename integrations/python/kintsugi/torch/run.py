@@ -346,12 +346,21 @@ class TorchRun(Run):
         code = self.agent.leave_update(self.at)
         self.committed = self.at
         self._at_commit = self._versions()
-        # An incident has begun. What follows the update on this rank alone is done first: the step is all there then.
+        # An incident has begun. What follows the update on this rank alone is done first: the step is all there then. But not an average
+        # of parameters that could not be gathered any more.
+        gathers = bool(self._registry.sharing or self._registry.frameworks)
         self._stopped = code in (Code.INTERRUPTED, Code.CANCELLED)
-        if code and not (self._stopped and not self._registry.sharing and not self._registry.frameworks):
+        if code and not (self._stopped and not (gathers and self._changes_behind)):
             self._check(code)
-        if self._registry.sharing or self._registry.frameworks:
-            self._gather()
+        if self._stopped:
+            self._gather_again = True
+        elif gathers:
+            try:
+                self._gather()
+            except Exception as error:
+                if self.outcome_of(error) not in (Outcome.COMM_ERROR, Outcome.WAS_INTERRUPTED):
+                    raise
+                self._stopped = True  # parameters are gathered again as the next step begins
 
     def _refuse_update_outside(self, what: str) -> None:
         if not self._in_step:
