@@ -87,9 +87,9 @@ std::string Hang::ToString() const {
 std::string Hang::ShortOfText() const {
   KINTSUGI_CHECK(!short_of.empty() && !ranks.empty(), "nobody left out a collective");
   const Place& first = short_of.front();
-  std::string text = "rank " + first.rank.ToString() + " came to the end of step " + std::to_string(place.step) + " with " +
-                     std::to_string(first.at.collectives) + " collectives, rank " + ranks.front().ToString() + " with " +
-                     std::to_string(place.collectives);
+  std::string text = "rank " + first.rank.ToString() + " came to the end of step " + std::to_string(place.step) +
+                     " with " + std::to_string(first.at.collectives) + " collectives, rank " +
+                     ranks.front().ToString() + " with " + std::to_string(place.collectives);
   if (short_of.size() > 1) text += "; " + std::to_string(short_of.size() - 1) + " more ranks as the first";
   return text;
 }

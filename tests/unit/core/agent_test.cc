@@ -1,4 +1,4 @@
-#include "runtime/core/agent_core.h"
+#include "tests/unit/core/agent_bench.h"
 
 #include <gtest/gtest.h>
 
@@ -6,100 +6,6 @@
 
 namespace kintsugi::core {
 namespace {
-
-using Outcome = TrainerParked::Outcome;
-
-GateWord Committed(uint64_t step) { return {false, GateState::kCommitted, Step(step)}; }
-
-// One agent of rank 1, incarnation 2, and a controller's voice.
-class AgentBench {
- public:
-  explicit AgentBench(bool replacement = false)
-      : core(Rank(1), Incarnation(2), Term{3, 1}, Generation(4), replacement) {}
-
-  std::vector<AgentAction> Do(const AgentEvent& event) { return core.Step(event); }
-  std::vector<AgentAction> Order(ControllerMessage message, uint64_t generation) {
-    const bool stops = std::holds_alternative<StopOrder>(message);
-    auto actions = Do(FromController{{Term{3, 1}, Generation(generation), Rank(1), Incarnation(2)}, std::move(message)});
-    if (stops && stop_returns_at_once)
-      for (AgentAction& action : Do(StopReturned{})) actions.push_back(std::move(action));
-    return actions;
-  }
-  void BeReady() {
-    core.SetReady(Ready());
-    Do(TrainerParked{Outcome::kReady, Committed(0), {}});
-  }
-  // Ready, and into the loop.
-  void Start() {
-    BeReady();
-    Order(ResumeOrder{Step(0)}, 4);
-    Do(TrainerResumed{});
-  }
-  // Through LOCK and STOP of a generation; the trainer parks with `word`.
-  void Halt(uint64_t generation, GateWord word) {
-    Order(LockOrder{}, generation);
-    Do(GateLocked{word});
-    Order(StopOrder{word.step, true}, generation);
-    Do(TrainerParked{Outcome::kInterrupted, word, {}});
-  }
-  std::vector<AgentAction> Run(Phase phase, uint64_t generation, uint64_t step, std::vector<RepairMove> moves = {}) {
-    return Order(PhaseOrder{.phase = phase, .step = Step(step), .moves = std::move(moves)}, generation);
-  }
-  void Complete(Phase phase, uint64_t generation, uint64_t step, std::vector<RepairMove> moves = {}) {
-    Run(phase, generation, step, std::move(moves));
-    Do(HandlerDone{Generation(generation), {.phase = phase}});
-  }
-
-  AgentCore core;
-  bool stop_returns_at_once = true;
-};
-
-template <typename T>
-std::vector<T> All(const std::vector<AgentAction>& actions) {
-  std::vector<T> found;
-  for (const AgentAction& action : actions)
-    if (const auto* a = std::get_if<T>(&action)) found.push_back(*a);
-  return found;
-}
-template <typename T>
-std::vector<T> Said(const std::vector<AgentAction>& actions) {
-  std::vector<T> found;
-  for (const SendMessage& send : All<SendMessage>(actions))
-    if (const auto* m = std::get_if<T>(&send.message)) found.push_back(*m);
-  return found;
-}
-
-TEST(Agent, WhoChangedItsTensorsBehindTheLastStepSaysSoAndOffersNothing) {
-  AgentBench bench;
-  bench.Start();
-  const auto finished = Said<Finished>(bench.Do(TrainerParked{Outcome::kFinishedChanged, Committed(7), {}}));
-  ASSERT_EQ(finished.size(), 1u);
-  EXPECT_TRUE(finished[0].changed);
-  bench.Order(LockOrder{}, 5);
-  const auto locked = Said<LockReply>(bench.Do(GateLocked{Committed(7)}));
-  ASSERT_EQ(locked.size(), 1u);
-  EXPECT_FALSE(locked[0].valid);
-}
-
-TEST(Agent, SaysWhetherItsPartnersLackItsObjectsUntilTheyHaveThemAgain) {
-  AgentBench bench;
-  bench.Start();
-  EXPECT_TRUE(Said<SavePoint>(bench.Do(TrainerAtSavePoint{Step(7), true})).at(0).objects_ahead);
-  bench.Order(LockOrder{}, 5);
-  bench.Do(GateLocked{Committed(7)});
-  EXPECT_TRUE(Said<Parked>(bench.Order(StopOrder{Step(7), true}, 5)).at(0).objects_ahead);
-  bench.Complete(Phase::kRollback, 5, 7);
-  bench.Order(LockOrder{}, 6);
-  bench.Do(GateLocked{Committed(7)});
-  EXPECT_FALSE(Said<Parked>(bench.Order(StopOrder{Step(7), true}, 6)).at(0).objects_ahead);
-}
-
-TEST(Agent, TellsWhatIsInexactAgainOnANewConnection) {
-  AgentBench bench;
-  bench.Start();
-  EXPECT_EQ(Said<Inexact>(bench.Do(InexactNoted{"object 'random', step 17"})).size(), 1u);
-  EXPECT_EQ(Said<Inexact>(bench.Do(Connected{Term{4, 1}})).size(), 1u);
-}
 
 TEST(Agent, RefusesWhatIsOlderOrMeantForAnother) {
   AgentBench bench;
