@@ -97,8 +97,8 @@ class Indices:
         self.drawn += 1
         if self.drawn == self._known and self.sum != self._known_sum:
             raise Error(
-                f"loader '{self._name}': its sampler {self._kind()}, walked again from the pass's beginning, gives other indices than before: each iter() of it "
-                "must begin anew, and follow from its arguments, set_epoch and random generators alone", Code.FAILED_PRECONDITION)  # fmt: skip
+                f"loader '{self._name}': its sampler {self._kind()}, walked again from the pass's beginning, gives other indices than before: each iter() "
+                "of it must begin anew, and follow from its arguments, set_epoch and random generators alone", Code.FAILED_PRECONDITION)  # fmt: skip
 
     def _kind(self) -> str:
         return type(self.sampler.sampler if type(self.sampler) is BatchSampler else self.sampler).__name__

@@ -182,15 +182,16 @@ class Mapped:
     def mark(self) -> Mark:
         assert self._indices is not None
         return {"records": dict(self._indices.records), "drawn": self._indices.drawn, "sum": self._indices.sum, "behind": self._behind,
-                "share": self._share, "workers": self._workers, "made": self._made, "round": self._round, "began": self._began if self._persists else {}}  # fmt: skip
+                "share": self._share, "workers": self._workers, "made": self._made, "round": self._round,
+                "began": self._began if self._persists else {}}  # fmt: skip
 
     def first(self, mark: Mark) -> Mark | None:
         return {**mark, "round": mark["began"]}
 
     def go_to(self, streams: Streams, mark: Mark, position: int, ended: bool) -> None:
         if mark["workers"] != self._workers and mark["round"]:
-            raise Error(f"loader '{self._name}' has {self._workers} workers, and had {mark['workers']} when its state was saved, which drew random numbers each: "
-                        f"go on with num_workers={mark['workers']}", Code.FAILED_PRECONDITION)  # fmt: skip
+            raise Error(f"loader '{self._name}' has {self._workers} workers, and had {mark['workers']} when its state was saved, which drew random "
+                        f"numbers each: go on with num_workers={mark['workers']}", Code.FAILED_PRECONDITION)  # fmt: skip
         first = position - position % self._workers if self._workers else position
         self.forget()
         self._behind = mark["behind"]
@@ -224,12 +225,15 @@ class Mapped:
     def take_over(self, marks: Mapping[int, Mark], position: int) -> Mark:
         """What is left of the epoch's order, for other ranks than those that began with it."""
         if any(mark["share"] is None for mark in marks.values()) or self._share is None:
-            raise Error(f"loader '{self._name}' cannot go on with another number of ranks: the order of its {type(sampler_of(self._loader)).__name__} is not one for all "
-                        "ranks that anybody could divide anew, as torch's DistributedSampler's is; resume with as many ranks as saved", Code.INVALID_ARGUMENT)  # fmt: skip
+            raise Error(f"loader '{self._name}' cannot go on with another number of ranks: the order of its "
+                        f"{type(sampler_of(self._loader)).__name__} is not one for all ranks that anybody could divide "
+                        "anew, as torch's DistributedSampler's is; resume with as many ranks as saved",
+                        Code.INVALID_ARGUMENT)  # fmt: skip
         taken = {mark["behind"] + position * mark["share"] for mark in marks.values()}
         if len(taken) != 1:
             raise Error(f"loader '{self._name}': the ranks that saved had taken {sorted(taken)} samples of the epoch, not one number", Code.INVALID_ARGUMENT)
-        return {"records": {}, "drawn": 0, "sum": 0, "behind": taken.pop(), "share": self._share, "workers": self._workers, "made": {}, "round": {}, "began": {}}
+        return {"records": {}, "drawn": 0, "sum": 0, "behind": taken.pop(), "share": self._share, "workers": self._workers,
+                "made": {}, "round": {}, "began": {}}  # fmt: skip
 
 
 class Stateful:
@@ -261,8 +265,8 @@ class Stateful:
             self._worlds = {}
         elif self._worlds and not self._at_end:
             raise Error(
-                f"loader '{self._name}': its workers persist and draw random numbers, and the pass was left before its end: what they drew for batches that nobody "
-                "took is nowhere known. persistent_workers=False, or torch.utils.data.DataLoader", Code.FAILED_PRECONDITION)  # fmt: skip
+                f"loader '{self._name}': its workers persist and draw random numbers, and the pass was left before its end: what they drew for batches "
+                "that nobody took is nowhere known. persistent_workers=False, or torch.utils.data.DataLoader", Code.FAILED_PRECONDITION)  # fmt: skip
         self._at_end = False
         self._make({})
 
@@ -332,10 +336,10 @@ def kind_of(loader: Any, name: str) -> Kind:
     if listed and not isinstance(loader, (str, bytes)) and hasattr(loader, "__getitem__") and hasattr(loader, "__len__"):
         return Listed(loader)
     if isinstance(loader, Iterator):
-        raise refused(f"a {kind.__name__} can be walked once: give the DataLoader or the list that it walks, not iter(...) or enumerate(...) of it, or give an object "
-                      "with __iter__, state_dict and load_state_dict")  # fmt: skip
-    raise refused(f"nobody knows what the next iter() of a {kind.__name__} gives: give the DataLoader itself and do in the loop what {kind.__name__} does to its batches, "
-                  "or give it state_dict and load_state_dict")  # fmt: skip
+        raise refused(f"a {kind.__name__} can be walked once: give the DataLoader or the list that it walks, not iter(...) or enumerate(...) of it, or give "
+                      "an object with __iter__, state_dict and load_state_dict")  # fmt: skip
+    raise refused(f"nobody knows what the next iter() of a {kind.__name__} gives: give the DataLoader itself and do in the loop what {kind.__name__} does to "
+                  "its batches, or give it state_dict and load_state_dict")  # fmt: skip
 
 
 def _kind_of_data_loader(loader: Any, name: str, refused: Callable[[str], Error]) -> Kind:
@@ -346,16 +350,16 @@ def _kind_of_data_loader(loader: Any, name: str, refused: Callable[[str], Error]
         raise refused("its persistent workers run already, and may have drawn: look at a batch in another loader, or make this one anew")
     iterable = isinstance(loader.dataset, IterableDataset)
     if iterable and not has_state(loader.dataset):
-        raise refused(f"its data set, a {type(loader.dataset).__name__}, is an IterableDataset without state_dict and load_state_dict, which alone could tell where it "
-                      "stands: give it these two, or use a data set that gives samples by their indices (__getitem__, __len__)")  # fmt: skip
+        raise refused(f"its data set, a {type(loader.dataset).__name__}, is an IterableDataset without state_dict and load_state_dict, which alone could tell "
+                      "where it stands: give it these two, or use a data set that gives samples by their indices (__getitem__, __len__)")  # fmt: skip
     if has_state(loader):
         if loader.num_workers > 0 and not hasattr(loader, "snapshot_every_n_steps"):
             raise refused(f"what the workers of a {kind.__name__} draw is not known to be in its state: num_workers=0, or torchdata's StatefulDataLoader")
         if loader.num_workers > 0 and getattr(loader, "snapshot_every_n_steps", 1) != 1:
             raise refused(f"its state is that of every {loader.snapshot_every_n_steps}th batch: snapshot_every_n_steps=1 (the default)")
         if not iterable and not all(_walks_alike(one) for one in (loader.sampler, loader.batch_sampler)):
-            raise refused(f"{kind.__name__} does not keep what its {type(loader.sampler).__name__} draws: shuffle=True in its place, or torch.utils.data.DataLoader in place "
-                          f"of {kind.__name__}")  # fmt: skip
+            raise refused(f"{kind.__name__} does not keep what its {type(loader.sampler).__name__} draws: shuffle=True in its place, or "
+                          f"torch.utils.data.DataLoader in place of {kind.__name__}")  # fmt: skip
         return Stateful(loader, loader, name)
     if kind.__iter__ is not DataLoader.__iter__ or kind._get_iterator is not DataLoader._get_iterator:
         raise refused(f"{kind.__name__} iterates in a way of its own: use torch.utils.data.DataLoader, or give it state_dict and load_state_dict")
@@ -368,4 +372,5 @@ def _kind_of_data_loader(loader: Any, name: str, refused: Callable[[str], Error]
 
 def _walks_alike(sampler: Any) -> bool:
     """torchdata's own, what has a state, and what draws from no generator that others draw from."""
-    return sampler is None or type(sampler).__module__.startswith("torchdata.") or type(sampler) in (SequentialSampler, DistributedSampler) or has_state(sampler)
+    known = sampler is None or type(sampler) in (SequentialSampler, DistributedSampler)
+    return known or type(sampler).__module__.startswith("torchdata.") or has_state(sampler)

@@ -177,7 +177,7 @@ class Batches:
             return {**states[0], "length": self.length_hint(), "own": {}}
         where = {(tuple(state.get("epochs", ())), state.get("position"), state.get("ended")) for state in states}
         if len(where) != 1 or not isinstance(self._kind, Mapped):
-            why = "the ranks that saved stood at different batches" if len(where) != 1 else "only a DataLoader with torch's DistributedSampler can be divided anew"
+            why = "the ranks that saved stood at different batches" if len(where) != 1 else "only torch's DistributedSampler can be divided anew"
             raise Error(f"loader '{self._name}' cannot go on with another number of ranks: {why}; resume with as many ranks as saved", Code.INVALID_ARGUMENT)
         mark = self._kind.take_over({rank: state["mark"] for rank, state in saved.items()}, states[0]["position"])
         return {**states[0], "position": 0, "mark": mark, "own": {}, "length": self.length_hint()}
@@ -234,13 +234,14 @@ class Batches:
             self._kind.fetch()
             drew = {name for name in moved(before, self._streams.take()) if name in SHARED} - self._kind.moved_by_indices()
             if self._kind.fetches_here and drew:
-                raise Error(f"loader '{self._name}': its data set draws from the process's {', '.join(sorted(drew))} generator as well as from what it keeps itself: "
-                            "only load_state_dict() of a state that was taken there goes there", Code.FAILED_PRECONDITION)  # fmt: skip
+                raise Error(f"loader '{self._name}': its data set draws from the process's {', '.join(sorted(drew))} generator as well as from what it keeps "
+                            "itself: only load_state_dict() of a state that was taken there goes there", Code.FAILED_PRECONDITION)  # fmt: skip
 
     def _beginning(self, place: _Place) -> _Place:
         mark = self._kind.first(place.mark)
         if self._first is None and (mark is None or self._kind.fetches_here):
-            raise Error(f"loader '{self._name}' was loaded within a pass, and cannot go back further: load_state_dict() a state that was taken there", Code.FAILED_PRECONDITION)
+            raise Error(f"loader '{self._name}' was loaded within a pass, and cannot go back further: load_state_dict() a state that was taken there",
+                        Code.FAILED_PRECONDITION)  # fmt: skip
         own = self._first.own if self._first is not None else {}
         self._streams.put(own)
         return _Place(mark if mark is not None or self._first is None else self._first.mark, own)  # type: ignore[arg-type]

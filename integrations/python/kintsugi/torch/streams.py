@@ -49,7 +49,8 @@ class Streams:
             self._shared.load_state_dict({**self._shared.state_dict(), **shared})
         for name in states.keys() - set(SHARED):
             if name not in self._own:
-                raise Error(f"the saved state has a random generator '{name}', and this loader has none of that name: make it as it was", Code.FAILED_PRECONDITION)
+                raise Error(f"the saved state has a random generator '{name}', and this loader has none of that name: make it as it was",
+                            Code.FAILED_PRECONDITION)  # fmt: skip
             set_state(self._own[name], states[name])
 
     @contextlib.contextmanager
