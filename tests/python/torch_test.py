@@ -248,8 +248,9 @@ if __name__ == "__main__":
         struck("a scaled loss that overflows, activations computed again, several batches a step, worker processes that load",
                "kill:1@2:backward", "throw:2@5:forward", "throw:0@7:update", "kill:3@9:gradient-sync", program=MIXED,
                paths=[["adopt", "retry", "rebuild", "adopt"]]),
-        struck("many groups connected anew have each their own connections, and one is aborted alone", "throw:1@3:backward",
-               "kill:2@5:forward", program=[str(HERE / "torch_swapped.py")], paths=[["retry", "adopt"]]),
+        ("many groups connected anew have each their own connections, one is closed alone, and what torch had collected of a step is forgotten",
+         door.same([str(HERE / "torch_swapped.py")], ("--inject", "throw:1@3:backward", "--inject", "kill:2@5:forward"), more=["--coalesced"],
+                   paths=[["retry", "adopt", "retry"]])),
         # Slow steps, so that the spare has imported torch by then; on a machine that is busier still it has not.
         struck("DDP, killed, and a spare takes the place", "slow:0@2:forward,ms=1000", "kill:1@9:backward", nproc=2,
                options=("--no-adopt", "--spares", "1"), paths=[["spare"], ["respawn"]]),
