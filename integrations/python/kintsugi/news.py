@@ -27,6 +27,7 @@ class News:
         self._meeting: tuple[int, Meeting] | None = None
         self._of_before: dict[str, bytes] = {}  # sections of the rank before this one, where they differ from ours
         self._learnt: dict[str, Recorded] = {}
+        self._known: set[str] | None = None  # sections that count, of those behind the step at hand
         self.pending: tuple[str, bytes, bytes] | None = None  # done here, and not known whether by all
 
     def meeting(self, generation: int) -> Meeting:
@@ -60,12 +61,17 @@ class News:
     def learn(self, generation: int, step: int, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
         """What the others have and this rank lacks, and the reverse."""
         meeting = self.meeting(generation)
+        self._known = {name for facts in told.values() for name in facts["sections"]}
         self._learn_sections(meeting, told, limit_ms)
         if step > 0:
             self._learn_objects(meeting, told, limit_ms)
 
-    def apply(self) -> None:
-        """Once this rank's objects are put back."""
+    def apply(self, step: int, resumes: bool) -> None:
+        """Once this rank's objects are put back. A section that a lost rank alone had passed is done again, also where its record came
+        back with its memory."""
+        if self._known is not None and not resumes:  # from a checkpoint all know the same
+            self._program.keep_since(step, self._known)
+        self._known = None
         for name, kept in self._learnt.items():
             self._program.take_record(name, kept)
         self._learnt = {}

@@ -116,6 +116,10 @@ class Program:
         """What a newcomer at this step may have missed."""
         return {name: kept for name, kept in self._sections.items() if kept.step >= step}
 
+    def keep_since(self, step: int, names: set[str]) -> None:
+        """Of what stands behind `step` these alone."""
+        self._sections = {name: kept for name, kept in self._sections.items() if kept.step < step or name in names}
+
     def forget_before(self, step: int) -> None:
         """A newcomer joins at `step` at the earliest: of what came before it passes by what is outside of iterations."""
         for name, kept in [(name, kept) for name, kept in self._sections.items() if kept.step < step]:

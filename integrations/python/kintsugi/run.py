@@ -449,7 +449,7 @@ class Run:
             return  # the run begins: they are live
         self._objects.put_back(step, self.rank)
         self._program.forget_after(step)
-        self._news.apply()
+        self._news.apply(step, resumes=self.resumes and not self._guard.released)
 
     def _leave_script(self) -> None:
         self._enter_plain_code(False)
