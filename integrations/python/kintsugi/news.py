@@ -8,13 +8,16 @@ Threads: the trainer's. Errors: as the store's.
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
 from . import _core
-from .objects import Objects, fits
+from .objects import PROGRAM, Objects, fits
 from .program import Program, Recorded
 from .sections import Meeting, digest_of
+
+_LEVEL_MS = 60_000
 
 
 class News:
@@ -75,6 +78,29 @@ class News:
         for name, kept in self._learnt.items():
             self._program.take_record(name, kept)
         self._learnt = {}
+
+    def level(self, generation: int, step: int, kept: dict[str, bytes]) -> dict[str, bytes]:
+        """Of a checkpoint that was written when a rank was lost: what it has of that rank's objects is as at the gate of its step, what it has
+        of the others as at the step's end. What these have alike the rank takes from them."""
+        me, meeting = self._agent.rank, self.meeting(generation)
+        program = pickle.loads(kept[PROGRAM])
+        mine = {"changed": program["ended_keys"] if program["ended"] == step else None,
+                "digests": {key: digest_of(data).hex() for key, data in kept.items()}}  # fmt: skip
+        meeting.say(f"level/{me}", json.dumps(mine).encode())
+        told = {rank: json.loads(meeting.hear(f"level/{rank}", _LEVEL_MS)) for rank in range(self._agent.world_size)}
+        ended = [rank for rank, facts in told.items() if facts["changed"] is not None]
+        if not ended or len(ended) == len(told):
+            return kept
+        made = dict(kept)
+        for key in sorted({key for rank in ended for key in told[rank]["changed"]} & {*kept}):
+            alike = len({told[rank]["digests"][key] for rank in ended}) == 1 and (len(ended) > 1 or self._objects.is_alike(key))
+            if alike and me == ended[0]:
+                meeting.say(f"level/object/{key}", kept[key])
+            elif alike and me not in ended:
+                made[key] = meeting.hear(f"level/object/{key}", _LEVEL_MS)
+            elif me not in ended:
+                self._agent.note_inexact(f"object '{key}' of rank {me}, step {step}")
+        return made
 
     def _learn_sections(self, meeting: Meeting, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
         me, size = self._agent.rank, self._agent.world_size

@@ -34,6 +34,7 @@ class Objects:
         self._program = program
         self._note_inexact = note_inexact
         self._things: dict[str, Codec | Values] = {}
+        self._alike: set[str] = set()
         self._after: list[Callable[[int], object]] = []
         self._gate: tuple[int, dict[str, bytes]] = (0, {})
         self._end: tuple[int, dict[str, bytes]] | None = None  # of the newest step that this rank has ended
@@ -48,8 +49,14 @@ class Objects:
     def __contains__(self, key: str) -> bool:
         return key in self._things
 
-    def add(self, key: str, thing: Codec | Values) -> None:
+    def add(self, key: str, thing: Codec | Values, alike: bool = False) -> None:
+        """`alike`: all ranks have the same of it, by its own word."""
         self._things[key] = thing
+        if alike:
+            self._alike.add(key)
+
+    def is_alike(self, key: str) -> bool:
+        return key in self._alike
 
     def add_after(self, function: Callable[[int], object]) -> None:
         self._after.append(function)
@@ -100,7 +107,7 @@ class Objects:
         now = self._now()
         changed = [key for key, data in now.items() if gate.get(key) != data]
         if changed:
-            self._program.note_ended(step)
+            self._program.note_ended(step, changed)
             now[PROGRAM] = bytes_of(PROGRAM, self._program)
             for key in dict.fromkeys([*changed, PROGRAM]):
                 self._agent.put_object(key, step, now[key])
@@ -133,13 +140,15 @@ class Objects:
 
     # ---- put back -----------------------------------------------------------------------------------------------------
 
-    def put_back(self, step: int, rank: int) -> None:
-        """All ranks go on behind `step`."""
+    def put_back(self, step: int, rank: int, level: Callable[[dict[str, bytes]], dict[str, bytes]] | None) -> None:
+        """All ranks go on behind `step`. `level`: they begin from a checkpoint, in which ranks may stand differently behind its gate."""
         if self._place is not None and self._place[0] == step:
             self._load(self._place[1], but=PROGRAM)  # which knows more by now
             return
         kept = {key: self._agent.get_object(key) for key in self._things}
-        if step > 0 and pickle.loads(kept[PROGRAM])["ended"] != step and (self._end is None or self._end[0] != step):
+        if level is not None:
+            kept = level(kept)
+        elif step > 0 and pickle.loads(kept[PROGRAM])["ended"] != step and (self._end is None or self._end[0] != step):
             kept = self._behind_gate(step, rank, kept)
         for key, data in kept.items():
             self._agent.put_object(key, step, data)

@@ -30,7 +30,8 @@ class Program:
     def __init__(self) -> None:
         self._ends: list[int] = []  # the step at which each loop ended, in the order of the script
         self._sections: dict[str, Recorded] = {}
-        self._ended = 0  # the newest step whose objects were taken at its end, not at its gate
+        self._ended = 0  # the newest step whose objects were taken at its end, not at its gate; which had changed between
+        self._ended_keys: list[str] = []
         self._loader: Any = None  # state of the loader of the loop under way
         self._begun = 0  # loops that this process has begun, and whether it is in the last of them
         self._in_loop = False
@@ -41,15 +42,16 @@ class Program:
 
     def state_dict(self) -> dict[str, Any]:
         sections = {name: (kept.step, kept.result, kept.lasting, kept.changes) for name, kept in self._sections.items()}
-        return {"ends": list(self._ends), "sections": sections, "loader": self._loader, "ended": self._ended}
+        return {"ends": list(self._ends), "sections": sections, "loader": self._loader, "ended": self._ended, "ended_keys": self._ended_keys}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Where this process is in the script is not changed by it."""
-        self._ends, self._loader, self._ended = list(state["ends"]), state["loader"], state["ended"]
+        self._ends, self._loader = list(state["ends"]), state["loader"]
+        self._ended, self._ended_keys = state["ended"], state["ended_keys"]
         self._sections = {name: Recorded(*kept) for name, kept in state["sections"].items()}
 
-    def note_ended(self, step: int) -> None:
-        self._ended = step
+    def note_ended(self, step: int, changed: list[str]) -> None:
+        self._ended, self._ended_keys = step, changed
 
     # ---- loops --------------------------------------------------------------------------------------------------------
 

@@ -216,7 +216,7 @@ class Run:
         how, function = take_over_of(key, take_over)
         bytes_of(key, thing)  # what cannot travel is told here
         self.agent.register_object(key, True, how, function)
-        self._objects.add(key, thing)
+        self._objects.add(key, thing, take_over == "rank-zero")
 
     def register_values(self, key: str, thing: NamedValues) -> None:
         """The same for small numbers and texts that are equal on all ranks: `thing.state_dict()` gives them by name ("consumed_samples",
@@ -225,7 +225,7 @@ class Run:
         values = Values(key, thing)
         values.encode()  # what is no value is told here
         self.agent.register_object(key, True, *take_over_of(key, "rank-zero"))
-        self._objects.add(key, values)
+        self._objects.add(key, values, True)
 
     def exchange_object(self, key: str, thing: Codec) -> None:
         """Another in the place of a registered object: from now on it is its state that is kept, and put back."""
@@ -447,9 +447,10 @@ class Run:
     def _put_back(self, step: int) -> None:
         if not self._guard.released and not self.replaces and self.agent.joined_as == Joined.FRESH:
             return  # the run begins: they are live
-        self._objects.put_back(step, self.rank)
+        begins = self.resumes and not self._guard.released
+        self._objects.put_back(step, self.rank, (lambda kept: self._news.level(self._guard.generation, step, kept)) if begins else None)
         self._program.forget_after(step)
-        self._news.apply(step, resumes=self.resumes and not self._guard.released)
+        self._news.apply(step, begins)
 
     def _leave_script(self) -> None:
         self._enter_plain_code(False)
