@@ -358,9 +358,11 @@ class TorchRun(Run):
             try:
                 self._gather()
             except Exception as error:
+                self._at_commit = self._versions()
                 if self.outcome_of(error) not in (Outcome.COMM_ERROR, Outcome.WAS_INTERRUPTED):
                     raise
                 self._stopped = True  # parameters are gathered again as the next step begins
+            self._at_commit = self._versions()
 
     def _refuse_update_outside(self, what: str) -> None:
         if not self._in_step:
