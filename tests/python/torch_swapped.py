@@ -73,7 +73,7 @@ def step(k: int) -> None:
         mine.pop(4)
     if k == 7 and coalesced:
         coalesced = False
-        with dist.distributed_c10d._coalescing_manager():  # type: ignore[attr-defined]
+        with dist.distributed_c10d._coalescing_manager():
             sums(None)
             raise ValueError("left in the middle")
     optimizer.step()
