@@ -152,7 +152,7 @@ TEST(RecordFromText, NamesTheFieldThatIsWrong) {
 // Records of earlier versions lack them, and pages can still be made of these.
 const std::vector<std::string> kNewer = {
     "goodput", "time", "time_ns", "saves", "started_unix_ms", "hosts", "launcher_line", "utc_offset_minutes", "struck",
-    "not_struck", "reason"};
+    "not_struck", "reason", "inexact", "inexact_count"};
 
 TEST(RecordFromText, TakesARecordOfAnEarlierVersion) {
   Json json = RecordJson(FaultedRun());
