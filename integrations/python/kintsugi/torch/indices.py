@@ -154,7 +154,7 @@ class Remainder:
     def _mine(self) -> list[Any]:
         ranks = self._sampler.num_replicas
         alone = copy.copy(self._sampler)
-        alone.num_replicas, alone.rank, alone.num_samples = 1, 0, len(alone.dataset)
+        alone.num_replicas, alone.rank, alone.num_samples = 1, 0, len(alone.dataset)  # type: ignore[arg-type]
         alone.total_size = alone.num_samples
         order = list(alone)
         rest = order[self._behind :]
