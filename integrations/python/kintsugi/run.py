@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import json
 import pickle
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
