@@ -4,6 +4,7 @@ import ctypes
 import torch
 
 import kintsugi
+from kintsugi.objects import Objects
 from kintsugi.torch import _build, registry
 
 extension = _build.load()
@@ -32,7 +33,8 @@ class Stub:
     rank, world_size = 0, 2
 
     def __init__(self):
-        self.agent, self.memory, self.objects = self, {}, {}
+        self.agent, self.memory = self, {}
+        self._objects = Objects(None, None, print)
 
     def state_memory(self, size):
         return Memory(size)
@@ -47,13 +49,13 @@ class Stub:
         pass
 
     def register_object(self, key, thing, _):
-        self.objects[key] = thing
+        self._objects.add(key, thing)
 
     exchange_object = kintsugi.run.Run.exchange_object
 
     @property
-    def _objects(self):
-        return self.objects
+    def objects(self):
+        return self._objects._things
 
 
 def pair(width=3, tied=True, transposed=False, momentum=0.5):

@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.nn.parallel import DistributedDataParallel
 
 import kintsugi
-from kintsugi.torch import ReplicaOptimizer, _build, built, ddp_layout, dry_step, groups, optimizers, parallel, registry, refused as where_made, state
+from kintsugi.torch import ReplicaOptimizer, _build, built, ddp_layout, dry_step, groups, parallel, registry, refused as where_made, state
 from kintsugi.torch.replica_optimizer import _deal_out
 
 
@@ -41,30 +41,7 @@ class Hollow(torch.Tensor):
 refused("'w' is a Hollow, which has no memory of its own", state.check, "w", torch.Tensor._make_wrapper_subclass(Hollow, (2, 2)))
 parameter = torch.nn.Parameter(torch.ones(2))
 optimizer = torch.optim.AdamW([parameter], lr=0.1, weight_decay=0.5)
-schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-refused("ReduceLROnPlateau", state.Schedule, schedule)
 refused("a RandomSampler does not tell how much it has drawn", state.Epoch, torch.utils.data.RandomSampler(range(3)))
-
-# Steps behind the gate are learnt and done again.
-rates = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
-kept = state.Schedule(rates)
-settings = optimizers.OptimizerGroups(optimizer)
-kept.begin_step()
-kept.note_gate(True)
-at_gate = kept.state_dict(), settings.state_dict()
-rates.step()
-after = optimizer.param_groups[0]["lr"]
-rates.step()
-settings.load_state_dict(at_gate[1])
-kept.load_state_dict(at_gate[0])
-assert optimizer.param_groups[0]["lr"] == after, (optimizer.param_groups[0]["lr"], after)
-# Where the update was skipped the step is over when the gate comes: nothing follows.
-kept.begin_step()
-rates.step()
-kept.note_gate(False)
-skipped, rate = kept.state_dict(), optimizer.param_groups[0]["lr"]
-kept.load_state_dict(skipped)
-assert optimizer.param_groups[0]["lr"] == rate, (optimizer.param_groups[0]["lr"], rate)
 
 # Groups of another backend, and updates with collectives. A world of one is enough: a group of two that has no second member.
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
