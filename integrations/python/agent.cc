@@ -46,6 +46,7 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
   nb::class_<PythonAgent> agent(module, "Agent");
   agent.def(nb::init<nb::kwargs>())
       .def("leave", &PythonAgent::Leave)
+      .def("leave_at_exit", &PythonAgent::LeaveAtExit)
       .def("allocate", &PythonAgent::Allocate, nb::arg("size_bytes"))
       .def("register_tensor", &PythonAgent::WithTensor<kintsugi_register_tensor>, nb::arg("key"), nb::arg("dtype"),
            nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),

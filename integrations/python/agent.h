@@ -77,6 +77,11 @@ class PythonAgent {
     kintsugi_leave(agent);
   }
 
+  // With Python. A process that never came to its guard leaves because its script has ended early; taking the interpreter
+  // down may take seconds, in which it must not look frozen: its agent lives on until the process is gone, and its exit
+  // code tells. Nothing of Python's is called before the guard.
+  void LeaveAtExit() { guarded_ ? Leave() : void(agent_ = nullptr); }
+
   kintsugi_agent* get() const {
     if (!agent_) throw DoorError(KINTSUGI_ENDED, "this process has left the run");
     return agent_;
@@ -198,6 +203,7 @@ class PythonAgent {
 
   void GuardBegin() {
     Checked([&](kintsugi_error** error) { return kintsugi_guard_begin(get(), error); });
+    guarded_ = true;
   }
   // In slices, so that Ctrl-C is heard. NOTHING once `timeout_ms` have passed; -1: never.
   Task Next(int64_t timeout_ms) {
@@ -307,6 +313,7 @@ class PythonAgent {
   }
 
   kintsugi_agent* agent_ = nullptr;
+  bool guarded_ = false;  // its guard has begun
   std::vector<nb::object> functions_;  // that the library calls
 };
 

@@ -11,6 +11,7 @@ Status Guard::Begin(bool pulled) {
   KINTSUGI_CHECK(position_.at() == TrainerAt::kOutside, "the guard begins once");
   pulled_ = pulled;
   registered_.Seal();
+  if (self_.options.page_fd >= 0) stop_signal_.Take();  // its launcher has the signal too, and saves
   offer_.Begin();
   for (const std::string& injection : self_.join.injections) armed_.Arm(injection, self_.options.rank);
   stop_.Open();
@@ -69,6 +70,7 @@ GuardTask Guard::Unwind(Step step) {
 GuardTask Guard::End(const Inbox::RunEnd& end) {
   position_.Go(TrainerAt::kEnded);
   exit_code_ = end.exit_code;
+  stop_signal_.PutBack();
   if (pulled_) CloseToTrainer();  // in Run it is Leave's, which calls the exit handler after it
   return {TaskKind::kEnded, Step(gate_.Word().step), nullptr, end.text};
 }

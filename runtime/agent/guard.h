@@ -13,6 +13,7 @@
 
 #include "runtime/agent/activities.h"
 #include "runtime/agent/parking.h"
+#include "runtime/agent/stop_signal.h"
 #include "runtime/agent/tasks.h"
 
 namespace kintsugi {
@@ -71,6 +72,7 @@ class Guard {
   Tasks& tasks_;
   Parking& parking_;
   const std::shared_ptr<LogSink> log_;
+  StopSignal stop_signal_;
   bool pulled_ = false;
   bool released_at_save_point_ = false;
   int exit_code_ = 1;

@@ -88,7 +88,8 @@ size_t NodeHub::IndexOf(int node) const {
 bool NodeHub::Send(int node, const wire::NodeOrder& order) {
   const net::ConnectionPtr& connection = ConnectionOf(node).connection;
   if (!connection) return false;
-  ended_ = ended_ || std::holds_alternative<wire::NodeEnd>(order);
+  const auto* end = std::get_if<wire::NodeEnd>(&order);
+  ended_ = ended_ || (end && !end->awaits_ends);
   const Status sent = connection->Send(wire::Encode(options_.job, options_.term, order));
   if (!sent.ok())
     log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"node", std::to_string(node)}, {"why", sent.message()}}));

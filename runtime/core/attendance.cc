@@ -6,6 +6,20 @@
 #include "runtime/base/check.h"
 
 namespace kintsugi::core {
+namespace {
+
+// Of the program's own: it would leave like this again.
+bool IsMistake(const ProcessExited& exited) { return exited.left && exited.code != 0; }
+
+std::string WhyNotBegun(const ProcessExited& exited, bool was_ready) {
+  const std::string why = std::string("before ") + (was_ready ? "the run began" : "it was ready") + ", rank " +
+                          exited.rank.ToString() + " " + exited.cause;
+  // Who leaves content may have come to its end without joining; any other end speaks for itself.
+  const bool content = exited.left && exited.code == 0;
+  return why + (content ? ": does the program call Agent::Join and Agent::Run?" : "");
+}
+
+}  // namespace
 
 Attendance::Attendance(Machines& below, Halt& halt, RunTakeover& takeover)
     : board_(below.board),
@@ -172,14 +186,13 @@ void Attendance::OnExited(const ProcessExited& exited) {
   const std::optional<Incarnation> before = exited.never_began ? member.unconfirmed : std::nullopt;
   processes_.MarkDead(exited.rank);
   member.unconfirmed = before;
-  const TimePoint since = exited.since.value_or(board_.now());
+  const TimePoint since = exited.since ? faults_.BeganAt(*exited.since) : board_.now();
   if (takeover_.listening()) {
     faults_.Record(exited.rank, FaultKind::kProcessExit, exited.cause, since);
     return takeover_.Reconsider();
   }
-  if (!was_ready && !board_.course.ever_ran)
-    return end_.End(kExitStartup, "rank " + exited.rank.ToString() + " " + exited.cause +
-                                      " before it was ready: does the program call Agent::Join and Agent::Run?");
+  if (!board_.course.ever_ran && (!was_ready || IsMistake(exited)))
+    return end_.End(kExitStartup, WhyNotBegun(exited, was_ready));
   if (was_ready || !board_.incident.open())
     return faults_.Fault(exited.rank, FaultKind::kProcessExit, exited.cause, since);
   OnReplacementExited(exited);

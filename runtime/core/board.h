@@ -32,7 +32,9 @@ struct Course {
   bool ever_ran = false;   // its ranks were in their loops
   bool listening = false;  // a controller that took it over: nothing is ordered yet
   bool leaving = false;    // a stop was asked for: what is held is saved, and nothing repaired any more
+  TimePoint leave_by;      // with it: until when all must have left
   Step resume_step;        // where it last went on from
+  TimePoint went_on_at;    // when
 };
 
 class Board {

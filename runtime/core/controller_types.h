@@ -29,6 +29,8 @@ struct ProcessExited {
   std::string cause;               // "killed by SIGKILL", "exited with code 3", ...
   std::optional<TimePoint> since;  // an injector's stamp, where there is one
   bool never_began = false;        // its node is away: nothing is known of the processes before it
+  bool left = false;               // by itself, with `code`: nothing ended it
+  int code = 0;
 };
 // What a launcher still has of the process of a rank that has ended; nothing: nothing. Told before the exit, and again
 // to a controller that takes over.

@@ -6,8 +6,15 @@
 
 namespace kintsugi::core {
 
-void Faults::OnReport(Rank rank, const FaultReport& report, bool current) {
-  const FaultKind kind = report.kind;
+TimePoint Faults::BeganAt(TimePoint told) const {
+  return told < board_.course.went_on_at ? board_.now() : told;
+}
+
+void Faults::OnReport(Rank rank, const FaultReport& told, bool current) {
+  const FaultKind kind = told.kind;
+  const bool memory = kind == FaultKind::kMemoryLow || kind == FaultKind::kMemoryHigh;
+  FaultReport report = told;
+  if (!memory) report.since = BeganAt(told.since);  // damage may be older than it is known
   if (kind == FaultKind::kCommError) {
     if (current) Suspect(rank, kind, report.text, report.since);
     return;
@@ -18,7 +25,6 @@ void Faults::OnReport(Rank rank, const FaultReport& report, bool current) {
     return GiveUp({rank}, hung ? FaultKind::kHang : FaultKind::kStalled, report.since, report.text);
   }
   // What the trainer ran into before it was stopped is settled by where it parks; damaged memory is news at any time.
-  const bool memory = kind == FaultKind::kMemoryLow || kind == FaultKind::kMemoryHigh;
   if (!current && !memory) return board_.Drop(rank, "the fault is of an older generation: " + report.text);
   // In an activity with a limit of its own: its agent has watched it.
   if (kind == FaultKind::kHang && current && repeats_.WasAsked(rank, report.step, false))

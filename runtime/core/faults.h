@@ -40,6 +40,9 @@ class Faults {
 
   // What a rank's agent says of it. `current`: in this generation.
   void OnReport(Rank rank, const FaultReport& report, bool current);
+  // When a fault began, by what is told with it. An instant from before the run last went on is of an older fault, which
+  // was repaired: an injector's stamp stays in its process's page.
+  TimePoint BeganAt(TimePoint told) const;
 
   // A signal that proves nothing by itself (a lost connection, a failed collective): opens CONFIRM where nothing else
   // is under way.

@@ -411,6 +411,7 @@ void Recovery::Resume() {
   board_.SetPhase(Phase::kRunning, "step " + step.ToString());
   board_.course.ever_ran = true;
   board_.course.resume_step = step;
+  board_.course.went_on_at = board_.now();
   board_.plan.suspect_from.reset();
   rounds_.DropAfter(step);
   comparison_.ForgetAfter(step);

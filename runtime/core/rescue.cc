@@ -5,6 +5,12 @@
 #include "runtime/base/check.h"
 
 namespace kintsugi::core {
+namespace {
+
+// This part of a grace period is for writing.
+constexpr int kToWrite = 4;
+
+}  // namespace
 
 void Rescue::Enter() {
   board_.SetPhase(Phase::kDump, "survivors write a checkpoint");
@@ -20,9 +26,10 @@ void Rescue::Begin(const IncidentFacts& facts) {
   board_.SetSave(SaveState::kRescuing);
   for (const RepairMove& move : PlanMoves(facts, board_.replicas()))
     if (Rescues(move.destination)) board_.plan.moves.push_back(move);
-  // Of a stop's grace most is for writing.
-  const Duration limit = board_.policy.join_timeout;
-  board_.SetSaveDeadline(board_.now() + (board_.course.leaving ? std::min(limit, board_.policy.grace / 4) : limit));
+  // Of a stop's grace all that is left, less the time to write: a process may take long to load its program.
+  TimePoint until = board_.now() + board_.policy.join_timeout;
+  if (board_.course.leaving) until = std::min(until, board_.course.leave_by - board_.policy.grace / kToWrite);
+  board_.SetSaveDeadline(until);
   for (Rank rank : rescued_) {
     Member& member = board_.At(rank);
     KINTSUGI_CHECK(board_.plan.Adopts(rank), "rank " + rank.ToString() + " is rescued, and there is nothing to adopt");

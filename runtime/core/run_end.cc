@@ -42,7 +42,7 @@ void RunEnd::EndRefused(Rank rank, const FaultReport& refusal) {
   const bool trained = board_.course.ever_ran && begun > board_.policy.resume_step;
   const Checkpoint* newest = checkpoints_.newest();
   End(trained ? kExitFailed : kExitStartup,
-      "rank " + rank.ToString() + " was refused by the library" +
+      "rank " + rank.ToString() + " ended the run" +
           (refusal.step.value() > 0 ? " at step " + refusal.step.ToString() : "") + ": " + refusal.text +
           (newest ? "; the newest checkpoint is " + newest->directory + " (step " + newest->step.ToString() + ")" : ""));
 }

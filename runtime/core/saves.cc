@@ -30,6 +30,7 @@ std::optional<Step> Saves::paused_at() const {
 
 void Saves::Request(bool then_end) {
   if (then_end) {
+    if (!board_.course.leaving) board_.course.leave_by = board_.now() + board_.policy.grace;
     board_.course.leaving = true;
     // Half of the grace period for reaching the boundary, the rest for writing.
     if (stop_deadline_ == TimePoint::Max()) stop_deadline_ = board_.now() + board_.policy.grace / 2;

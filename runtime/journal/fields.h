@@ -19,7 +19,7 @@ namespace kintsugi::wire {
 KINTSUGI_SAID("", core::FromAgent, (header), (message))
 KINTSUGI_MESSAGE(3, "connection_closed", core::ConnectionClosed, (rank, 1), (incarnation, 2))
 KINTSUGI_MESSAGE(4, "process_exited", core::ProcessExited, (rank, 1), (incarnation, 2), (cause, 3), (since, 4, Present),
-                 (never_began, 5))
+                 (never_began, 5), (left, 6), (code, 7))
 KINTSUGI_SIGN(5, "operator_save", core::OperatorSave)
 KINTSUGI_SIGN(6, "operator_stop", core::OperatorStop)
 KINTSUGI_MESSAGE(7, "operator_inject", core::OperatorInject, (rank, 1), (injection, 2))

@@ -1,6 +1,8 @@
 #include "runtime/launcher/ending.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/check.h"
 #include "runtime/launcher/node_inbox.h"
@@ -20,11 +22,19 @@ std::string Told(const InexactNotes& inexact) {
          (inexact.count > 1 ? " and " + std::to_string(inexact.count - 1) + " more" : "");
 }
 
+// "rank 1", "ranks 0, 2".
+std::string NamesOf(const std::vector<Rank>& ranks) {
+  std::string names = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) names += (i ? ", " : "") + ranks[i].ToString();
+  return names;
+}
+
 }  // namespace
 
-Ending::Ending(boost::asio::io_context& io, Duration grace, Controller& controller, RunAccount& account,
+Ending::Ending(boost::asio::io_context& io, const LauncherOptions& run, Controller& controller, RunAccount& account,
                OperatorDesk& desk, Hosts& hosts, std::shared_ptr<LogSink> log, std::function<void()> on_done)
-    : grace_(grace),
+    : run_(run),
+      grace_(run.policy.grace),
       controller_(controller),
       account_(account),
       desk_(desk),
@@ -50,6 +60,7 @@ void Ending::Stop() {
 // A disk that does not answer, a handler that never returns, nodes that are away: the side that asked for the stop
 // kills what is left of the run soon, and it ends better with a word.
 void Ending::Poll(TimePoint now) {
+  if (account_.awaits_ends()) return PollLeaving(now);
   const std::optional<TimePoint> asked = account_.stop_asked();
   if (!asked || account_.ended() || now < *asked + grace_ - grace_ / kToLeave) return;
   const std::string why = "the grace period of " + std::to_string(static_cast<int64_t>(ToMilliseconds(grace_))) +
@@ -66,16 +77,40 @@ void Ending::End(const core::RunEnded& ended) {
   if (account_.ended()) return;  // the grace period was over before
   account_.End(ended);
   desk_.AnswerAll("the run ended before that: " + ended.text);
-  log_->Write(ended.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
-              LogLine("run_ended", {{"exit", std::to_string(ended.exit_code)},
-                                    {"reason", ended.text + Told(account_.result().inexact)}}));
+  if (!account_.awaits_ends()) return Conclude();
+  log_->Write(LogLevel::kInfo, LogLine("loops_over", {{"reason", ended.text},
+                                                      {"waits", "for the processes to leave by themselves"}}));
+  hosts_.Leave(EndOrder(account_));
+  OnLeft();
+}
+
+void Ending::Conclude() {
+  account_.Conclude(run_.injections_must_strike);
+  const RunResult& result = account_.result();
+  log_->Write(result.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
+              LogLine("run_ended", {{"exit", std::to_string(result.exit_code)}, {"reason", result.text + Told(result.inexact)}}));
   hosts_.Leave(EndOrder(account_));
   After(LeaveLimit(account_.stop_asked(), grace_), [this] { EndNow(account_.result().text); });
   OnLeft();
 }
 
+// Where one has failed, the others may wait for it for ever, in a collective say.
+void Ending::PollLeaving(TimePoint now) {
+  std::optional<TimePoint> since = account_.stop_asked();
+  if (account_.result().exit_code != core::kExitSuccess && !failed_at_) failed_at_ = now;
+  if (failed_at_) since = since ? std::min(*since, *failed_at_) : failed_at_;
+  if (!since || now < *since + grace_) return;
+  account_.Spoil("the run was asked to stop when all loops were over, and " + NamesOf(account_.Running()) +
+                 " had not left within the grace period of " +
+                 std::to_string(static_cast<int64_t>(ToMilliseconds(grace_))) + " ms");
+  Conclude();
+}
+
 void Ending::EndNow(const std::string& why) {
   if (!account_.ended()) account_.End({core::kExitFailed, why, Step(), std::nullopt});
+  if (account_.awaits_ends())
+    account_.Spoil(why + ", when all loops were over and " + NamesOf(account_.Running()) + " had not left");
+  account_.Conclude(run_.injections_must_strike);
   desk_.AnswerAll("the run was ended at once: " + why);
   hosts_.EndNow();
   on_done_();
@@ -89,8 +124,9 @@ void Ending::NeverBegin(const std::string& why) {
 }
 
 void Ending::OnLeft() {
+  if (account_.awaits_ends() && account_.Running().empty()) return Conclude();
   // A node leaves once its own ranks have; until then it may have reports to tell.
-  if (!account_.ended() || !hosts_.left()) return;
+  if (!account_.ended() || account_.awaits_ends() || !hosts_.left()) return;
   // One turn more, so that lines still in the pipes come out.
   After(kLastTurn, [this] { on_done_(); });
 }

@@ -1,5 +1,9 @@
 // Ending: how a run comes to its end: it is asked to stop, has a grace period, ends, and all leave.
 //
+// Where all loops are over the processes may have more to do (write the model out, evaluate it): they are waited for
+// without a limit, and one that leaves by anything but code 0 fails the run. From then on, or from a stop that is asked
+// for, the others have the grace period.
+//
 // Threads: one, that of the leader.
 // Ownership: all that it is given outlives it.
 // Errors: none: what goes wrong is the reason that the run ends with.
@@ -22,8 +26,8 @@ namespace kintsugi {
 
 class Ending {
  public:
-  Ending(boost::asio::io_context& io, Duration grace, Controller& controller, RunAccount& account, OperatorDesk& desk,
-         Hosts& hosts, std::shared_ptr<LogSink> log, std::function<void()> on_done);
+  Ending(boost::asio::io_context& io, const LauncherOptions& run, Controller& controller, RunAccount& account,
+         OperatorDesk& desk, Hosts& hosts, std::shared_ptr<LogSink> log, std::function<void()> on_done);
 
   // Save and leave, within the grace period.
   void Stop();
@@ -37,9 +41,14 @@ class Ending {
   void OnLeft();
 
  private:
+  // Once nobody is waited for any more.
+  void Conclude();
+  // While the processes of a run that went well are waited for.
+  void PollLeaving(TimePoint now);
   // Waits, then does it, unless this is gone by then or waits for something else.
   void After(Duration pause, std::function<void()> then);
 
+  const LauncherOptions& run_;
   const Duration grace_;
   Controller& controller_;
   RunAccount& account_;
@@ -48,6 +57,7 @@ class Ending {
   std::shared_ptr<LogSink> log_;
   const std::function<void()> on_done_;
   boost::asio::steady_timer leave_;
+  std::optional<TimePoint> failed_at_;  // a process that was waited for has failed
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -19,11 +19,17 @@ class FiredInjections {
  public:
   void Add(const FiredInjection& fired) { fired_.push_back({fired, false}); }
   // Those that struck a rank that `incident` blames, before that was over, and belong to no other incident, belong to
-  // this one: the first is its cause and tells its instant, unless it has one already.
-  void Attribute(IncidentResult* incident);
+  // this one: the first is its cause and tells its instant, unless it has one already. `since`: when the run last went
+  // on before it. What struck earlier was survived, and is no cause; but a bit that flipped may come to light late.
+  void Attribute(IncidentResult* incident, TimePoint since);
   std::vector<FiredInjection> All() const;  // in the order in which they were told
 
  private:
+  // Quiet: training goes on, and the incident in which it comes to light may have another cause.
+  enum class Sort { kLoud, kQuiet };
+  static Sort SortOf(InjectionKind kind);
+  void AttributeThose(Sort sort, IncidentResult* incident, TimePoint since);
+
   struct Entry {
     FiredInjection fired;
     bool taken = false;

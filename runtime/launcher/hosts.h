@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/log.h"
+#include "runtime/core/node_return.h"
 #include "runtime/inject/injection.h"
 #include "runtime/launcher/run_sight.h"
 #include "runtime/wire/node_messages.h"
@@ -25,6 +26,8 @@ class HostEvents {
   virtual void OnCame() = 0;
   // A process or a host has left: perhaps the last.
   virtual void OnLeft() = 0;
+  // Nobody will tell how the processes of these ranks ended.
+  virtual void OnGone(core::RankBlock ranks, const std::string& why) = 0;
   // The run cannot begin.
   virtual void OnNobodyCame(const std::string& why) = 0;
   // Asked for on a host.
@@ -56,7 +59,8 @@ class Hosts {
   // What decides even splits has changed: all hear of it at once.
   virtual void PulseAll() {}
 
-  // The run has ended: processes leave, and so do their launchers.
+  // The run has ended: processes leave, and so do their launchers; or all loops are over, and first is heard how the
+  // processes leave.
   virtual void Leave(const wire::NodeEnd& end) = 0;
   // At once, as far as they are this host's.
   virtual void EndNow() = 0;

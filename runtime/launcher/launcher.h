@@ -44,6 +44,7 @@ struct LauncherOptions {
   std::map<std::string, std::string> environment;  // beside RANK, WORLD_SIZE, ... and what agents need
   core::Policy policy;
   std::vector<Injection> injections;
+  bool injections_must_strike = false;  // else a run that ends well ends with kExitStartup
   std::string bind_address = "127.0.0.1";
   uint16_t port = 0;                       // of the controller; 0: any of `ports`
   PortRange ports;                         // of all that others must reach; ranks are told by their environment
@@ -116,6 +117,7 @@ struct RunResult {
   std::vector<RankLife> lives;
   std::vector<StepTiming> steps;
   std::vector<FiredInjection> fired;
+  std::vector<std::string> not_struck;  // faults that were ordered and did not strike, as --inject takes them
   std::vector<std::string> hosts;  // of several nodes, as far as this leader knows them
   SaveBook saves;
   InexactNotes inexact;

@@ -62,7 +62,7 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, std::shared_p
       splits_(controller_, account_, options_.run.policy.tie_rule, VotersOf(options_.run)),
       hosts_(MakeHosts(local)),
       meter_(controller_),
-      ending_(io, options_.run.policy.grace, controller_, account_, desk_, *hosts_, log_, std::move(on_done)),
+      ending_(io, options_.run, controller_, account_, desk_, *hosts_, log_, std::move(on_done)),
       duties_(options_.run, controller_, account_, desk_, meter_, *hosts_, ending_, log_, options_.on_ask_witness),
       control_(options_.run, controller_, account_, desk_, *hosts_, ending_) {}
 
@@ -110,6 +110,11 @@ void Leader::OnCame() {
   splits_.OnStarted();
 }
 
+void Leader::OnGone(core::RankBlock ranks, const std::string& why) {
+  for (int r = ranks.first.value(); r < ranks.first.value() + ranks.ranks; ++r)
+    workers_.OnExited(Rank(r), Incarnation(), {.cause = "is gone: " + why, .at = SteadyClock::SteadyNow()});
+}
+
 void Leader::Poll() {
   const TimePoint now = SteadyClock::SteadyNow();
   if (now - last_progress_ >= kProgressInterval) {
@@ -153,12 +158,26 @@ void Leader::Complete(RunResult* result) {
 RunResult Leader::TakeResult() {
   RunResult result = account_.Take(SteadyClock::SteadyNow());
   Complete(&result);
-  result.reports_lost = result.reports.missing + hosts_->reports_lost();
+  TellNotStruck(result);
+  // Where no process was lost, a step of which a rank told nothing is one that it had nothing to tell of.
+  const bool undisturbed = result.incidents.empty() && !options_.run.policy.takes_over;
+  result.reports_lost = (undisturbed ? 0 : result.reports.missing) + hosts_->reports_lost();
   if (result.reports_lost > 0)
     log_->Write(LogLevel::kWarning,
                 LogLine("reports_lost", {{"reports", std::to_string(result.reports_lost)},
                                          {"hint", "of steps that were committed: the sums of samples lack them"}}));
   return result;
+}
+
+void Leader::TellNotStruck(const RunResult& result) {
+  for (const std::string& spec : result.not_struck) {
+    const Result<Injection> injection = ParseInjection(spec);
+    const bool too_late = injection.ok() && injection->step > result.committed;
+    const std::string hint = too_late ? "the run ended after step " + result.committed.ToString()
+                                      : "the rank did not come to this place: its program may not mark the phase, or "
+                                        "not make so many collectives";
+    log_->Write(LogLevel::kWarning, LogLine("not_struck", {{"injection", spec}, {"hint", hint}}));
+  }
 }
 
 RunResult Leader::ResultSoFar() {

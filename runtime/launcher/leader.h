@@ -86,9 +86,11 @@ class Leader final : private HostEvents {
  private:
   void OnCame() override;
   void OnLeft() override { ending_.OnLeft(); }
+  void OnGone(core::RankBlock ranks, const std::string& why) override;
   void OnNobodyCame(const std::string& why) override { ending_.NeverBegin(why); }
   bool AllAtSavePoint() const;
   void RecordJournal();
+  void TellNotStruck(const RunResult& result);
   // What neither the account nor anybody else knows by itself.
   void Complete(RunResult* result);
   std::unique_ptr<Hosts> MakeHosts(WorkerPool* local);

@@ -99,7 +99,12 @@ void LeaderLine::Drop(const std::string& why) {
   above_.OnLineLost("the controller was lost: " + why);
   state_.log->Write(LogLevel::kWarning,
                     LogLine("controller_lost", {{"node", std::to_string(state_.index())}, {"why", why}}));
-  if (state_.set_up) state_.election.Lose(SteadyClock::SteadyNow());
+  LoseLeader();
+}
+
+// Once all loops are over nobody else could take the run over: it is this leader that hears how the processes leave.
+void LeaderLine::LoseLeader() {
+  if (state_.set_up && !state_.loops_over) state_.election.Lose(SteadyClock::SteadyNow());
 }
 
 void LeaderLine::OnClose(const Status& why) {
@@ -111,7 +116,7 @@ void LeaderLine::OnClose(const Status& why) {
                     LogLine("controller_lost", {{"node", std::to_string(state_.index())},
                                                 {"why", why.message()},
                                                 {"waits", "for it, or for a majority to elect another"}}));
-  if (state_.set_up) state_.election.Lose(SteadyClock::SteadyNow());
+  LoseLeader();
   Connect();
 }
 

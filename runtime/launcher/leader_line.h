@@ -66,6 +66,7 @@ class LeaderLine {
   void OnFrame(const net::ConnectionPtr& connection, std::string_view payload);
   void OnClose(const Status& why);
   void OnUnreachable(const Status& why);
+  void LoseLeader();
 
   boost::asio::io_context& io_;
   NodeState& state_;

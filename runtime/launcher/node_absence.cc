@@ -41,6 +41,10 @@ void NodeAbsence::CheckNodes(TimePoint now) {
     if (!book_.HasRanks(node.number) || node.here || now - node.lost_at < limit) continue;
     if (!account_.started())
       return above_.OnNobodyCame(book_.Name(node.number) + " did not come within " + WholeSeconds(limit));
+    if (account_.awaits_ends()) {
+      above_.OnGone(book_.RanksOf(node.number), WhyNotBack(node.number));
+      continue;
+    }
     if (book_.SpareHere()) continue;  // which takes its ranks over as soon as the run waits for nothing else
     SayGone(node);
     GiveUpWaiting(node);
@@ -68,7 +72,7 @@ std::string NodeAbsence::WhyNotBack(int node) const {
 void NodeAbsence::OnLost(int number) {
   NodeBook::Node& node = book_.At(number);
   KINTSUGI_CHECK(!node.here, book_.Name(number) + " is away, and is here");
-  if (account_.ended()) return;
+  if (account_.ended() && !account_.awaits_ends()) return;
   if (book_.IsSpare(number))
     bulletin_.Say(LogLevel::kWarning, LogLine("spare_node_lost", {{"node", std::to_string(book_.NumberOf(number))}}));
   if (book_.HasRanks(number) && account_.started()) SayAway(node);
@@ -87,8 +91,9 @@ void NodeAbsence::SayAway(NodeBook::Node& node) {
           {{"node", number},
            {"address", node.place.address},
            {"ranks", std::to_string(first) + "-" + std::to_string(first + book_.shape().local_ranks - 1)},
-           {"waits", book_.SpareHere() ? WholeSeconds(waits_.spare_after) + ", then a spare node takes its ranks over"
-                                       : WholeSeconds(waits_.to_return) + " for " + book_.Name(node.number)},
+           {"waits", book_.SpareHere() && !account_.ended()
+                         ? WholeSeconds(waits_.spare_after) + ", then a spare node takes its ranks over"
+                         : WholeSeconds(waits_.to_return) + " for " + book_.Name(node.number)},
            {"remedy",
             "where its launcher has ended, start it again there with the same command (--node-rank " + number + ")"}}));
 }

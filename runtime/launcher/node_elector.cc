@@ -186,6 +186,9 @@ void NodeElector::Elect(TimePoint now) {
     line_.Drop("no sign of life for " + std::to_string(silence) + " ms");
     line_.Follow(line_.leads_term(), wire::Leads(*line_.leads()));
   }
+  if (state_.loops_over && !line_.connected() && now - line_.heard_at() > state_.options.controller_wait)
+    return ends_.EndNow(core::kExitFailed,
+                        "all loops were over, and the leader was lost before it told how the processes left");
   if (state_.election.leaderless()) Do(state_.election.OnTick(now, block_.RanksHere()));
   seat_.Announce(now);
 }

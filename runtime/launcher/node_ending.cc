@@ -41,6 +41,8 @@ void NodeEnding::AskToStop() {
 }
 
 void NodeEnding::End(const wire::NodeEnd& end) {
+  if (state_.ended) return;
+  if (end.awaits_ends) return AwaitEnds();
   state_.ended = NodeResult{end.exit_code, end.text, end.asked, std::nullopt};
   pool_.Leave();
   pool_.Poll();
@@ -50,6 +52,14 @@ void NodeEnding::End(const wire::NodeEnd& end) {
     if (!error) EndNow(state_.ended->exit_code, state_.ended->text);
   });
   OnLeft();
+}
+
+void NodeEnding::AwaitEnds() {
+  state_.loops_over = true;
+  pool_.Leave();
+  pool_.Poll();
+  reporter_.RetellReports(shelf_.size());
+  reporter_.TellEnds();
 }
 
 void NodeEnding::EndNow(int exit_code, const std::string& why) {

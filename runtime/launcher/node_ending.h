@@ -29,7 +29,7 @@ class NodeEnding final : public NodeEnds {
   // The whole run is to save and end. The leader bounds what it can reach. It may itself be out of reach by then: this
   // node's grace is its own.
   void AskToStop();
-  // The leader's word: the run has ended.
+  // The leader's word: the run has ended, or all loops are over and the processes leave by themselves.
   void End(const wire::NodeEnd& end);
 
   void Fail(Status why) override;
@@ -40,6 +40,7 @@ class NodeEnding final : public NodeEnds {
   void OnUnreachable() override;
 
  private:
+  void AwaitEnds();
   void StopUnlessLeading();
 
   boost::asio::io_context& io_;

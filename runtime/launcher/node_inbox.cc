@@ -10,7 +10,8 @@ namespace kintsugi {
 
 wire::NodeEnd EndOrder(const RunAccount& account) {
   KINTSUGI_CHECK(account.ended(), "nodes are told that the run has ended, and it has not");
-  return {account.result().exit_code, account.result().text, account.stop_asked().has_value()};
+  return {account.result().exit_code, account.result().text, account.stop_asked().has_value(),
+          account.awaits_ends()};
 }
 
 NodeInbox::NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunAccount& account,
@@ -81,8 +82,9 @@ void NodeInbox::ComparedLives(int node, const std::map<Rank, wire::WorkerLife>& 
       controller_.Feed(core::ProcessExited{step.rank, step.incarnation, "was not begun: an earlier process still runs",
                                            std::nullopt, true});
     else if (step.what == What::kEndedAway && !ended)
-      workers_.OnExited(step.rank, step.incarnation, "had ended when " + parts_.book.Name(node) + " came back",
-                        SteadyClock::SteadyNow(), std::nullopt);
+      workers_.OnExited(
+          step.rank, step.incarnation,
+          {.cause = "had ended when " + parts_.book.Name(node) + " came back", .at = SteadyClock::SteadyNow()});
   }
   for (const auto& [rank, incarnation] : std::exchange(parts_.book.At(node).to_spawn, {}))
     if (!parts_.orders.Send(node, wire::SpawnWorker{rank, incarnation}))
@@ -135,9 +137,10 @@ void NodeInbox::OnReport(int node, const wire::WorkerReport& report) {
 void NodeInbox::OnExited(int node, const wire::WorkerExited& exited) {
   if (!parts_.book.OfNode(exited.rank, node)) return;
   const TimePoint now = SteadyClock::SteadyNow();
-  std::optional<TimePoint> since;
-  if (exited.since_age) since = now - *exited.since_age;
-  workers_.OnExited(exited.rank, exited.incarnation, exited.cause, now - exited.age, since);
+  WorkerEnd end{.cause = exited.cause, .at = now - exited.age, .not_struck = exited.not_struck};
+  if (exited.since_age) end.since = now - *exited.since_age;
+  if (exited.left) end.code = exited.code;
+  workers_.OnExited(exited.rank, exited.incarnation, end);
 }
 
 void NodeInbox::OnNodeMessage(int node, const wire::NodeMessage& message) {

@@ -36,7 +36,7 @@ class NodeLauncher::Impl final : private LineEvents, private NodeOperators {
         electorate_(io_, state_.log),
         line_(io_, state_, *this, ending_),
         block_(state_, pool_),
-        reporter_(state_, pool_, line_, shelf_, ending_),
+        reporter_(state_, pool_, line_, block_, shelf_, ending_),
         control_(state_, pool_, line_, block_, *this),
         splits_(io_, state_, [this](TimePoint until) { seat_.OnWord(until); }),
         seat_(io_, state_, electorate_, line_, block_, shelf_, splits_, ending_),

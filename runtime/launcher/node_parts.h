@@ -55,6 +55,12 @@ inline NodeShape ShapeOf(const LauncherOptions& run) {
 // take the first. 0: none is.
 uint16_t FreePort(const std::string& on_address, PortRange ports);
 
+// Beside the journal, which outlives the run.
+inline std::string StacksDirectory(const LauncherOptions& run) {
+  const size_t slash = run.journal.path.rfind('/');
+  return slash == std::string::npos ? run.run_directory : run.journal.path.substr(0, slash);
+}
+
 // All but where the master and the controller are.
 inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank) {
   const int local_ranks = ShapeOf(run).local_ranks;
@@ -70,6 +76,7 @@ inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank
           .address = run.node_address,
           .adopt = run.adopt,
           .warm_args = run.warm_args,
+          .stacks_directory = StacksDirectory(run),
           .spares = run.spares,
           .devices = run.devices,
           .silence = run.policy.silence,

@@ -64,6 +64,7 @@ wire::NodeHeld NodeReporter::HeldOf(Rank rank, const std::optional<core::HeldSta
 
 void NodeReporter::OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) {
   pages_.erase(rank);
+  ends_here_.erase(rank);
   line_.Tell(wire::WorkerStarting{{rank, incarnation, std::move(armed)}});
 }
 
@@ -82,15 +83,37 @@ void NodeReporter::OnFired(const Injection& injection, TimePoint at) {
   line_.Tell(wire::InjectionFired{ToString(injection), SteadyClock::SteadyNow() - at});
 }
 
-void NodeReporter::OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
-                            std::optional<TimePoint> since) {
+void NodeReporter::OnExited(Rank rank, Incarnation incarnation, const WorkerEnd& end) {
   TellPages();  // where it stood
   KINTSUGI_CHECK(pages_.empty(), "a page is told after its process's end");
-  const TimePoint now = SteadyClock::SteadyNow();
-  wire::WorkerExited exited{rank, incarnation, cause, std::max(now - at, Duration()), {}};
-  if (since) exited.since_age = std::max(now - *since, Duration());
-  line_.Tell(exited);
+  ends_here_[rank] = end;
+  TellEnd(rank, incarnation, end);
   ends_.OnLeft();
+}
+
+void NodeReporter::TellEnd(Rank rank, Incarnation incarnation, const WorkerEnd& end) {
+  const TimePoint now = SteadyClock::SteadyNow();
+  wire::WorkerExited exited{.rank = rank,
+                            .incarnation = incarnation,
+                            .cause = end.cause,
+                            .age = std::max(now - end.at, Duration()),
+                            .left = end.code.has_value(),
+                            .code = end.code.value_or(0),
+                            .not_struck = end.not_struck};
+  if (end.since) exited.since_age = std::max(now - *end.since, Duration());
+  line_.Tell(exited);
+}
+
+// Of a rank that this launcher never started a process for, another one did, which is gone.
+void NodeReporter::TellEnds() {
+  std::map<Rank, WorkerEnd> ends = ends_here_;
+  const int local_ranks = state_.self.local_ranks();
+  if (const std::optional<int> block = block_.number())
+    for (int r = *block * local_ranks; r < (*block + 1) * local_ranks; ++r)
+      ends.try_emplace(Rank(r), WorkerEnd{.cause = "ended with the launcher before this one",
+                                          .at = SteadyClock::SteadyNow()});
+  for (const WorkerPool::Life& life : pool_.Lives()) ends.erase(life.rank);
+  for (const auto& [rank, end] : ends) TellEnd(rank, Incarnation(), end);
 }
 
 }  // namespace kintsugi

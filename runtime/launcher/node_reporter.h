@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/launcher/home_block.h"
 #include "runtime/launcher/leader_line.h"
 #include "runtime/launcher/node_state.h"
 #include "runtime/launcher/report_shelf.h"
@@ -22,8 +23,9 @@ namespace kintsugi {
 
 class NodeReporter final : public WorkerEvents {
  public:
-  NodeReporter(NodeState& state, WorkerPool& pool, LeaderLine& line, ReportShelf& shelf, NodeEnds& ends)
-      : state_(state), pool_(pool), line_(line), shelf_(shelf), ends_(ends) {}
+  NodeReporter(NodeState& state, WorkerPool& pool, LeaderLine& line, const HomeBlock& block, ReportShelf& shelf,
+               NodeEnds& ends)
+      : state_(state), pool_(pool), line_(line), block_(block), shelf_(shelf), ends_(ends) {}
 
   // What lives here and what is held. `port`: where this launcher hears others.
   wire::NodeHello Hello(uint16_t port) const;
@@ -35,6 +37,8 @@ class NodeReporter final : public WorkerEvents {
   void TellPages(bool always = false);
   // Reports that this leader has not been told of.
   void RetellReports(size_t at_most);
+  // How the processes of all ranks here ended that run no more: the leader may not have heard.
+  void TellEnds();
   // An agent's frame on its way to the leader. What the processes here registered is kept beside their memory: a leader
   // to come may find nobody else who knows.
   void NoteRegistered(std::string_view payload);
@@ -44,22 +48,24 @@ class NodeReporter final : public WorkerEvents {
   void OnReport(Rank rank, const StepReport& report) override;
   void OnFired(const Injection& injection, TimePoint at) override;
   void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override { line_.Tell(HeldOf(rank, held)); }
-  void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
-                std::optional<TimePoint> since) override;
+  void OnExited(Rank rank, Incarnation incarnation, const WorkerEnd& end) override;
   void OnSpares(int waiting) override { line_.Tell(wire::NodeSpares{waiting}); }
   void OnIdle() override { ends_.OnLeft(); }
 
  private:
+  void TellEnd(Rank rank, Incarnation incarnation, const WorkerEnd& end);
   wire::NodeHeld HeldOf(Rank rank, const std::optional<core::HeldState>& held) const;
 
   NodeState& state_;
   WorkerPool& pool_;
   LeaderLine& line_;
+  const HomeBlock& block_;
   ReportShelf& shelf_;
   NodeEnds& ends_;
   Duration beat_ = std::chrono::milliseconds(250);
   TimePoint told_pages_;
   std::map<Rank, wire::Page> pages_;        // since they were last told
+  std::map<Rank, WorkerEnd> ends_here_;     // of ranks whose newest process has ended
   std::map<Rank, std::string> registered_;  // by the newest process of each rank here, as its agent said it
 };
 

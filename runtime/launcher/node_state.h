@@ -63,6 +63,7 @@ struct NodeState {
 
   bool set_up = false;  // welcomed once: the pool knows what a welcome says
   std::optional<TimePoint> stop_asked;
+  bool loops_over = false;  // the leader said so: it hears how the processes here leave, and tells the end
   std::optional<NodeResult> ended;
   Status failed;
 };

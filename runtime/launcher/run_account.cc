@@ -56,6 +56,7 @@ void RunAccount::AskStop(TimePoint now) {
 void RunAccount::End(const core::RunEnded& ended) {
   KINTSUGI_CHECK(!ended_, "a run that has ended ends: " + ended.text);
   ended_ = true;
+  awaits_ends_ = ended.exit_code == core::kExitSuccess;
   result_.exit_code = ended.exit_code;
   result_.text = ended.text;
   result_.final_digest = ended.final_digest;
@@ -76,15 +77,51 @@ void RunAccount::OnPage(Rank rank, const PageView& page) {
 
 void RunAccount::OnFired(const FiredInjection& fired) {
   fired_.Add(fired);
-  for (IncidentResult& incident : result_.incidents) fired_.Attribute(&incident);
+  TimePoint since;
+  for (IncidentResult& incident : result_.incidents) {
+    fired_.Attribute(&incident, since);
+    since = incident.record.resumed_at.value_or(since);
+  }
 }
 
-void RunAccount::OnExited(Rank rank, const std::string& cause, TimePoint at) {
+void RunAccount::OnExited(Rank rank, const WorkerEnd& end) {
   const std::optional<size_t> life = std::exchange(View(rank).life, std::nullopt);
   if (!life) return;
-  KINTSUGI_CHECK(*life < result_.lives.size() && !result_.lives[*life].end, "a life ends twice: " + cause);
-  result_.lives[*life].end = at;
-  result_.lives[*life].cause = cause;
+  KINTSUGI_CHECK(*life < result_.lives.size() && !result_.lives[*life].end, "a life ends twice: " + end.cause);
+  result_.lives[*life].end = end.at;
+  result_.lives[*life].cause = end.cause;
+  View(rank).not_struck = end.not_struck;
+  if (awaits_ends_ && end.failed()) Spoil("after all loops were over, rank " + rank.ToString() + " " + end.cause);
+}
+
+void RunAccount::Spoil(const std::string& why, int exit_code) {
+  KINTSUGI_CHECK(awaits_ends_, "a run is spoilt that does not wait for its processes: " + why);
+  if (result_.exit_code != core::kExitSuccess) return;  // the first one tells
+  result_.exit_code = exit_code;
+  result_.text = why;
+}
+
+void RunAccount::Conclude(bool must_strike) {
+  if (!awaits_ends_) return;
+  if (const std::vector<std::string> missed = NotStruck(); must_strike && !missed.empty())
+    Spoil("fault " + missed.front() + " never struck" +
+              (missed.size() > 1 ? ", and " + std::to_string(missed.size() - 1) + " more" : "") +
+              ": the run went on without coming to that place",
+          core::kExitStartup);
+  awaits_ends_ = false;
+}
+
+std::vector<std::string> RunAccount::NotStruck() const {
+  std::vector<std::string> all;
+  for (const RankView& view : views_) all.insert(all.end(), view.not_struck.begin(), view.not_struck.end());
+  return all;
+}
+
+std::vector<Rank> RunAccount::Running() const {
+  std::vector<Rank> running;
+  for (size_t r = 0; r < views_.size(); ++r)
+    if (views_[r].life) running.push_back(Rank(static_cast<int32_t>(r)));
+  return running;
 }
 
 void RunAccount::MarkStep(Rank rank, const PageView& page) {
@@ -115,7 +152,9 @@ const IncidentResult& RunAccount::OnIncident(const core::IncidentRecord& record,
   KINTSUGI_CHECK(result_.incidents.empty() || record.id > result_.incidents.back().record.id,
                  "incident " + std::to_string(record.id) + " is told twice, or after a later one");
   IncidentResult incident{record, std::nullopt};
-  fired_.Attribute(&incident);
+  fired_.Attribute(&incident, result_.incidents.empty()
+                                  ? TimePoint()
+                                  : result_.incidents.back().record.resumed_at.value_or(TimePoint()));
   const core::IncidentRecord& told = incident.record;
   // A gap that healed stopped nobody.
   if (told.rung != Rung::kResume) times_.OnIncident(told.fault_at, told.resumed_at.value_or(now));
@@ -185,6 +224,7 @@ RunResult RunAccount::SoFar() const {
 
 RunResult RunAccount::Take(TimePoint now) {
   Fill(&result_, now);
+  result_.not_struck = NotStruck();
   return std::move(result_);
 }
 

@@ -25,9 +25,14 @@ class RunAccount {
   // `running`: with a run that is taken over, the newest generation in which all ranks were in their loops.
   RunAccount(const core::Policy& policy, Generation running, TimePoint now);
 
+  // The ranks whose newest process has not ended, as far as is known.
+  std::vector<Rank> Running() const;
+
   // How it stands. Started: the controller has begun. Ended: nothing goes to the controller any more.
   bool started() const { return started_; }
   bool ended() const { return ended_; }
+  // It has ended well, and its processes have not all left: how they leave is part of its result.
+  bool awaits_ends() const { return awaits_ends_; }
   std::optional<TimePoint> stop_asked() const { return stop_asked_; }
   const RunResult& result() const { return result_; }
   // For a leader to come: whether ranks were in their loops, the newest generation in which all were, what is saved.
@@ -38,12 +43,19 @@ class RunAccount {
   void Start();
   void AskStop(TimePoint now);
   void End(const core::RunEnded& ended);
+  // Nobody is waited for any more. `must_strike`: a run does not end well where an ordered fault has not struck.
+  void Conclude(bool must_strike);
 
   // Told by workers.
   void OnStarting(Rank rank, Incarnation incarnation, TimePoint now);
   void OnPage(Rank rank, const PageView& page);
   void OnFired(const FiredInjection& fired);
-  void OnExited(Rank rank, const std::string& cause, TimePoint at);
+  // While ends are awaited, the first that is not with code 0 is the run's.
+  void OnExited(Rank rank, const WorkerEnd& end);
+  // The run had ended well, and what came after did not: the first reason stays.
+  void Spoil(const std::string& why, int exit_code = core::kExitFailed);
+  // The faults that were ordered and have not struck, as far as is known.
+  std::vector<std::string> NotStruck() const;
 
   // Told by the controller. `goes_on_after`: where the ranks resume. The incident is given back as kept, with what
   // was injected.
@@ -69,12 +81,14 @@ class RunAccount {
     uint64_t step = 0;  // newest step begun, and when
     TimePoint step_began;
     std::optional<size_t> life;  // index into result_.lives
+    std::vector<std::string> not_struck;  // when its newest process ended
   };
   RankView& View(Rank rank);
   void MarkStep(Rank rank, const PageView& page);
 
   bool started_ = false;
   bool ended_ = false;
+  bool awaits_ends_ = false;
   std::optional<TimePoint> stop_asked_;
   bool began_;
   Generation running_;

@@ -29,10 +29,15 @@ void WorkerDesk::OnHeld(Rank rank, const std::optional<core::HeldState>& held) {
   if (!account_.ended()) controller_.Feed(core::StateHeld{rank, held});
 }
 
-void WorkerDesk::OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
-                          std::optional<TimePoint> since) {
-  account_.OnExited(rank, cause, at);
-  if (!account_.ended()) controller_.Feed(core::ProcessExited{rank, incarnation, cause, since});
+void WorkerDesk::OnExited(Rank rank, Incarnation incarnation, const WorkerEnd& end) {
+  account_.OnExited(rank, end);
+  if (!account_.ended())
+    controller_.Feed(core::ProcessExited{.rank = rank,
+                                         .incarnation = incarnation,
+                                         .cause = end.cause,
+                                         .since = end.since,
+                                         .left = end.code.has_value(),
+                                         .code = end.code.value_or(0)});
   above_.OnLeft();
 }
 

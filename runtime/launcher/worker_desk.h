@@ -26,8 +26,7 @@ class WorkerDesk final : public WorkerEvents {
   void OnReport(Rank rank, const StepReport& report) override;
   void OnFired(const Injection& injection, TimePoint at) override;
   void OnHeld(Rank rank, const std::optional<core::HeldState>& held) override;
-  void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
-                std::optional<TimePoint> since) override;
+  void OnExited(Rank rank, Incarnation incarnation, const WorkerEnd& end) override;
   // Where one host has all ranks it tells of all spares; where there are several, each tells of its own.
   void OnSpares(int waiting) override;
   void OnIdle() override { above_.OnLeft(); }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/launcher/stack_log.h"
 
 namespace kintsugi {
 namespace {
@@ -41,7 +42,7 @@ void WorkerEnds::Kill(const RankIncarnation& who, const std::string& reason) {
   if (!worker->running() || worker->stacks) return;
   const TimePoint beat(Duration(static_cast<int64_t>(worker->words().beat_ns.load())));
   const bool lives = SteadyClock::SteadyNow() - beat < kAliveFor;
-  if (lives && !table_.leaving()) DumpStacks(who.rank, *worker);
+  if (lives && !table_.leaving()) DumpStacks(*worker, who);
   if (!worker->stacks) (void)worker->child->KillGroup(SIGKILL);
 }
 
@@ -63,20 +64,22 @@ void WorkerEnds::KillAll() {
     if (worker.running()) (void)worker.child->KillGroup(SIGKILL);
 }
 
-void WorkerEnds::DumpStacks(Rank rank, Worker& worker) {
+void WorkerEnds::DumpStacks(Worker& worker, const RankIncarnation& who) {
   KINTSUGI_CHECK(worker.child && !worker.stacks, "stacks of no process, or for the second time");
+  const auto kept = std::make_shared<StackLog>(who, options_.stacks_directory, log_);
   auto dump = StackDump::Start(
-      io_, worker.child->pid(), kStacksLimit,
-      [this, rank](std::string_view line) {
-        log_->Write(LogLevel::kWarning, LogLine("stack", {{"rank", rank.ToString()}, {"line", std::string(line)}}));
-      },
+      io_, worker.child->pid(), kStacksLimit, [kept](std::string_view line) { kept->Add(line); },
       // An entry stays where it is, and its child until it is reaped.
-      [&worker] { (void)worker.child->KillGroup(SIGKILL); });
+      [&worker, kept] {
+        kept->Close();
+        (void)worker.child->KillGroup(SIGKILL);
+      });
   if (dump.ok()) {
     worker.stacks = std::move(dump).value();
     return;
   }
-  log_->Write(LogLevel::kInfo, LogLine("no_stack", {{"rank", rank.ToString()}, {"why", dump.status().message()}}));
+  log_->Write(LogLevel::kInfo,
+              LogLine("no_stack", {{"rank", who.rank.ToString()}, {"why", dump.status().message()}}));
 }
 
 // ---- ended -------------------------------------------------------------------------------------------------------
@@ -114,7 +117,8 @@ void WorkerEnds::Tell(const RankIncarnation& who, const ExitCause& cause) {
   std::string text = cause.text;
   if (!worker.kill_reason.empty()) text += " (" + worker.kill_reason + ")";
   output_.OnEnded(who, text);
-  if (!cause.last_stderr_lines.empty()) text += "; last line of its error output: " + cause.last_stderr_lines.back();
+  if (const std::string telling = TellingLine(cause.last_stderr_lines); !telling.empty())
+    text += "; last line of its error output: " + telling;
   // What follows from it is told as a warning: the incident, or the end of the run.
   log_->Write(
       LogLevel::kInfo,
@@ -124,7 +128,9 @@ void WorkerEnds::Tell(const RankIncarnation& who, const ExitCause& cause) {
   if (options_.adopt && options_.has_ranks)
     events_.OnHeld(who.rank, worker.state.OnExit(who.incarnation, worker.words(), cause));
   if (!options_.has_ranks) worker.state = StateKeeper();
-  events_.OnExited(who.rank, who.incarnation, text, cause.time, since);
+  WorkerEnd end{.cause = text, .at = cause.time, .since = since, .not_struck = pages_.NotStruck(who.rank)};
+  if (cause.kind == ExitKind::kExitCode) end.code = cause.code;
+  events_.OnExited(who.rank, who.incarnation, end);
   if (worker.next && !table_.leaving())
     // Not from inside the callback of the child that is being replaced.
     boost::asio::post(io_, [this, rank = who.rank] { StartNext(rank); });

@@ -41,7 +41,7 @@ class WorkerEnds final : public ProcessEnds {
   void OnOutputEnd(Rank rank) override;
 
  private:
-  void DumpStacks(Rank rank, Worker& worker);
+  void DumpStacks(Worker& worker, const RankIncarnation& who);
   // What the process left behind is killed first: its successor must not meet it.
   void ClearAway(const RankIncarnation& who, ExitCause cause, TimePoint until);
   void Tell(const RankIncarnation& who, const ExitCause& cause);

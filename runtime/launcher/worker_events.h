@@ -26,6 +26,17 @@ struct PageView {
   TimePoint progress_at;  // when the progress word was set
 };
 
+// How the process of a rank came to its end.
+struct WorkerEnd {
+  std::string cause;
+  TimePoint at;
+  std::optional<TimePoint> since = {};  // an injector's stamp, where there is one
+  std::optional<int> code = {};         // with which it left by itself; nothing: something ended it, or nobody knows
+  std::vector<std::string> not_struck = {};  // faults that were ordered for this rank and have not struck so far
+
+  bool failed() const { return code != 0; }
+};
+
 class WorkerEvents {
  public:
   virtual ~WorkerEvents() = default;
@@ -36,9 +47,7 @@ class WorkerEvents {
   virtual void OnFired(const Injection& injection, TimePoint at) = 0;
   // What is held of the process that is about to be told as ended.
   virtual void OnHeld(Rank rank, const std::optional<core::HeldState>& held) = 0;
-  // `since`: an injector's stamp, where there is one.
-  virtual void OnExited(Rank rank, Incarnation incarnation, const std::string& cause, TimePoint at,
-                        std::optional<TimePoint> since) = 0;
+  virtual void OnExited(Rank rank, Incarnation incarnation, const WorkerEnd& end) = 0;
   // So many spares wait from now on.
   virtual void OnSpares(int waiting) = 0;
   // No process of a rank runs and no output is left.

@@ -23,6 +23,12 @@ void WorkerPages::ReadRunning() {
     if (worker.running()) Read(rank, worker);
 }
 
+std::vector<std::string> WorkerPages::NotStruck(Rank rank) const {
+  std::vector<std::string> specs;
+  for (const LedgerEntry& entry : ledger_.ForRank(rank)) specs.push_back(ToString(entry.injection));
+  return specs;
+}
+
 void WorkerPages::TellReportsAgain() {
   for (auto& [rank, worker] : table_)
     if (worker.page) worker.reports.emplace(worker.words().reports);

@@ -6,6 +6,9 @@
 // Invariants: a report is told at least once; an injected fault strikes once per run.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "runtime/inject/ledger.h"
 #include "runtime/launcher/worker_events.h"
 #include "runtime/launcher/worker_table.h"
@@ -20,6 +23,8 @@ class WorkerPages {
   // Tells what is there.
   void Read(Rank rank, Worker& worker);
   void ReadRunning();
+  // Of the faults that were ordered for the rank, those that have not struck as far as its page was read.
+  std::vector<std::string> NotStruck(Rank rank) const;
   // Reports that are still in the pages are told again: the leader that was told may not have got them.
   void TellReportsAgain();
 

@@ -76,8 +76,8 @@ void WorkerStarter::Start(const RankIncarnation& who) {
                                                  {"how", worker.forked ? "forked" : "started"}}));
   }
   log_->Write(LogLevel::kError, LogLine("spawn_failed", {{"rank", who.rank.ToString()}, {"why", started.message()}}));
-  events_.OnExited(who.rank, who.incarnation, "could not be started: " + started.message(), SteadyClock::SteadyNow(),
-                   std::nullopt);
+  events_.OnExited(who.rank, who.incarnation,
+                   {.cause = "could not be started: " + started.message(), .at = SteadyClock::SteadyNow()});
 }
 
 Status WorkerStarter::StartProcess(const RankIncarnation& who, Worker& worker) {

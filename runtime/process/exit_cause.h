@@ -45,7 +45,12 @@ KINTSUGI_EXPORT std::string DescribeExit(const ExitCause& cause, bool core_dumpe
 // What a launcher reports for a process that could not be started.
 KINTSUGI_EXPORT ExitCause SpawnFailure(const Status& status, TimePoint now);
 
-// Keeps the end of a text, line by line: the newest kMaxLines lines, kMaxBytes in all.
+// The line of an error output's end that tells most: of the last Python traceback the line that names the exception;
+// else the last line that no carriage return wrote over, as progress bars do. Empty: there is none.
+KINTSUGI_EXPORT std::string TellingLine(const std::vector<std::string>& last_lines);
+
+// Keeps the end of a text, line by line: the newest kMaxLines lines, kMaxBytes in all. Of a line that was written over
+// and over what a terminal would show at its end is kept, and its first carriage return.
 class KINTSUGI_EXPORT LineTail {
  public:
   static constexpr size_t kMaxLines = 20;

@@ -9,7 +9,7 @@
 namespace kintsugi {
 namespace {
 
-constexpr int kLinesMax = 200;
+constexpr int kLinesMax = 5000;
 
 }  // namespace
 

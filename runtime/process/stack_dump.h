@@ -24,6 +24,9 @@ class io_context;
 
 namespace kintsugi {
 
+// Of the names of files that hold such lines.
+inline constexpr std::string_view kStacksFilePrefix = "stacks-";
+
 class KINTSUGI_EXPORT StackDump {
  public:
   // `on_line` for each of the first lines, then `on_done` once: at the end, or after `limit`.

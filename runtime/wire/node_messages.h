@@ -83,6 +83,9 @@ struct WorkerExited {
   std::string cause;
   Duration age{};
   std::optional<Duration> since_age;  // of an injector's stamp
+  bool left = false;                  // by itself, with `code`: nothing ended it
+  int code = 0;
+  std::vector<std::string> not_struck = {};  // faults that were ordered for the rank and have not struck so far
 };
 struct FromAgentChannel {
   uint64_t channel = 0;
@@ -167,6 +170,8 @@ struct NodeEnd {
   int exit_code = 0;
   std::string text;
   bool asked = false;  // somebody wanted it to end
+  // All loops are over: how the run ends is told once the processes have left by themselves.
+  bool awaits_ends = false;
 };
 
 // Every beat: the controller lives. And what one that takes over cannot learn from the ranks.

@@ -85,7 +85,7 @@ def blocked() -> dict[str, list[float]]:
         return slowest
 
     for _ in range(20):
-        took.append(waits("kintsugi", 60, lambda group: group._get_backend(torch.device("cpu")).abort_now()))  # type: ignore[attr-defined]
+        took.append(waits("kintsugi", 60, lambda group: group._get_backend(torch.device("cpu")).close("measured")))  # type: ignore[attr-defined]
     gloo = waits("gloo", 2, lambda group: group._get_backend(torch.device("cpu")).abort())  # type: ignore[attr-defined]
     return {"kintsugi": [max(took)], "median": [statistics.median(took)], "gloo": [gloo]}
 

@@ -39,10 +39,10 @@ class Door:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")
         return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
-    def alone(self, script, path=None):
+    def alone(self, script, path=None, arguments=()):
         """A script of checks that needs no run. `path`: where its modules are, if not in the package folder alone."""
         def test(_):
-            done = subprocess.run([self.python, "-W", "ignore", str(HERE / script)], capture_output=True, text=True, timeout=300,
+            done = subprocess.run([self.python, "-W", "ignore", str(HERE / script), *arguments], capture_output=True, text=True, timeout=600,
                                   env={**self.environment(), **({"PYTHONPATH": path} if path else {})})
             if done.returncode != 0:
                 raise Failure(done.stdout[-2000:] + done.stderr[-4000:])

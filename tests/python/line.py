@@ -1,9 +1,9 @@
 """A trainer with numpy and nothing else: fits a line; its all-reduce goes over the run's store.
 
-  line.py [--raise STEP] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang] [--steps N]
+  line.py [--raise STEP] [--early] [--late] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang] [--steps N]
           [--take-over same-rank|rank-zero|derived|turn|broken] [--move] [--gone] [--grid N] [--cut]
 
---move: the line lies elsewhere after each rebuild. --gone: rank 1 takes a second array out of the state in its first rebuild after training. --stop: asks the launcher, $LAUNCHER, to save and leave. --mistakes: of registration; each is refused, and training goes on.
+--move: the line lies elsewhere after each rebuild. --gone: rank 1 takes a second array out of the state in its first rebuild after training. --stop: tells all ranks and the launcher, $LAUNCHER, by SIGTERM to leave; the run saves. --early, --late: rank 1 fails before its loop, or behind it. --mistakes: of registration; each is refused, and training goes on.
 --differ: rank 1 registers something else. --handler: what rank 1's does in the first incident. --take-over: how the generator goes on
 with other ranks; --grid: rank r has cell r modulo N of a row of N; turn: rank r as rank r modulo those that saved; broken: by a function that fails.
 --cut: each rank has its rows of two tables, which are one array of its own.
@@ -12,6 +12,7 @@ with other ranks; --grid: rank r has cell r modulo N of a row of N; turn: rank r
 from __future__ import annotations
 
 import argparse
+import atexit
 import math
 import os
 import signal
@@ -170,8 +171,10 @@ class Trainer:
         if k == self.options.stray and self.run.rank == 0 and not self.run.replaces:
             self.options.stray = 0
             os.kill(os.getpid(), signal.SIGINT)
-        if k == self.options.stop and self.run.rank == 0:
-            os.kill(int(os.environ["LAUNCHER"]), signal.SIGTERM)
+        if k == self.options.stop:
+            os.kill(os.getpid(), signal.SIGTERM)  # as an engine tells all processes of a job: it is the launcher's
+            if self.run.rank == 0:
+                os.kill(int(os.environ["LAUNCHER"]), signal.SIGTERM)
         if k >= self.options.stop > 0:
             time.sleep(0.05)
         if self.options.fork and k == 3:
@@ -314,6 +317,8 @@ def main() -> None:
     parser.add_argument("--raise", dest="wrong", type=int, default=0)
     parser.add_argument("--interrupt", dest="stray", type=int, default=0)
     parser.add_argument("--stop", type=int, default=0)
+    parser.add_argument("--early", action="store_true")
+    parser.add_argument("--late", action="store_true")
     parser.add_argument("--fork", action="store_true")
     parser.add_argument("--mistakes", action="store_true")
     parser.add_argument("--differ", action="store_true")
@@ -325,6 +330,8 @@ def main() -> None:
     parser.add_argument("--grid", type=int, default=0)
     parser.add_argument("--cut", action="store_true")
     options = parser.parse_args()
+    if options.early:
+        atexit.register(time.sleep, 11)  # last of all: taking a program down may last longer than --silence
     run = kintsugi.join()
     trainer = Trainer(run, options)
     if options.move:
@@ -332,7 +339,11 @@ def main() -> None:
     register_unsigned(run)
     if options.mistakes:
         make_mistakes(run)
+    if options.early and run.rank == 1:
+        raise LineError("there is no line")
     run.train(trainer.step, steps=options.steps)
+    if options.late and run.rank == 1:
+        raise LineError("the line cannot be written")
     print(f"rank {run.rank} has consumed {trainer.progress.samples}, best {trainer.progress.best!r}")
     print(f"rank {run.rank} ends with {trainer.place()}")
     print(f"y = {trainer.line[0]:.17g} x + {trainer.line[1]:.17g}")

@@ -193,8 +193,8 @@ schedule = OptimizerParamScheduler(optimizer, 0.0, 0.1, 0.0, 10, 1000, "linear",
 codec = objects.ParamScheduler(schedule, batch)
 samples = objects.Samples(100, batch)
 for k in range(3):
-    codec.begin_step()
-    samples.begin_step()
+    codec.end_step()
+    samples.end_step()
     assert samples.consumed == 100 + 4 * k
     codec.note_gate(True)
     samples.note_gate()
@@ -203,17 +203,17 @@ for k in range(3):
 place, rate = schedule.num_steps, optimizer.param_groups[0]["lr"]
 assert place == 12 and samples.consumed == 112
 schedule.step(4)  # of a step that is given up
-samples.begin_step()
+samples.end_step()
 codec.load_state_dict(gate[0])
 samples.load_state_dict(gate[1])
 assert (schedule.num_steps, optimizer.param_groups[0]["lr"], samples.consumed) == (place, rate, 112)
-codec.begin_step()
+codec.end_step()
 codec.note_gate(False)  # skipped: loss scale
 gate = again(codec)
 codec.load_state_dict(gate)
 assert schedule.num_steps == place
 for k in range(2):  # a trainer that counts in steps: learnt
-    codec.begin_step()
+    codec.end_step()
     codec.note_gate(True)
     gate = again(codec)
     schedule.step(1)

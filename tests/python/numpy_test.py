@@ -33,6 +33,16 @@ def leaves(door):
     return test
 
 
+def fails(door, where, expect, words):
+    """An exception outside of the loop ends the run at once, and its last words are the exception's."""
+    def test(_):
+        _, log = door.run((), [*LINE, where], nproc=2, expect=expect)
+        last = log.strip().splitlines()[-1]
+        if words not in last or "incarnation=2" in log:
+            raise Failure(f"the last line is '{last}'\n{log[-4000:]}")
+    return test
+
+
 def resized(door):
     """With other ranks an object goes on as it says; one that says nothing, or cannot, is named, and nobody trains."""
     def places(log, words):
@@ -164,6 +174,8 @@ if __name__ == "__main__":
         ("numpy trainer, forks a child", door.same(LINE, [], ["--fork"])),
         ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
         ("numpy trainer, told to save and leave, and resumed", leaves(door)),
+        ("numpy trainer, an exception before its loop", fails(door, "--early", 3, "rank 1 exited with code 1; last line of its error output: LineError: there is no line")),
+        ("numpy trainer, an exception behind its loop", fails(door, "--late", 1, "rank 1 ended the run at step 20: __main__.LineError: the line cannot be written")),
         ("numpy trainer, resumed by 2, 5 and 6 ranks, by each way to take over an object", resized(door)),
         ("numpy trainer, cells of a grid and a cut array resumed by 2, 5 and 6 ranks", cells(door)),
         ("numpy trainer, its values resumed by 3 ranks from every format", values(door)),

@@ -4,6 +4,7 @@ import ctypes
 import torch
 
 import kintsugi
+from kintsugi.objects import Objects
 from kintsugi.torch import _build, registry
 
 extension = _build.load()
@@ -32,7 +33,8 @@ class Stub:
     rank, world_size = 0, 2
 
     def __init__(self):
-        self.agent, self.memory, self.objects = self, {}, {}
+        self.agent, self.memory = self, {}
+        self._objects = Objects(None, None, print)
 
     def state_memory(self, size):
         return Memory(size)
@@ -47,13 +49,13 @@ class Stub:
         pass
 
     def register_object(self, key, thing, _):
-        self.objects[key] = thing
+        self._objects.add(key, thing)
 
     exchange_object = kintsugi.run.Run.exchange_object
 
     @property
-    def _objects(self):
-        return self.objects
+    def objects(self):
+        return self._objects._things
 
 
 def pair(width=3, tied=True, transposed=False, momentum=0.5):
@@ -69,15 +71,22 @@ stub = Stub()
 books = registry.Registry(stub, extension, registry.Hooks(lambda *_: None, lambda *_: None, lambda *_: None), lambda: 0)
 first = pair()
 books.add(first, {}, {})
+for parameter in first["model"].parameters():
+    parameter.grad = torch.ones_like(parameter)
+first["optimizer"].step()
 for held in first["optimizer"].state.values():
     held["momentum_buffer"].fill_(7)
 second = pair()
 books.begin_again(second)
-assert not torch.equal(second["model"][0].bias, first["model"][0].bias), "trained in a trial step before it is in its place"
+assert not torch.equal(second["model"][0].bias, first["model"][0].bias), "in its place before all that was made is known"
 books.end_again()
-assert books.models == [second["model"]] and stub.objects["optimizer.settings"]._optimizer is second["optimizer"]
+assert books.models == [second["model"]] and stub.objects["optimizer.settings"].optimizer is second["optimizer"]
 for (name, old), new in zip(first["model"].named_parameters(), second["model"].parameters()):
     assert torch.equal(old, new) and new.data_ptr() == old.data_ptr() == stub.memory[f"model/{name}"], name
+    assert new not in second["optimizer"].state, "what a trial step left is no state"
+settings = stub.objects["optimizer.settings"]
+settings.load_state_dict(settings.state_dict())
+for name, new in second["model"].named_parameters():
     assert torch.all(second["optimizer"].state[new]["momentum_buffer"] == 7), name
 assert second["model"][1].weight is second["model"][0].weight and books.places.first_moved() == ""
 for words, other in (("made 'model/0.weight' as float32 [4, 4] of ranks [0, 1], before it was float32 [3, 3]", pair(width=4)),

@@ -2,11 +2,14 @@
 import os
 
 import torch
+from torch.distributed.algorithms import Join
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook, quantization_hooks
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.nn.parallel import DistributedDataParallel
 
 import kintsugi
-from kintsugi.torch import ReplicaOptimizer, _build, built, groups, parallel, state
+from kintsugi.torch import ReplicaOptimizer, _build, built, ddp_layout, dry_step, groups, parallel, registry, refused as where_made, state
 from kintsugi.torch.replica_optimizer import _deal_out
 
 
@@ -37,39 +40,8 @@ class Hollow(torch.Tensor):
 
 refused("'w' is a Hollow, which has no memory of its own", state.check, "w", torch.Tensor._make_wrapper_subclass(Hollow, (2, 2)))
 parameter = torch.nn.Parameter(torch.ones(2))
-refused("belongs to no model", state.materialise, torch.optim.SGD([parameter], lr=1.0), {})
-
 optimizer = torch.optim.AdamW([parameter], lr=0.1, weight_decay=0.5)
-state.materialise(optimizer, {parameter: "p"})
-assert parameter.tolist() == [1.0, 1.0], parameter
-held = optimizer.state[parameter]
-assert held["step"].item() == 0 and held["exp_avg"].tolist() == [0.0, 0.0], held
-assert optimizer.param_groups[0]["lr"] == 0.1
-
-schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-refused("ReduceLROnPlateau", state.Schedule, schedule)
 refused("a RandomSampler does not tell how much it has drawn", state.Epoch, torch.utils.data.RandomSampler(range(3)))
-
-# Steps behind the gate are learnt and done again.
-rates = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
-kept = state.Schedule(rates)
-settings = state.OptimizerGroups(optimizer, _build.load().has_plain_values)
-kept.begin_step()
-kept.note_gate(True)
-at_gate = kept.state_dict(), settings.state_dict()
-rates.step()
-after = optimizer.param_groups[0]["lr"]
-rates.step()
-settings.load_state_dict(at_gate[1])
-kept.load_state_dict(at_gate[0])
-assert optimizer.param_groups[0]["lr"] == after, (optimizer.param_groups[0]["lr"], after)
-# Where the update was skipped the step is over when the gate comes: nothing follows.
-kept.begin_step()
-rates.step()
-kept.note_gate(False)
-skipped, rate = kept.state_dict(), optimizer.param_groups[0]["lr"]
-kept.load_state_dict(skipped)
-assert optimizer.param_groups[0]["lr"] == rate, (optimizer.param_groups[0]["lr"], rate)
 
 # Groups of another backend, and updates with collectives. A world of one is enough: a group of two that has no second member.
 torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
@@ -78,7 +50,7 @@ world = torch.distributed.distributed_c10d._world
 world.pg_group_ranks[torch.distributed.group.WORLD] = {0: 0, 1: 1}
 refused('the default group is of backend "cpu:gloo', groups.refuse_others)
 world.pg_group_ranks[torch.distributed.group.WORLD] = {0: 0}
-refused("WithCollectives.step() holds 3 collectives", state.refuse_collectives, type("WithCollectives", (), {})(), 3)
+refused("WithCollectives.step() holds 3 collectives", dry_step.refuse_collectives, type("WithCollectives", (), {})(), 3)
 
 # Parts of an optimizer: dealt out alike everywhere, any elementwise or per-parameter optimizer within.
 model = torch.nn.Linear(3, 2)
@@ -124,6 +96,83 @@ hooked = torch.nn.Linear(2, 2)
 hooked.bias.register_post_accumulate_grad_hook(lambda _: None)
 assert "the hooks on the gradient of '0.bias'" in reasons(hooked)
 refused("is wrapped in FullyShardedDataParallel", parallel.refuse_flat, "w", FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=torch.device("cpu")))
+
+# Communication hooks of DistributedDataParallel: torch's own without a state go, of those with one it is said what they keep.
+class Compressing:
+    def compress(self, state: object, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        raise AssertionError("not reached")
+
+
+def under(hook, kept=None):
+    wrapped = DistributedDataParallel(torch.nn.Linear(2, 2))
+    wrapped.register_comm_hook(kept, hook)
+    return torch.nn.Sequential(wrapped)
+
+
+sgd = powerSGD_hook.PowerSGDState(group)
+for stateless in (default_hooks.allreduce_hook, default_hooks.fp16_compress_hook, quantization_hooks.quantization_pertensor_hook,
+                  default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)):  # fmt: skip
+    for kept in (None, group):
+        ddp_layout.refuse(under(stateless, kept))
+assert ddp_layout.hooks_of([under(default_hooks.fp16_compress_hook)]) == ["Linear reduces its gradients by fp16_compress_hook, which keeps no state"]
+for words, model_of in (("powerSGD_hook keeps a PowerSGDState", under(powerSGD_hook.powerSGD_hook, sgd)),
+                        ("keeps a PowerSGDState", under(default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook), sgd)),
+                        ("Compressing.compress keeps a Compressing", under(Compressing().compress))):  # fmt: skip
+    refused(words, ddp_layout.refuse, model_of)
+late = torch.nn.Linear(2, 2)
+refused("delay_all_reduce_named_params begins a sum", ddp_layout.refuse, DistributedDataParallel(
+    torch.nn.Sequential(late, torch.nn.Linear(2, 2)), delay_all_reduce_named_params=[("0.weight", late.weight)], param_to_hook_all_reduce=late.bias))
+
+# What is registered a second time would have two updates, and one comes.
+books = registry.Registry(type("Run", (), {"agent": None, "state_memory": None})(), _build.load(), registry.Hooks(*[lambda *_: None] * 3), lambda: 0)
+books._refuse_second("model", late)
+refused("'again' is registered already, as 'model'", books._refuse_second, "again", late)
+
+# What torch can do and a run cannot keep is refused where it is made.
+trains = []
+where_made.watch(lambda: bool(trains))
+uneven = DistributedDataParallel(torch.nn.Linear(2, 2))
+refused("Join (DistributedDataParallel.join) lets ranks end a step", lambda: Join([uneven]))
+refused("Join (DistributedDataParallel.join) lets ranks end a step", uneven.join)
+uneven.join(enable=False)
+torch.distributed.new_group([0], backend="gloo")
+trains.append(True)
+torch.distributed.new_group([0], backend="gloo")  # alone: nobody waits in it
+refused('a group of backend "gloo" is made while the run trains', torch.distributed.distributed_c10d._new_process_group_helper, 2, 0, [0, 1], "gloo", None, "x")
+heard = [5]
+torch.distributed.broadcast_object_list(heard, src=0)
+assert heard == [5]
+
+# A group that answers alone: what others would have sent is zeros, and objects, whose sizes these would be, are refused by name.
+alone = _build.load().OuterGroup(1, 2, "alone", 1000)
+of_two = torch.distributed.ProcessGroup(torch.distributed.HashStore(), 1, 2)
+of_two._register_backend(torch.device("cpu"), torch.distributed.ProcessGroup.BackendType.CUSTOM, alone)
+told = [None]
+for call, *arguments in ((torch.distributed.broadcast_object_list, told, None, of_two), (torch.distributed.recv_object_list, told, None, of_two),
+                         (torch.distributed.scatter_object_list, told, None, None, of_two)):  # fmt: skip
+    refused(f"{call.__name__}: this process takes the place of a lost rank", call, *arguments)
+told = ["mine"]
+torch.distributed.broadcast_object_list(told, group=of_two, group_src=1)
+assert told == ["mine"], told
+received = torch.full((3,), 7.0)
+alone.recv([received], 0, 0).wait()
+assert received.tolist() == [0, 0, 0], received
+received.fill_(7)
+alone.recv_anysource([received], 0).wait()
+assert received.tolist() == [0, 0, 0], received
+received.fill_(7)
+alone.scatter([received], [], torch._C._distributed_c10d.ScatterOptions()).wait()
+assert received.tolist() == [0, 0, 0], received
+alone.broadcast([received.fill_(7)], torch._C._distributed_c10d.BroadcastOptions()).wait()
+assert received.tolist() == [7, 7, 7], "a model keeps what it was made of"
+for why in ("an incident has begun", "the run has ended"):
+    alone.close(why)
+    try:
+        alone.broadcast([received], torch._C._distributed_c10d.BroadcastOptions())
+    except torch.distributed.DistBackendError as error:
+        assert f"BROADCAST is refused: the group is closed, {why}" in str(error), error
+    else:
+        raise AssertionError("a closed group answers")
 
 # What run.build's function has to be.
 for wrong in (lambda: (model, optimizer), lambda: {1: model}):

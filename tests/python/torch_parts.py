@@ -122,9 +122,14 @@ assert places.first_moved() == "0.bias", places.first_moved()
 model[1].weight = torch.nn.Parameter(torch.ones(4))
 assert places.first_unknown() is model[1].weight
 
-# Whether an optimizer keeps more than tensors.
-assert not extension.has_plain_values({model[0].weight: {"step": torch.zeros(1)}})
-assert extension.has_plain_values({model[0].weight: {"step": torch.zeros(1)}, model[0].bias: {"count": 3}})
+# Whether optimizers' states hold the very same.
+weight, step = model[0].weight, torch.zeros(1)
+values = extension.StateValues()
+values.learn([{weight: {"step": step, "count": 3}}, {}])
+assert values.same([{weight: {"step": step, "count": 3}}, {}])
+for other in ([{weight: {"step": step, "count": 4}}], [{weight: {"count": 3, "step": step}}], [{weight: {"step": torch.zeros(1), "count": 3}}],
+              [{weight: {"step": step}}], [{model[0].bias: {"step": step, "count": 3}}], [{weight: {"step": step, "count": 3, "more": 0}}], []):  # fmt: skip
+    assert not values.same(other), other
 # A spare is warmed before it waits, and draws afterwards what it would have drawn.
 torch.manual_seed(7)
 expected = torch.rand(1)
@@ -133,18 +138,3 @@ warm.warm_up()
 assert torch.rand(1) == expected and "torch._dynamo" in sys.modules
 print("ok")
 
-# An optimizer's settings with other ranks: rank 0's, and what it keeps beside tensors from the rank that updated the parameter.
-first, second = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(3))
-optimizer = torch.optim.SGD([first, second], lr=0.5)
-settings = state.OptimizerGroups(optimizer, extension.has_plain_values)
-group = {**settings.state_dict()["groups"][0], "lr": 0.25}
-joined = settings.take_over({0: {"groups": [group], "plain": [{"count": 3}, {}]}, 1: {"groups": [{}], "plain": [{}, {"count": 4}]}})
-settings.load_state_dict(joined)
-assert optimizer.param_groups[0]["lr"] == 0.25 and [optimizer.state[p]["count"] for p in (first, second)] == [3, 4], joined
-assert settings.take_over({2: {"groups": [group], "plain": []}})["plain"] == []
-try:
-    settings.take_over({0: {"groups": [group, group], "plain": []}})
-except kintsugi.Error as error:
-    assert "2 parameter groups were saved, this optimizer has 1" in str(error), error
-else:
-    raise AssertionError("groups that do not fit were taken over")

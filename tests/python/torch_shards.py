@@ -83,7 +83,7 @@ def main() -> None:
     refused("lacks state_dict or load_state_dict", run.register, array=object())
     refused("take_over names late: no such object", run.register, take_over={"late": "derived"})
     refused("say it by name, take_over={'late': ...}", run.register, take_over="derived", late=rates)
-    refused("'adam.settings' is registered twice", run.register, adam=optimizers["adam"])
+    refused("'adam' is registered already, as 'adam'", run.register, adam=optimizers["adam"])
     refused("run.update() outside of run.train", run.begin_update)
     refused("whose model was registered without it", run.register,
             late=kintsugi.torch.ReplicaOptimizer(list(cut.children())[4].parameters(), torch.optim.SGD, copies=2, lr=1.0))  # fmt: skip

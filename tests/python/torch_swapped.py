@@ -1,10 +1,12 @@
 """Many groups connected anew at once: each has its own connections, all of them and no other's, and is aborted without the rest.
 
-  torch_swapped.py      4 ranks; faults of the launcher's between steps 3 and 5
+  torch_swapped.py [--coalesced]      4 ranks; faults of the launcher's between steps 3 and 5
+                                      --coalesced: rank 1 leaves step 7 once, in the middle of collectives that torch collects to do them at once
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ layer = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 run.register(model=layer, optimizer=optimizer)
 
+coalesced = "--coalesced" in sys.argv and run.rank == 1
 handed: dict[str, list[tuple[int, int]]] = {}
 hand_over = Groups._hand_over
 
@@ -46,6 +49,7 @@ def sums(group: Any) -> float:
 
 
 def step(k: int) -> None:
+    global coalesced
     optimizer.zero_grad()
     for ranks, group in mine:
         if sums(group) != len(ranks):
@@ -56,7 +60,7 @@ def step(k: int) -> None:
         if len(handed) != len(mine) + 1 or len(set(everywhere)) != len(everywhere):
             raise RuntimeError(f"connections that are several groups': {handed}")
         backend = mine[4][1]._get_backend(torch.device("cpu"))
-        backend.abort_now()
+        backend.close("this test closes it")
         try:
             sums(mine[4][1])
             raise AssertionError("a group that was aborted answers")
@@ -67,6 +71,11 @@ def step(k: int) -> None:
             if number != 4 and sums(group) != len(ranks):
                 raise RuntimeError(f"the sum over {ranks} is wrong after another group was aborted")
         mine.pop(4)
+    if k == 7 and coalesced:
+        coalesced = False
+        with dist.distributed_c10d._coalescing_manager():
+            sums(None)
+            raise ValueError("left in the middle")
     optimizer.step()
 
 

@@ -69,6 +69,30 @@ def resumed(door, how, arguments=("--save-every", "4"), expect=0):
     return test
 
 
+def laid_out(door, *faults):
+    """Sums of gradients are rounded as under torch alone: whatever strikes, and also where a run goes on from what was saved behind its first
+    step, before DistributedDataParallel has laid its buckets out."""
+    def test(_):
+        program = [str(HERE / "torch_layouts.py"), "--digest"]
+        inject = [word for fault in faults for word in ("--inject", fault)]
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            def digest(name, *arguments, steps=()):
+                _, log = door.run(arguments, [*program, f"{folder}/{name}", *steps])
+                return Path(folder, name).read_text(), log
+            done = subprocess.run([door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", *program, f"{folder}/plain",
+                                   "--plain"], capture_output=True, text=True, timeout=300, env=door.environment())
+            if done.returncode != 0:
+                raise Failure(done.stderr[-4000:])
+            plain = Path(folder, "plain").read_text()
+            saves = f"{folder}/saves"
+            for name, (found, log) in (("undisturbed", digest("whole", "--save-dir", "")), ("struck", digest("struck", "--save-dir", "", *inject)),
+                                       ("saved", digest("first", "--save-dir", saves, "--save-every", "1", steps=("--steps", "1"))),
+                                       ("resumed", digest("rest", "--resume", saves, "--save-dir", "", "--inject", "kill:2@6:backward"))):
+                if (found == plain) == (name == "saved"):
+                    raise Failure(f"{name}: {found}, torch alone {plain}\n{log[-4000:]}")
+    return test
+
+
 # What the mean over 24 samples becomes where it is added up in another order, and a wrong weight, window or rate does not: between two
 # steps lie 0.01 and more.
 ROUNDING = 1e-4
@@ -202,6 +226,7 @@ if __name__ == "__main__":
                resized(door, "tp", 4, (2,), (6,), (8,), (8, "--tensor", "4"), (2, "--tensor", "1")))
         yield "cut by rules, saved by 4 ranks in pairs, goes on with 2, 6 and 8", cut_by_rule(door, (2, 1), (6, 3), (8, 4), (2, 2))
         yield "tp, dropout, ranks of two groups become one", alike(door)
+        yield "a loader whose workers are spawned", door.alone("torch_loaders.py", arguments=["spawned"])
 
     short = [
         ("tensor parallel: a rank is lost for good, a dying gasp is written, a second run goes on from it",
@@ -209,9 +234,11 @@ if __name__ == "__main__":
         struck("DDP, killed in the first step and in an update, exceptions outside of it and inside",
                "kill:1@1:backward", "throw:3@4,collective=2", "kill:2@6:update", "throw:1@9:update",
                paths=[["adopt", "retry", "respawn", "rebuild"]]),
-        struck("DDP, killed before it lays out its buckets, silent in its backward pass, killed in its forward pass",
+        struck("DDP, killed early, silent in its backward pass, killed in its forward pass",
                "kill:1@2:forward", "freeze:2@5:backward", "kill:0@8:forward", options=("--silence", "4"),
                paths=[["adopt", "respawn", "adopt"], ["adopt", "adopt", "adopt"]]),
+        ("DDP with each of its options adds up as torch alone: killed before its buckets are laid out, later, in an update, and resumed",
+         laid_out(door, "kill:1@1:backward", "throw:0@2:forward", "kill:3@3:backward", "kill:2@5:update", "kill:0@7:forward")),
         struck("HSDP, tensor parallel and ReplicaOptimizer: exceptions outside of an update, inside and after it, damaged parameters, "
                "killed in an update", "throw:1@3:backward", "kill:2@5:update", "uce:3@7:backward,tensors=c*", "throw:0@9:update",
                "throw:1@11:param-sync", program=SHARDS, paths=[["retry", "respawn", "patch", "rebuild", "retry"]]),
@@ -222,8 +249,9 @@ if __name__ == "__main__":
         struck("a scaled loss that overflows, activations computed again, several batches a step, worker processes that load",
                "kill:1@2:backward", "throw:2@5:forward", "throw:0@7:update", "kill:3@9:gradient-sync", program=MIXED,
                paths=[["adopt", "retry", "rebuild", "adopt"]]),
-        struck("many groups connected anew have each their own connections, and one is aborted alone", "throw:1@3:backward",
-               "kill:2@5:forward", program=[str(HERE / "torch_swapped.py")], paths=[["retry", "adopt"]]),
+        ("many groups connected anew have each their own connections, one is closed alone, and what torch had collected of a step is forgotten",
+         door.same([str(HERE / "torch_swapped.py")], ("--inject", "throw:1@3:backward", "--inject", "kill:2@5:forward"), more=["--coalesced"],
+                   paths=[["retry", "adopt", "retry"]])),
         # Slow steps, so that the spare has imported torch by then; on a machine that is busier still it has not.
         struck("DDP, killed, and a spare takes the place", "slow:0@2:forward,ms=1000", "kill:1@9:backward", nproc=2,
                options=("--no-adopt", "--spares", "1"), paths=[["spare"], ["respawn"]]),
@@ -236,6 +264,8 @@ if __name__ == "__main__":
         ("tied weights are one tensor with two names", tied(door)),
         ("torch's mistakes are sentences", door.alone("torch_mistakes.py")),
         ("what is made anew lies where what was before it lay", door.alone("torch_again.py")),
+        ("loaders give the batches of plain iteration, the same again, and on in another process", door.alone("torch_loaders.py")),
+        ("what cannot be replayed of a loader is a sentence, and other ranks divide what is left", door.alone("torch_loader_mistakes.py")),
         ("nothing that this torch asks of a group was overlooked", door.alone("torch_virtuals.py")),
         ("what is done at every step gives back what it took", door.alone("torch_parts.py")),
         ("a file that shadows torch is named", shadowed(door)),
@@ -245,6 +275,7 @@ if __name__ == "__main__":
         ("types of what a program cut by itself are as they say", door.typed(*CUT)),
         ("types of what trainers use beside a model are as they say", door.typed(*MIXED)),
         ("types of what is made anew are as they say", door.typed(*BUILT)),
+        ("types of models with each option of DDP are as they say", door.typed(str(HERE / "torch_layouts.py"))),
         ("types of what is made of other tensors are as they say", door.typed(str(HERE / "torch_quantized.py"))),
         ("types of a trainer with many groups are as they say", door.typed(str(HERE / "torch_swapped.py"))),
     ]

@@ -114,6 +114,7 @@ CertifyResult JudgeFinished(const CertifyCell& cell, const RunRecord& run, const
     result.text = cell.phase              ? "the program does not mark this phase"
                   : cell.IsAtCollective() ? "the step has fewer collectives, or the program tells of none"
                                           : "not every fault struck";
+    for (const std::string& spec : run.not_struck) result.text += "; " + spec + " did not";
   } else {
     result.outcome = CertifyOutcome::kSame;
   }

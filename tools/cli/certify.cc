@@ -147,6 +147,7 @@ class Certifier {
   static std::vector<std::string> Faults(const CertifyCell& cell) {
     std::vector<std::string> words;
     for (const Injection& fault : cell.faults) words.insert(words.end(), {"--inject", ToString(fault)});
+    words.push_back("--inject-must-strike");
     return words;
   }
 
@@ -203,7 +204,7 @@ class Certifier {
     if (run.stopped) return {StatusCode::kCancelled, "Stopped by a signal."};
     if (run.exit == core::kExitResumable && run.record) {
       KINTSUGI_RETURN_IF_ERROR(Resume(folder, *run.record, &cell.result));
-    } else if (run.exit == 0 && run.record) {
+    } else if (run.record && (run.exit == 0 || (run.exit == core::kExitStartup && !run.record->not_struck.empty()))) {
       cell.result = JudgeFinished(cell.cell, *run.record, reference_);
     } else {
       const std::string words = (run.timed_out ? "it did not end within " + Decimal(LimitSeconds()) + " s"

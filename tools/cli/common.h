@@ -44,6 +44,7 @@ struct RunOptions {
   net::TlsFiles tls;
   std::optional<int> replicas;  // none: the program decides
   std::vector<std::string> inject;
+  bool inject_must_strike = false;
   std::string report;
   int max_respawns = 10;
   bool no_adopt = false;

@@ -110,6 +110,8 @@ RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   record.samples_consumed = result.reports.samples_consumed;
   record.samples_digest = Hex(result.reports.samples_digest);
   record.exit = result.exit_code;
+  record.reason = result.text;
+  record.not_struck = result.not_struck;
   for (const IncidentResult& incident : result.incidents)
     record.incidents.push_back(Incident(incident, result.begin, result.end));
   record.host = Host();

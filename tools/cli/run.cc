@@ -75,6 +75,9 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--inject", o.inject,
                  "Fault to strike, KIND:RANK@STEP[:PHASE][,key=value]; repeatable.\n" + std::string(InjectionGrammar()))
       ->take_all();
+  app.add_flag("--inject-must-strike", o.inject_must_strike,
+               "A run that would end with 0 although an ordered fault has not struck ends with 3: no such step, or no such\n"
+               "phase in this program. Without it the log and the summary say so");
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
   app.add_option("--max-respawns,--max-restarts,--max_restarts", o.max_respawns, "How often one rank may be replaced")
       ->capture_default_str();
@@ -247,6 +250,7 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const lo
     KINTSUGI_ASSIGN_OR_RETURN(Injection injection, ParseInjection(spec));
     launcher.injections.push_back(std::move(injection));
   }
+  launcher.injections_must_strike = options.inject_must_strike;
   KINTSUGI_ASSIGN_OR_RETURN(launcher.policy, MakePolicy(options));
   if (!options.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(options.report));
   if (!options.json.empty()) KINTSUGI_RETURN_IF_ERROR(CheckWritable(options.json));

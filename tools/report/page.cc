@@ -97,6 +97,12 @@ std::string SaveWords(const RunRecord& record, const ReportOptions& options) {
   return out;
 }
 
+std::string NotStruck(const RunRecord& record, const ReportOptions& options) {
+  std::string out;
+  for (const std::string& spec : record.not_struck) out += (out.empty() ? "" : ", ") + spec;
+  return EscapeHtml(Elide(out, options.max_text_bytes));
+}
+
 class FactList {
  public:
   void Add(const char* name, const std::string& html, const char* css = "") {
@@ -125,6 +131,8 @@ std::string Facts(const RunRecord& record, const RunRecord* reference, const Rep
   facts.Add("Final digest", text(record.final_digest), " class=\"mono\"");
   if (reference != nullptr) facts.Add("Undisturbed digest", text(reference->final_digest), " class=\"mono\"");
   facts.Add("Exit code", std::to_string(record.exit));
+  facts.Add("Ended with", text(record.reason));
+  facts.Add("Faults that never struck", NotStruck(record, options));
   return facts.Take();
 }
 
@@ -160,7 +168,7 @@ std::string IndexHtml(const RunRecord& faulted, const RunRecord* reference, cons
   const std::string verdict = EscapeHtml(VerdictWords(faulted, comparison));
   std::string out =
       PageHead("Kintsugi: " + verdict) + "<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n<header>\n";
-  out += Masthead() + "<h1>" + verdict + "</h1>\n<p class=\"lead\">" + EscapeHtml(LeadWords(faulted, comparison)) +
+  out += Masthead() + "<h1>" + verdict + "</h1>\n<p class=\"lead\">" + EscapeHtml(Elide(LeadWords(faulted, comparison), 4 * options.max_text_bytes)) +
          "</p>\n" + KeyFigures(faulted, comparison) + "</header>\n<main id=\"main\" tabindex=\"-1\">\n";
   out += Overview(faulted, options);
   out += "<section aria-labelledby=\"h-loss\">\n<h2 id=\"h-loss\">Loss</h2>\n" +

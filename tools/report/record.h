@@ -118,11 +118,13 @@ struct RunRecord {
   uint64_t samples_consumed = 0;
   std::string samples_digest;
   int exit = 0;
+  std::string reason;  // of the end, the run's last words
   std::vector<ReportedIncident> incidents;
   std::optional<TimeSpent> time;  // nullopt: not known, of a record of an older version
   SaveSummary saves;
   std::vector<InexactNote> inexact;  // the first ones
   uint64_t inexact_count = 0;        // of all
+  std::vector<std::string> not_struck;  // faults that were ordered and did not strike, as --inject takes them
 
   // The rest is in record.json only, not in the summary.
   uint64_t resumed_from = 0;  // R; 0 for a run that began afresh

@@ -103,11 +103,13 @@ Json RunJson(const RunRecord& record, int schema, Incident incident) {
            {"samples_consumed", record.samples_consumed},
            {"samples_digest", ToUtf8(record.samples_digest)},
            {"exit", record.exit},
+           {"reason", ToUtf8(record.reason)},
            {"goodput", NumberJson(record.Goodput())},
            {"time", TimeJson(record)},
            {"saves", SavesJson(record.saves)},
            {"inexact", List(record.inexact, InexactJson)},
            {"inexact_count", record.inexact_count},
+           {"not_struck", List(record.not_struck, [](const std::string& spec) { return Json(ToUtf8(spec)); })},
            {"incidents", List(record.incidents, incident)}};
   if (record.losses_every > 1) run["losses_every"] = record.losses_every;
   return run;

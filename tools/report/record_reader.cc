@@ -93,6 +93,8 @@ Status ReadNewer(const JsonField& f, RunRecord* record) {
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("utc_offset_minutes", &record->utc_offset_minutes));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("hosts", &record->hosts));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("struck", &record->struck));
+  KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("not_struck", &record->not_struck));
+  KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("reason", &record->reason));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("launcher_line", &record->launcher_line));
   const auto every = f.Find("losses_every");
   if (!every) return Status::Ok();

@@ -139,6 +139,7 @@ std::string LeadWords(const RunRecord& record, const RunComparison* comparison) 
   if (record.resumed_from > 0) out += ", resumed after step " + FormatCount(record.resumed_from);
   out += ". " + RecoverySentence(record);
   if (comparison != nullptr) out += " " + ComparisonSentence(*comparison);
+  if (record.exit != 0 && !record.reason.empty()) out += " It ended because of this: " + record.reason + ".";
   if (record.exit == kExitResumable) out += " Exit code 75: start again with --resume to go on.";
   return out;
 }

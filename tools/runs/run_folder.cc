@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/journal/options.h"
+#include "runtime/process/stack_dump.h"
 
 namespace kintsugi::runs {
 namespace {
@@ -144,7 +145,8 @@ void RunFolder::Leave(const std::string& journal, bool worth_keeping) {
   } else {
     for (const auto& entry : fs::directory_iterator(ours_, ignored))
       if (const auto name = entry.path().filename();
-          name != journal::kFileName && name != kLockName && name != kDescriptionName)
+          name != journal::kFileName && name != kLockName && name != kDescriptionName &&
+          name.string().rfind(kStacksFilePrefix, 0) != 0)
         fs::remove_all(entry.path(), ignored);
   }
   lock_.Reset();

@@ -9,23 +9,25 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import json
 import pickle
-import sys
-import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import _core
 from ._errors import Error, InjectedFault, Interrupted
-from ._modules import report_modules
 from .abi import Code, Joined, Outcome, TaskKind
 from .arrays import DTYPE_BYTES, dtype_name, like
 from .cuts import Cut, parts_of
+from .guard import Guard, begin_anew
+from .loops import Block, Loops
+from .objects import PROGRAM, Objects, bytes_of
+from .news import News
+from .program import Program, Recorded
+from .sections import pickled
 from .take_over import TakeOver, take_over_of
-from .terms import (
-    ACTIVITIES, FIRST_OF_HOLDERS, HANDLERS, PHASES, RUNGS, Codec, Guarded, Handler, Incident, Piece,
-)  # fmt: skip
+from .terms import ACTIVITIES, FIRST_OF_HOLDERS, HANDLERS, PHASES, Codec, Guarded, Handler, Incident, Piece
 from .values import NamedValues, Values
 
 _PAUSED = int(Code.PAUSED)  # every step looks for it
@@ -41,17 +43,20 @@ class Run:
 
     def __init__(self, agent: _core.Agent) -> None:
         self.agent = agent
-        self.step = 0  # the step in hand within the loop, else the one all ranks stand at
-        self._begun = False
-        self._handlers: dict[TaskKind, list[Handler]] = {kind: [] for kind in HANDLERS.values()}
-        self._objects: dict[str, Codec | Values] = {}
+        self.at = 0  # the step in hand, else the newest that is committed
+        self._in_step = False
+        self._program = Program()
+        self._objects = Objects(agent, self._program, agent.note_inexact)
+        self._guard = Guard(agent, self._put_back, self.outcome_of, self._is_changed, self._leave_script)
+        self._loops = Loops(self, self._program)
+        self._news = News(agent, self._program, self._objects)
+        self._plain = False  # is outside of loops and sections
+        self.committed = 0  # the newest step that this rank has committed
         self._replicas: tuple[list[int], int] | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
         self._keep: list[Any] = []  # arrays that registered memory belongs to
         self._tensors: dict[str, tuple[str, list[int], list[int], list[int], tuple[int, int], int, int]] = {}
-        self._released = False  # has ever been in its loop
-        self._ended = False
-        atexit.register(agent.leave)  # while Python's lock still exists
+        atexit.register(agent.leave_at_exit)  # while Python's lock still exists
 
     # ---- who this is --------------------------------------------------------------------------------------------------
 
@@ -79,7 +84,7 @@ class Run:
 
     def trains(self) -> bool:
         """Whether the guard has begun and the run has not ended."""
-        return self._begun and not self._ended
+        return self._guard.begun and not self._guard.ended
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
@@ -208,9 +213,9 @@ class Run:
         if grid is not None:
             key, take_over = _cell_key(key, *grid), "cell" if take_over is None else take_over
         how, function = take_over_of(key, take_over)
-        _bytes_of(key, thing)  # what cannot travel is told here
+        bytes_of(key, thing)  # what cannot travel is told here
         self.agent.register_object(key, True, how, function)
-        self._objects[key] = thing
+        self._objects.add(key, thing, take_over == "rank-zero")
 
     def register_values(self, key: str, thing: NamedValues) -> None:
         """The same for small numbers and texts that are equal on all ranks: `thing.state_dict()` gives them by name ("consumed_samples",
@@ -219,13 +224,13 @@ class Run:
         values = Values(key, thing)
         values.encode()  # what is no value is told here
         self.agent.register_object(key, True, *take_over_of(key, "rank-zero"))
-        self._objects[key] = values
+        self._objects.add(key, values, True)
 
     def exchange_object(self, key: str, thing: Codec) -> None:
         """Another in the place of a registered object: from now on it is its state that is kept, and put back."""
         if key not in self._objects:
             raise Error(f"object '{key}' was not registered, so nothing can take its place", Code.INVALID_ARGUMENT)
-        self._objects[key] = thing
+        self._objects.add(key, thing)
 
     def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:
         """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""
@@ -243,48 +248,180 @@ class Run:
         in the incident's record; what all ranks say alike stands there once."""
         if kind not in HANDLERS:
             raise Error(f"there is no handler '{kind}': clean, rebuild or rollback", Code.INVALID_ARGUMENT)
-        if self._begun:
+        if self._guard.begun:
             raise Error(f"handler '{kind}' was registered after training began", Code.FAILED_PRECONDITION)
 
         def add(handler: Handler) -> Handler:
-            self._handlers[HANDLERS[kind]].append(handler)
+            self._guard.add(kind, handler)
             return handler
 
         return add if function is None else add(function)
 
-    # ---- the guard ----------------------------------------------------------------------------------------------------
+    # ---- loops --------------------------------------------------------------------------------------------------------
 
     def train(self, step: Callable[[int], object], steps: int) -> None:
-        """Calls step(k) for every k up to `steps`, again where an incident made it void. Leaves the process with the run's
-        exit code where that is not 0."""
-
-        def loop(first: int) -> None:
-            for k in range(first + 1, steps + 1):
-                self.begin_step(k)
-                step(k)
-                self.end_step(k)
-
-        self.guard(loop)
+        """Calls step(k) for every k up to `steps`, again where an incident made it void. May be called several times, with growing
+        `steps`. Leaves the process with the run's exit code where the run cannot go on."""
+        self._loops.train(step, steps)
 
     def guard(self, loop: Guarded) -> None:
         """The same for a loop of one's own: loop(first) trains from step first + 1 on and marks its steps."""
+        self._loops.guard(loop)
+
+    def steps(self, count: int) -> Iterator[int]:
+        """`for k in run.steps(n):` gives the numbers of the next `count` steps of the run, one for each iteration, the same once more where
+        a step was void. Each iteration has one `with run.step():`."""
+        return self._loops.steps(count)
+
+    def step(self) -> Block:
+        """`with run.step() as k:` makes step k of a loop over `steps`; what a fault raises in it ends here. Behind it
+        `if run.again: continue` leaves out what belongs to a step that is void."""
+        return Block(self._loops)
+
+    @property
+    def again(self) -> bool:
+        """Whether the newest block's step is void: the loop is about to give it once more."""
+        return self._loops.again
+
+    def after(self, function: Callable[[int], object]) -> None:
+        """function(k) is called once for each step that is committed, at its end: also for a step that was cut off behind its update, and
+        by a process that takes a lost one's place then. For what a rank alone changes behind an update."""
+        self._objects.add_after(function)
+
+    def finish(self) -> None:
+        """The run is over for this rank; by itself it is where the script ends. Waits until it is so on all."""
+        if not self._guard.begun and not self._guard.ended:
+            self.open()
+        self._guard.finish()
+
+    # ---- sections -----------------------------------------------------------------------------------------------------
+
+    def do(self, function: Callable[..., Any], /, *args: Any, only: int | None = None, limit: float | None = None, **kwargs: Any) -> Any:
+        """Calls function(*args, **kwargs) on all ranks, with whatever collectives it has; again where a fault struck within. Gives
+        its result, which a process that comes later is given without a call: it must be picklable and small (64 KiB at most).
+
+        `only`: that rank alone calls it; the others wait, and are given its result. `limit`: seconds after which standing still in it
+        is taken for a hang; without it, never. All ranks call the same sections in the same order."""
+        return self._section(_name_of(function), lambda: function(*args, **kwargs), only, limit, False)[0]
+
+    def stop_if(self, wish: object) -> bool:
+        """Whether any rank wants to stop: the same answer on all."""
+        return self._section("stop_if", lambda: None, None, None, bool(wish))[1]
+
+    def _section(self, name: str, call: Callable[[], Any], only: int | None, limit: float | None, wish: bool) -> tuple[Any, bool]:
+        if only is not None and not 0 <= only < self.world_size:
+            raise Error(f"run.do({name}, only={only}): there are {self.world_size} ranks, numbered from 0", Code.INVALID_ARGUMENT)
+        self.open()
+        self._loops.check_section()
+        if self._in_step and self.committed == self.at:
+            raise Error(f"run.do({name}) behind the update of step {self.at}, within the step: a process that took a lost one's place could "
+                        "not come here. Move it behind the step, or before its update", Code.FAILED_PRECONDITION)  # fmt: skip
+        section = self._program.next_section()
+        if not self._in_step:
+            self.note_place()
+        kept = self._program.recorded(section)
+        if kept is not None and not self._loops.arriving:
+            self._objects.apply(kept.changes, self.rank, section)  # a newcomer's
+        while kept is None:
+            if self._loops.arriving:
+                raise Error(f"the result of run.do({name}) ({section}) is not known to this process, which goes on from step {self.at}: the "
+                            "checkpoint was made by another script, or without it", Code.NOT_FOUND)  # fmt: skip
+            try:
+                kept = self._do(section, name, call, only, limit, wish)
+            except BaseException as error:
+                if self._in_step:
+                    raise  # the whole step is made again
+                stood = self.at
+                self.settle(error)
+                if self.at < stood:
+                    begin_anew(self.rank, self.at)
+                kept = self._program.recorded(section)
+        result, wished = pickle.loads(kept.result)
+        return pickle.loads(result), wished
+
+    def _do(self, section: str, name: str, call: Callable[[], Any], only: int | None, limit: float | None, wish: bool) -> Recorded:
+        self._news.pending = None
+        meeting = self._news.meeting(self._guard.generation)
+        self._enter_plain_code(False)
+        meeting.enter(section, name)
+        result: bytes
+        if only is None or only == self.rank:
+            with self._in_activity("section", limit):
+                result = pickled(name, call())
+            if only is not None:
+                meeting.tell_result(result)
+        with self._in_activity("wait"):
+            if only is not None and only != self.rank:
+                result = meeting.hear_result()
+            kept = self._news.agree(meeting, section, self.committed, result, b"" if self._in_step else self._objects.changes_since_place(), wish)
+        if not self._in_step:
+            self._enter_plain_code(not self._program.in_loop)
+        return kept
+
+    @contextlib.contextmanager
+    def _in_activity(self, name: str, limit: float | None = None) -> Iterator[None]:
+        self._check(self.agent.begin_activity(ACTIVITIES[name], int((limit or 0) * 1000)))
+        yield
+        self._check(self.agent.end_activity())
+
+    def _enter_plain_code(self, yes: bool) -> None:
+        """Outside of loops and sections nobody knows what a script does, nor for how long."""
+        if yes and not self._plain:
+            self.agent.begin_activity(ACTIVITIES["section"], 0)
+        elif self._plain and not yes:
+            self.agent.end_activity()
+        self._plain = yes
+
+    # ---- the guard ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Enters the guard, where that has not happened."""
+        if self._guard.ended:
+            raise Error("the run has ended: nothing of it can be called behind run.finish()", Code.ENDED)
+        if self._guard.begun:
+            return
         self._begin()
-        while True:
-            task = self.agent.next()
-            if task.kind == TaskKind.ENDED:
-                self._ended = True
-                break
-            if task.kind == TaskKind.LOOP:
-                self._run_loop(loop, task.step)
-            else:
-                self._work_off(task)
-        if self.agent.exit_code != 0:
-            print(f"kintsugi: rank {self.rank}: {task.text}", file=sys.stderr)
-            sys.exit(self.agent.exit_code)
+        self._go_on_from(self._guard.begin())
+        self._loops.arriving = self.replaces or self.resumes
+        if self._loops.arriving and self.at == 0:
+            self._loops.arriving = False
+        self._enter_plain_code(True)
+
+    def settle(self, error: BaseException) -> None:
+        """What a step or a section ended by: an incident is worked off, or it is the script's end. Then this stands at the step from
+        which all go on."""
+        if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+            self._guard.leaves = True
+            raise error
+        self._go_on_from(self._guard.settle(error))
+
+    def _go_on_from(self, step: int) -> None:
+        self._in_step = False
+        self._plain = False
+        self.at = self.committed = step
+
+    def note_place(self) -> None:
+        """The script was on its own here: what it has changed since the newest step ended is put back where an incident comes now."""
+        if not self._loops.arriving:
+            self._objects.note_place(self.committed)
+
+    def arrived(self) -> None:
+        """A newcomer's script has come to where the run stands: objects are as they were there."""
+        self._objects.put_back_end()
+
+    def note_loop_end(self) -> None:
+        if self._guard.ended or self._guard.leaves:
+            return
+        self._objects.put_program(self.at)
+        self._enter_plain_code(True)
+
+    def has_updated(self) -> bool:
+        """Whether the step in hand has had its update."""
+        return self.committed == self.at
 
     def _begin(self) -> None:
-        if self._begun:
-            raise Error("the guard was begun twice: train or guard is called once", Code.FAILED_PRECONDITION)
+        if not self._tensors:
+            raise Error("nothing is registered: run.register comes before the first step and the first section", Code.FAILED_PRECONDITION)
         if self._replicas is not None and 0 in self._layouts:
             self.agent.set_layout(0, *self._replicas)
         elif not self._layouts or 0 in self._layouts:
@@ -292,82 +429,48 @@ class Run:
         for number, holders in self._layouts.items():
             if number != 0:
                 self.agent.set_layout(number, list(holders), len(holders))
-        self._put_objects(0)
-        self._begun = True
-        self.agent.guard_begin()
+        self.register_object(PROGRAM, self._program, "rank-zero")
+        self._objects.put_at_gate(0)
+        self._add_news_handler()
 
-    def _run_loop(self, loop: Guarded, first: int) -> None:
-        self.step = first
-        if not self._released:
-            report_modules()
-        self._released = True
-        try:
-            loop(first)
-        except Interrupted:
-            self.agent.left_loop(Outcome.WAS_INTERRUPTED, "", "")
-        except (KeyboardInterrupt, SystemExit):
-            raise  # the trainer's wish to leave; the agent's end tells the run
-        except BaseException as error:
-            self._tell(error)
-        else:
-            self.agent.left_loop(Outcome.FINISHED, "", "")
+    def _add_news_handler(self) -> None:
+        def tell(incident: Incident) -> None:
+            store = self.agent.open_store(incident.generation)
+            limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
+            store.set(f"news/{self.rank}", json.dumps(self._news.facts(incident.step)).encode())
+            told = {rank: json.loads(store.get(f"news/{rank}", limit_ms)) for rank in range(self.world_size)}
+            self._news.learn(incident.generation, incident.step, told, limit_ms)
 
-    def _tell(self, error: BaseException) -> None:
-        """Type and text reach the report; the traceback is printed, as an uncaught one would be."""
-        outcome = self.outcome_of(error)
-        if outcome == Outcome.RAISED:
-            traceback.print_exception(error)
-            sys.stderr.flush()
-        where = traceback.extract_tb(error.__traceback__)
-        place = f" ({where[-1].filename}:{where[-1].lineno})" if where else ""
-        name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-        self.agent.left_loop(outcome, name, f"{error}{place}"[:4000])
+        self.handler("rebuild", tell)
+
+    def _put_back(self, step: int) -> None:
+        if not self._guard.released and not self.replaces and self.agent.joined_as == Joined.FRESH:
+            return  # the run begins: they are live
+        begins = self.resumes and not self._guard.released
+        self._objects.put_back(step, self.rank, (lambda kept: self._news.level(self._guard.generation, step, kept)) if begins else None)
+        self._program.forget_after(step)
+        self._news.apply(step, begins)
+
+    def _leave_script(self) -> None:
+        self._enter_plain_code(False)
+        self.note_place()
+
+    def _is_changed(self) -> bool:
+        """Whether registered arrays were changed behind the last step."""
+        return False
 
     def outcome_of(self, error: BaseException) -> int:
         """What an exception that leaves the loop means; a door to a framework knows more."""
+        if isinstance(error, Interrupted):
+            return Outcome.WAS_INTERRUPTED
+        if isinstance(error, Error) and error.code in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION, Code.NOT_FOUND):
+            return Outcome.REFUSED
         return Outcome.COMM_ERROR if isinstance(error, ConnectionError) else Outcome.RAISED
-
-    def _work_off(self, task: _core.Task) -> None:
-        kind = TaskKind(task.kind)
-        if kind not in self._handlers:
-            self.agent.default()
-            return
-        self.step = task.step
-        incident = Incident(
-            task.step, task.generation, RUNGS[task.rung], task.left_ms, tuple(task.partners), not self._released
-        )
-        try:
-            if kind == TaskKind.ROLLBACK:
-                self._take_objects()
-            said = [text for handler in self._handlers[kind] if isinstance(text := handler(incident), str)]
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            superseded = self.agent.superseded()
-            if not superseded:
-                traceback.print_exception(error)
-                sys.stderr.flush()
-            self.agent.done(Code.CANCELLED if superseded else Code.INTERNAL, f"{kind.name}: {type(error).__name__}: {error}"[:4000])
-        else:
-            self.agent.done(Code.OK, "; ".join(said)[:4000])
-
-    def _put_objects(self, step: int) -> None:
-        for key, thing in self._objects.items():
-            self.agent.put_object(key, step, _bytes_of(key, thing))
-
-    def _take_objects(self) -> None:
-        if not self._released and not self.replaces and self.agent.joined_as == Joined.FRESH:
-            return  # the run begins: they are live
-        for key, thing in self._objects.items():
-            data = self.agent.get_object(key)
-            if isinstance(thing, Values):
-                thing.decode(data)
-            else:
-                thing.load_state_dict(pickle.loads(data))
 
     # ---- in the loop --------------------------------------------------------------------------------------------------
 
     def begin_step(self, k: int) -> None:
+        self._enter_plain_code(False)
         code = self.agent.begin_step(k)
         while code == _PAUSED:  # a save point
             task = self.agent.next()
@@ -376,22 +479,27 @@ class Run:
             elif task.kind in (TaskKind.UNWIND, TaskKind.ENDED):
                 raise Interrupted
             else:
-                self._work_off(task)
+                self._guard.work_off(task)
         self._check(code)
-        self.step = k
+        self.at = k
+        self._in_step = True
         self.mark("forward")
 
     def end_step(self, k: int) -> None:
         """What `train` does after each step: a step without an update commits an empty one."""
         self.mark("between")
+        if self.committed == k:
+            self._objects.put_at_end(k)
+            self._news.forget_before(k)
+        self._in_step = False
 
     def mark(self, phase: str) -> None:
         """Progress within the step; where `--inject` strikes."""
-        self._check(self.agent.mark(self.step, PHASES[phase]))
+        self._check(self.agent.mark(self.at, PHASES[phase]))
 
     def report(self, loss: float, samples: Iterable[int] = ()) -> None:
         """This step's loss and the samples it consumed; before the update."""
-        self._check(self.agent.report(self.step, float(loss), [int(sample) for sample in samples]))
+        self._check(self.agent.report(self.at, float(loss), [int(sample) for sample in samples]))
 
     @contextlib.contextmanager
     def update(self) -> Iterator[None]:
@@ -401,11 +509,14 @@ class Run:
         self.end_update()
 
     def begin_update(self) -> None:
-        self._put_objects(self.step)
-        self._check(self.agent.enter_update(self.step))
+        self._loops.note_gate()
+        self._objects.put_at_gate(self.at)
+        self._check(self.agent.enter_update(self.at))
 
     def end_update(self) -> None:
-        self._check(self.agent.leave_update(self.step))
+        code = self.agent.leave_update(self.at)
+        self.committed = self.at
+        self._check(code)
 
     def poll(self) -> None:
         """For long stretches without a collective: ends them once an incident has begun."""
@@ -439,10 +550,5 @@ def _cell_key(key: str, place: Sequence[int], shape: Sequence[int]) -> str:
     return f"{key}/shard_{'.'.join(map(str, place))}_{'.'.join(map(str, shape))}"
 
 
-def _bytes_of(key: str, thing: Codec | Values) -> bytes:
-    if isinstance(thing, Values):
-        return thing.encode()
-    try:
-        return pickle.dumps(thing.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", Code.INVALID_ARGUMENT) from error
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", type(function).__name__))

@@ -233,6 +233,32 @@ TEST(Rescue, IsTriedTwiceAndThenTheRunEnds) {
   EXPECT_NE(bench.Ended()->text.find("held by a launcher alone"), std::string::npos) << bench.Ended()->text;
 }
 
+TEST(Rescue, OfAStopItHasAllThatIsLeftOfTheGraceLessTheTimeToWrite) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.adopts = true;
+  policy.max_respawns = 0;
+  policy.grace = std::chrono::seconds(8);
+  policy.join_timeout = std::chrono::seconds(60);
+  Bench bench(policy);
+  bench.Run();
+  bench.CommitAll(5);
+  bench.mute = {1, 3};
+  Hold(bench, 1, 5);
+  Hold(bench, 3, 5);
+  bench.hold = Phase::kLock;
+  bench.Exit(1);
+  bench.Feed(OperatorStop{});
+  bench.hold.reset();
+  bench.Exit(3);
+  ASSERT_EQ(bench.core.phase(), Phase::kDump);
+  bench.Pass(std::chrono::milliseconds(5900));  // of the six seconds that are not for writing
+  ASSERT_EQ(bench.core.phase(), Phase::kDump) << "their programs may take long to load";
+  bench.mute.clear();
+  for (int r : {1, 3}) bench.JoinAndReady(r);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << bench.Ended()->text;
+}
+
 TEST(Rescue, AProcessThatDiesBeforeItCanSaveIsStartedOnceMore) {
   Bench bench = WithoutRespawns({1, 3});
   ASSERT_EQ(bench.core.phase(), Phase::kDump);

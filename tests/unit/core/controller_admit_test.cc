@@ -26,6 +26,49 @@ Bench RunningAlone() {
   return bench;
 }
 
+// As a process leaves by itself.
+void Leave(Bench& bench, int rank, int code) {
+  bench.Feed(ProcessExited{.rank = Rank(rank),
+                           .incarnation = bench.member(rank).incarnation,
+                           .cause = "exited with code " + std::to_string(code),
+                           .left = true,
+                           .code = code});
+}
+
+TEST(ControllerAdmit, AProgramThatFailsBeforeTheRunBeganIsNotTriedAgain) {
+  for (const bool ready : {false, true}) {
+    Bench bench(Bench::QuickPolicy(2));
+    bench.mute = {0, 1};
+    bench.Run();
+    if (ready) bench.JoinAndReady(1);
+    Leave(bench, 1, 4);
+    ASSERT_TRUE(bench.Ended());
+    EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
+    EXPECT_EQ(bench.Ended()->text,
+              std::string("before ") + (ready ? "the run began" : "it was ready") + ", rank 1 exited with code 4");
+    EXPECT_EQ(bench.All<SpawnProcess>().size(), 2u);
+  }
+}
+
+TEST(ControllerAdmit, OneThatLeavesContentWithoutJoiningIsToldHow) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.mute = {0, 1};
+  bench.Run();
+  Leave(bench, 1, 0);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
+  EXPECT_NE(bench.Ended()->text.find("does the program call Agent::Join"), std::string::npos) << bench.Ended()->text;
+}
+
+TEST(ControllerAdmit, AReadyProcessThatIsKilledBeforeTheRunBeganIsReplaced) {
+  Bench bench(Bench::QuickPolicy(2));
+  bench.mute = {0};
+  bench.Run();
+  bench.Exit(1, "killed by SIGKILL");
+  ASSERT_FALSE(bench.Ended());
+  EXPECT_EQ(bench.All<SpawnProcess>().size(), 3u);
+}
+
 TEST(ControllerAdmit, NeverStartsMoreThanItsBudget) {
   Policy policy = Bench::QuickPolicy(2);
   policy.max_respawns = 2;

@@ -342,5 +342,16 @@ TEST(RunEnd, IsToldAgainToWhoMissedIt) {
   EXPECT_EQ(told[0].second.exit_code, kExitSuccess);
 }
 
+TEST(Faults, OneThatIsToldOlderThanTheRunsNewestBeginningBeganNow) {
+  Ground ground;
+  ground.Train();
+  ground.board.course.went_on_at = ground.board.now();
+  const TimePoint own = ground.board.now() + 1s;
+  ground.board.SetNow(ground.board.now() + 2s);
+  EXPECT_EQ(ground.faults.BeganAt(own), own);
+  EXPECT_EQ(ground.faults.BeganAt(ground.board.course.went_on_at - 60s), ground.board.now())
+      << "that stamp is of a fault that was repaired";
+}
+
 }  // namespace
 }  // namespace kintsugi::core

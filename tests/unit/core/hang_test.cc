@@ -204,7 +204,7 @@ TEST(Refusal, EndsTheRunAtOnceAndSaysWhoAndWhat) {
   bench.Say(1, FaultReport{.kind = FaultKind::kRefused, .text = "Error: a second update", .step = Step(9)});
   ASSERT_TRUE(bench.Ended());
   EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
-  EXPECT_EQ(bench.Ended()->text, "rank 1 was refused by the library at step 9: Error: a second update");
+  EXPECT_EQ(bench.Ended()->text, "rank 1 ended the run at step 9: Error: a second update");
   EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty()) << "nothing is saved as if it were good";
 }
 

@@ -225,7 +225,7 @@ Bench Comparing(uint64_t save_every = 0) {
   return bench;
 }
 
-void ParkAll(Bench& bench, uint64_t step) {
+void ParkAtStep(Bench& bench, uint64_t step) {
   for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(step)});
 }
 
@@ -237,7 +237,7 @@ void AnswerAll(Bench& bench, uint64_t of_rank_1) {
 TEST(PeriodicVerify, ComparesAtItsStepsAndGoesOn) {
   Bench bench = Comparing();
   const size_t before = bench.Orders(Phase::kVerify, 0).size();
-  ParkAll(bench, 8);
+  ParkAtStep(bench, 8);
   ASSERT_EQ(bench.Orders(Phase::kVerify, 0).size(), before + 1);
   EXPECT_TRUE(bench.Sent<ContinueOrder>().empty());
   AnswerAll(bench, 1);
@@ -249,7 +249,7 @@ TEST(PeriodicVerify, ComparesAtItsStepsAndGoesOn) {
 
 TEST(PeriodicVerify, CopiesThatDifferGoBackToACheckpointOrStop) {
   Bench bench = Comparing();
-  ParkAll(bench, 8);
+  ParkAtStep(bench, 8);
   AnswerAll(bench, 2);
   ASSERT_TRUE(bench.Ended());
   EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
@@ -257,7 +257,7 @@ TEST(PeriodicVerify, CopiesThatDifferGoBackToACheckpointOrStop) {
 
   Bench saved = Comparing();
   saved.Say(0, Published{Step(4), "checkpoints"});
-  ParkAll(saved, 8);
+  ParkAtStep(saved, 8);
   AnswerAll(saved, 2);
   AnswerAll(saved, 1);  // VERIFY after the reload
   EXPECT_EQ(saved.core.phase(), Phase::kRunning);
@@ -267,13 +267,13 @@ TEST(PeriodicVerify, CopiesThatDifferGoBackToACheckpointOrStop) {
   // The step that failed comes again, and is compared again.
   saved.CommitAll(8);
   const size_t before = saved.Orders(Phase::kVerify, 0).size();
-  ParkAll(saved, 8);
+  ParkAtStep(saved, 8);
   EXPECT_EQ(saved.Orders(Phase::kVerify, 0).size(), before + 1);
 }
 
 TEST(PeriodicVerify, AGapThatHealsMeanwhileChangesNothing) {
   Bench bench = Comparing();
-  ParkAll(bench, 8);
+  ParkAtStep(bench, 8);
   bench.Close(2);
   ASSERT_EQ(bench.core.phase(), Phase::kConfirm);
   bench.Rejoin(2);
@@ -288,7 +288,7 @@ TEST(PeriodicVerify, AGapThatHealsMeanwhileChangesNothing) {
 TEST(PeriodicVerify, ComesBeforeEverySave) {
   Bench bench = Comparing(3);
   bench.CommitAll(9);
-  ParkAll(bench, 9);
+  ParkAtStep(bench, 9);
   EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty());
   AnswerAll(bench, 1);
   EXPECT_EQ(bench.Orders(Phase::kDump, 0).size(), 1u);
@@ -296,7 +296,7 @@ TEST(PeriodicVerify, ComesBeforeEverySave) {
 
 TEST(PeriodicVerify, ASaveAskedForMeanwhileIsMade) {
   Bench bench = Comparing();
-  ParkAll(bench, 8);
+  ParkAtStep(bench, 8);
   bench.Feed(OperatorSave{});
   EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty());
   AnswerAll(bench, 1);
@@ -305,7 +305,7 @@ TEST(PeriodicVerify, ASaveAskedForMeanwhileIsMade) {
 
 TEST(PeriodicVerify, ARankThatDoesNotAnswerIsGivenUp) {
   Bench bench = Comparing();
-  ParkAll(bench, 8);
+  ParkAtStep(bench, 8);
   for (int r = 0; r < 3; ++r) bench.Say(r, PhaseDone{.phase = Phase::kVerify, .digests = {{0, 1}}});
   bench.Pass(bench.core.policy().RepairLimit() + bench.core.policy().AnswerSlack() + 100ms);
   EXPECT_EQ(bench.Killed(), std::set<int>{3});

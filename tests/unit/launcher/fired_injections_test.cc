@@ -29,7 +29,7 @@ TEST(FiredInjections, AnIncidentHasItsInjectionAndItsInstant) {
   fired.Add(Fired(1, At(1s)));
   fired.Add(Fired(2, At(2s)));
   IncidentResult incident = Incident(2, At(3s), At(4s));
-  fired.Attribute(&incident);
+  fired.Attribute(&incident, TimePoint());
   ASSERT_TRUE(incident.injected);
   EXPECT_EQ(incident.injected->injection.rank, Rank(2));
   EXPECT_EQ(incident.record.fault_at, At(2s));
@@ -38,10 +38,10 @@ TEST(FiredInjections, AnIncidentHasItsInjectionAndItsInstant) {
 TEST(FiredInjections, OneThatIsToldAfterTheRepairFindsItsIncident) {
   FiredInjections fired;
   IncidentResult incident = Incident(2, At(3s), At(4s));
-  fired.Attribute(&incident);
+  fired.Attribute(&incident, TimePoint());
   EXPECT_FALSE(incident.injected);
   fired.Add(Fired(2, At(2s)));
-  fired.Attribute(&incident);
+  fired.Attribute(&incident, TimePoint());
   ASSERT_TRUE(incident.injected);
   EXPECT_EQ(incident.record.fault_at, At(2s));
 }
@@ -50,9 +50,9 @@ TEST(FiredInjections, AnIncidentThatWasOverBeforeItFiredIsAnother) {
   FiredInjections fired;
   IncidentResult alarm = Incident(2, At(3s), At(4s)), incident = Incident(2, At(6s), At(7s));
   fired.Add(Fired(2, At(5s)));
-  fired.Attribute(&alarm);
+  fired.Attribute(&alarm, TimePoint());
   EXPECT_FALSE(alarm.injected);
-  fired.Attribute(&incident);
+  fired.Attribute(&incident, TimePoint());
   EXPECT_TRUE(incident.injected);
 }
 
@@ -61,11 +61,45 @@ TEST(FiredInjections, ASecondFaultOfOneIncidentIsNoCauseOfTheNext) {
   fired.Add(Fired(2, At(1s)));
   fired.Add(Fired(2, At(2s)));
   IncidentResult first = Incident(2, At(1s), At(4s)), next = Incident(2, At(9s), At(10s));
-  fired.Attribute(&first);
-  fired.Attribute(&next);
+  fired.Attribute(&first, TimePoint());
+  fired.Attribute(&next, TimePoint());
   EXPECT_EQ(first.record.fault_at, At(1s));
   EXPECT_FALSE(next.injected);
   EXPECT_EQ(next.record.fault_at, At(9s));
+}
+
+TEST(FiredInjections, WhatWasSurvivedBeforeTheRunWentOnIsNoCause) {
+  FiredInjections fired;
+  fired.Add(Fired(2, At(1s)));
+  IncidentResult incident = Incident(2, At(9s), At(10s));
+  fired.Attribute(&incident, At(4s));
+  EXPECT_FALSE(incident.injected);
+  EXPECT_EQ(incident.record.fault_at, At(9s));
+}
+
+TEST(FiredInjections, ABitThatFlippedComesToLightLate) {
+  FiredInjections fired;
+  FiredInjection flip = Fired(2, At(1s));
+  flip.injection.kind = InjectionKind::kFlip;
+  fired.Add(flip);
+  IncidentResult killed = Incident(2, At(9s), At(10s)), differs = Incident(2, At(19s), At(20s));
+  fired.Attribute(&killed, At(4s));
+  EXPECT_FALSE(killed.injected) << "nobody compared anything there";
+  differs.record.signal = core::FaultKind::kDigestMismatch;
+  fired.Attribute(&differs, At(10s));
+  ASSERT_TRUE(differs.injected);
+  EXPECT_EQ(differs.record.fault_at, At(1s));
+}
+
+TEST(FiredInjections, AQuietFaultIsNoCauseBesideALoudOne) {
+  FiredInjections fired;
+  FiredInjection slow = Fired(2, At(1s));
+  slow.injection.kind = InjectionKind::kSlow;
+  fired.Add(slow);
+  fired.Add(Fired(2, At(8s)));
+  IncidentResult incident = Incident(2, At(9s), At(10s));
+  fired.Attribute(&incident, TimePoint());
+  EXPECT_EQ(incident.record.fault_at, At(8s));
 }
 
 TEST(FiredInjections, AllAreKeptInTheirOrder) {

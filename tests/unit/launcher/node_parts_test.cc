@@ -88,6 +88,9 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
   void OnEnded(const core::RunEnded& ended) override { account.End(ended); }
   void OnCame() override { ++came; }
   void OnLeft() override { ++left; }
+  void OnGone(core::RankBlock ranks, const std::string& why) override {
+    gone.push_back(std::to_string(ranks.first.value()) + "+" + std::to_string(ranks.ranks) + ": " + why);
+  }
   void OnNobodyCame(const std::string& why) override { nobody_came = why; }
   void Stop() override { ++stops; }
   void OnRequest(const std::string& request, std::function<void(std::string)> respond) override {
@@ -104,6 +107,7 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
   std::vector<Told> told;
   int came = 0, left = 0, stops = 0;
   std::string nobody_came;
+  std::vector<std::string> gone;
   boost::asio::io_context io;
   std::shared_ptr<Silent> log = std::make_shared<Silent>();
   RunAccount account{PolicyOfFour(), Generation(), SteadyClock::SteadyNow()};
@@ -250,6 +254,31 @@ TEST_F(Nodes, OneThatComesTooLateIsToldThatTheRunHasEnded) {
   ASSERT_THAT(Whom<wire::NodeEnd>(), ElementsAre(1));
   EXPECT_EQ(All<wire::NodeEnd>()[0].second.text, "saved");
   EXPECT_THAT(Whom<wire::SpawnWorker>(), IsEmpty());
+}
+
+TEST_F(Nodes, BehindTheLoopsOneThatComesBackIsHeardHowItsProcessesLeave) {
+  Begin();
+  inbox.OnNodeLost(1);
+  account.End({core::kExitSuccess, "all ranks finished", Step(3), std::nullopt});
+  told.clear();
+  Come(1);
+  ASSERT_THAT(Whom<wire::NodeEnd>(), ElementsAre(1));
+  EXPECT_TRUE(All<wire::NodeEnd>()[0].second.awaits_ends);
+  account.OnStarting(Rank(2), Incarnation(1), SteadyClock::SteadyNow());
+  inbox.OnNodeMessage(1, wire::WorkerExited{.rank = Rank(2), .incarnation = Incarnation(), .cause = "exited with code 4",
+                                            .left = true, .code = 4});
+  EXPECT_EQ(account.result().exit_code, core::kExitFailed);
+  EXPECT_EQ(account.result().text, "after all loops were over, rank 2 exited with code 4");
+}
+
+TEST_F(Nodes, BehindTheLoopsTheRanksOfOneThatStaysAwayAreGone) {
+  Begin();
+  account.End({core::kExitSuccess, "all ranks finished", Step(3), std::nullopt});
+  inbox.OnNodeLost(1);
+  absence.Check(SteadyClock::SteadyNow());
+  EXPECT_THAT(gone, IsEmpty()) << "it may come back";
+  absence.Check(SteadyClock::SteadyNow() + 1h);
+  EXPECT_THAT(gone, ElementsAre(HasSubstr("2+2: node 1 did not come back within")));
 }
 
 TEST_F(Nodes, ASpareEndsWhatItHadBefore) {

@@ -37,13 +37,50 @@ struct Account : ::testing::Test {
 
 TEST_F(Account, ALifeHasOneEnd) {
   account.OnStarting(Rank(1), Incarnation(1), kBegin);
-  account.OnExited(Rank(1), "killed", kBegin + 3s);
-  account.OnExited(Rank(1), "told again", kBegin + 9s);
+  account.OnExited(Rank(1), {.cause = "killed", .at = kBegin + 3s});
+  account.OnExited(Rank(1), {.cause = "told again", .at = kBegin + 9s});
   ASSERT_EQ(account.result().lives.size(), 1u);
   EXPECT_EQ(account.result().lives[0].end, kBegin + 3s);
   EXPECT_EQ(account.result().lives[0].cause, "killed");
   EXPECT_THROW(account.OnStarting(Rank(2), Incarnation(1), kBegin), CheckFailure) << "there is no rank 2";
   EXPECT_THROW(account.OnPage(Rank(-1), At(1, kBegin)), CheckFailure);
+}
+
+TEST_F(Account, ARunThatWentWellIsJudgedByHowItsProcessesLeave) {
+  for (int rank : {0, 1}) account.OnStarting(Rank(rank), Incarnation(1), kBegin);
+  account.End({core::kExitSuccess, "all ranks finished", Step(9), std::nullopt});
+  EXPECT_TRUE(account.awaits_ends());
+  EXPECT_EQ(account.Running(), (std::vector<Rank>{Rank(0), Rank(1)}));
+  account.OnExited(Rank(0), {.cause = "exited with code 0", .at = kBegin + 3s, .code = 0});
+  EXPECT_EQ(account.result().exit_code, core::kExitSuccess);
+  account.OnExited(Rank(1), {.cause = "killed by SIGKILL", .at = kBegin + 4s});
+  EXPECT_TRUE(account.Running().empty());
+  account.Spoil("told later");
+  account.Conclude(false);
+  EXPECT_EQ(account.result().exit_code, core::kExitFailed);
+  EXPECT_EQ(account.result().text, "after all loops were over, rank 1 killed by SIGKILL");
+  EXPECT_EQ(account.result().committed, Step(9));
+}
+
+TEST_F(Account, ARunThatFailedIsNotJudgedAgain) {
+  account.OnStarting(Rank(0), Incarnation(1), kBegin);
+  account.End({core::kExitResumable, "saved", Step(9), std::nullopt});
+  EXPECT_FALSE(account.awaits_ends());
+  account.OnExited(Rank(0), {.cause = "exited with code 75", .at = kBegin + 3s, .code = 75});
+  EXPECT_EQ(account.result().exit_code, core::kExitResumable);
+  EXPECT_THROW(account.Spoil("it was"), CheckFailure);
+}
+
+TEST_F(Account, AFaultThatMustStrikeAndDoesNotSpoilsTheRun) {
+  for (const bool must : {false, true}) {
+    RunAccount one{TwoRanks(), Generation(), kBegin};
+    one.OnStarting(Rank(1), Incarnation(1), kBegin);
+    one.End({core::kExitSuccess, "all ranks finished", Step(9), std::nullopt});
+    one.OnExited(Rank(1), {.cause = "", .at = kBegin, .code = 0, .not_struck = {"kill:1@18:backward"}});
+    one.Conclude(must);
+    EXPECT_EQ(one.result().exit_code, must ? core::kExitStartup : core::kExitSuccess);
+    EXPECT_EQ(one.Take(kBegin + 1s).not_struck, std::vector<std::string>{"kill:1@18:backward"});
+  }
 }
 
 TEST_F(Account, AStepIsTimedFromItsBeginningToTheNextOnes) {

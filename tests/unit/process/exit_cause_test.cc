@@ -36,5 +36,41 @@ TEST(LineTail, KeepsTheNewestLinesWithinBothBounds) {
   EXPECT_TRUE(tail.lines()[0].ends_with("end"));
 }
 
+TEST(LineTail, KeepsOfAProgressBarWhatATerminalWouldShow) {
+  LineTail tail;
+  tail.Add(" 10%|#\r 20%|##\r 30%|###");
+  tail.Add("of a file from elsewhere\r");
+  EXPECT_EQ(tail.lines(), (std::vector<std::string>{"\r 30%|###", "of a file from elsewhere\r"}));
+}
+
+TEST(TellingLine, IsTheOneThatNamesTheException) {
+  EXPECT_EQ(TellingLine({"  File \"train.py\", line 9, in <module>", "    save(model)", "    ^^^^^^^^^^^",
+                         "OSError: [Errno 28] No space left on device", "warning: 1 leaked semaphore"}),
+            "OSError: [Errno 28] No space left on device");
+  EXPECT_EQ(TellingLine({"[rank0]: Traceback (most recent call last):", "[rank0]:   File \"a.py\", line 11, in <module>",
+                         "[rank0]:     raise KeyError(\"learning_rat\")", "[rank0]: KeyError: 'learning_rat'"}),
+            "KeyError: 'learning_rat'")
+      << "torch says the rank before each line";
+  EXPECT_EQ(TellingLine({"Traceback (most recent call last):", "  File \"a.py\", line 1, in f", "ValueError: first", "",
+                         "During handling of the above exception, another exception occurred:", "",
+                         "Traceback (most recent call last):", "  File \"a.py\", line 2, in g", "TypeError: second"}),
+            "TypeError: second");
+  EXPECT_EQ(TellingLine({"Traceback (most recent call last):", "  File \"a.py\", line 1, in f", "ValueError: it ends here",
+                         "Exception ignored in: <function Pool.__del__>", "Traceback (most recent call last):",
+                         "  File \"pool.py\", line 5, in __del__", "ResourceWarning: goes on"}),
+            "ValueError: it ends here");
+}
+
+TEST(TellingLine, IsElseTheLastThatNothingWroteOver) {
+  EXPECT_EQ(TellingLine({}), "");
+  EXPECT_EQ(TellingLine({"out of memory", "   "}), "out of memory");
+  EXPECT_EQ(TellingLine({"out of memory", "\r 30%|###  | 3/10"}), "out of memory");
+  EXPECT_EQ(TellingLine({"in a file from elsewhere\r"}), "in a file from elsewhere");
+  EXPECT_EQ(TellingLine({"\r 10%|#\r 30%|###  | 3/10"}), " 30%|###  | 3/10") << "there is nothing else";
+  EXPECT_EQ(TellingLine({" 30%|###Traceback (most recent call last):", "  File \"a.py\", line 1, in f"}),
+            "  File \"a.py\", line 1, in f")
+      << "the end of it was cut off";
+}
+
 }  // namespace
 }  // namespace kintsugi

@@ -26,8 +26,9 @@ std::vector<std::string> Keys(const Json& object) {
 TEST(SummaryJson, HasExactlyThePublishedKeysInOrder) {
   const Json summary = SummaryJson(FaultedRun());
   EXPECT_EQ(Keys(summary), (std::vector<std::string>{"schema", "world_size", "steps", "final_loss", "final_digest",
-                                                     "losses", "samples_consumed", "samples_digest", "exit", "goodput",
-                                                     "time", "saves", "inexact", "inexact_count", "incidents"}));
+                                                     "losses", "samples_consumed", "samples_digest", "exit", "reason", "goodput",
+                                                     "time", "saves", "inexact", "inexact_count", "not_struck",
+                                                     "incidents"}));
   EXPECT_EQ(summary["schema"], 1);
   ASSERT_EQ(summary["incidents"].size(), 2u);
   for (const Json& incident : summary["incidents"]) {
@@ -150,7 +151,8 @@ TEST(RecordFromText, NamesTheFieldThatIsWrong) {
 
 // Records of earlier versions lack them, and pages can still be made of these.
 const std::vector<std::string> kNewer = {
-    "goodput", "time", "time_ns", "saves", "started_unix_ms", "hosts", "launcher_line", "utc_offset_minutes", "struck"};
+    "goodput", "time", "time_ns", "saves", "started_unix_ms", "hosts", "launcher_line", "utc_offset_minutes", "struck",
+    "not_struck", "reason", "inexact", "inexact_count"};
 
 TEST(RecordFromText, TakesARecordOfAnEarlierVersion) {
   Json json = RecordJson(FaultedRun());

@@ -15,7 +15,7 @@ import torch
 from .._errors import Error
 from ..abi import Code
 from ..torch.randomness import mixed_seed
-from ..torch.state import OptimizerGroups
+from ..torch.optimizers import OptimizerGroups
 from .core import Core
 
 
@@ -32,7 +32,7 @@ class ParamScheduler:
         self._unusual: int | None = None  # by how much the newest step advanced it, where that was not its samples
         self._at_gate: tuple[int, int] | None = None
 
-    def begin_step(self) -> None:
+    def end_step(self) -> None:
         if self._at_gate is not None:
             before, increment = self._at_gate
             late = self._scheduler.num_steps - before
@@ -72,7 +72,7 @@ class Samples:
     def consumed(self) -> int:
         return self._consumed + self._passed
 
-    def begin_step(self) -> None:
+    def end_step(self) -> None:
         self._consumed, self._passed = self.consumed, 0
 
     def note_gate(self) -> None:
@@ -212,13 +212,10 @@ class Settings(OptimizerGroups):
 
     _NAMES = ("wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr")  # by which Megatron itself tells them apart
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        super().__init__(optimizer, lambda _state: False)
-
     def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
         """Each group as any rank saved it; one that no rank had stays as it is made."""
         known = {self._name(group): group for state in [*saved.values()][::-1] for group in state["groups"]}
-        return {"groups": [known.get(self._name(group), group) for group in self.state_dict()["groups"]], "plain": []}
+        return {"groups": [known.get(self._name(group), group) for group in self.state_dict()["groups"]]}
 
     def _name(self, group: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(group.get(name, group.get(f"pre_{name}")) for name in self._NAMES)

@@ -103,10 +103,10 @@ class Protected:
 
     # ---- torch's Framework: what the run asks ----------------------------------------------------------------------------
 
-    def begin_step(self) -> None:
-        self._samples.begin_step()
+    def end_step(self) -> None:
+        self._samples.end_step()
         if self._scheduler is not None:
-            self._scheduler.begin_step()
+            self._scheduler.end_step()
 
     def note_gate(self, has_update: bool) -> None:
         self._samples.note_gate()

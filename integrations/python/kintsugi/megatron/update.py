@@ -16,7 +16,7 @@ import torch
 from .._errors import Error
 from ..abi import Code
 from ..terms import Piece
-from ..torch import state
+from ..torch import optimizers
 from ..torch.run import TorchRun
 from .boxes import Entry, Grid, Placed, entries_of
 from .core import Core
@@ -53,7 +53,7 @@ class Update:
         for part in self.parts:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # shards of fp32 parameters are views, whose .grad Megatron uses
-                state.materialise(part.optimizer, None, calls, is_trained=lambda _: True)
+                optimizers.materialise(part.optimizer, calls, has_gradient=lambda _: True)
 
     def entries(self, placed: list[Placed], grid: Grid) -> Iterator[Entry]:
         """What is registered: parameters, what is updated in their stead, and what the optimizers keep for them."""

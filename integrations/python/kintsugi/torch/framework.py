@@ -8,8 +8,8 @@ from typing import Protocol
 class Framework(Protocol):
     """Given to `TorchRun.follow`. Threads: all of it on the trainer's thread."""
 
-    def begin_step(self) -> None:
-        """Before a step's first work."""
+    def end_step(self) -> None:
+        """A step is over, with all that followed its update: before the objects' state is taken once more."""
 
     def note_gate(self, has_update: bool) -> None:
         """Before the objects' state is taken at a step's gate. Without an update (it was skipped) nothing of the step comes behind it."""

@@ -23,8 +23,10 @@ std::mutex drained_mutex;
 // Guarded by drained_mutex. Never destroyed: the process ends without waiting for Gloo's threads.
 auto& drained = *new std::vector<c10::intrusive_ptr<c10d::Backend>>;
 
-void FailAll(const std::vector<c10::intrusive_ptr<c10d::Work>>& works) {
-  for (const auto& work : works) static_cast<GuardedWork&>(*work).Fail("was aborted: an incident has begun");
+constexpr char kIncident[] = "an incident has begun";
+
+void FailAll(const std::vector<c10::intrusive_ptr<c10d::Work>>& works, const std::string& why) {
+  for (const auto& work : works) static_cast<GuardedWork&>(*work).Fail("was aborted: " + why);
 }
 
 // On a duplicate, whose inode is looked at: the number may belong to another file by now.
@@ -85,8 +87,8 @@ void AbortAll(void*, uint64_t) {
   }
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (const auto& group : alive)
-    for (auto& work : group->Cut()) works.push_back(std::move(work));
-  std::thread([works = std::move(works), alive = std::move(alive)]() mutable { FailAll(works); }).detach();
+    for (auto& work : group->Cut(kIncident)) works.push_back(std::move(work));
+  std::thread([works = std::move(works), alive = std::move(alive)]() mutable { FailAll(works, kIncident); }).detach();
 }
 
 void OuterGroup::Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<GroupConnection> connections,
@@ -107,13 +109,14 @@ void OuterGroup::AnswerAlone() {
   state_ = State::kJoining;
 }
 
-std::vector<c10::intrusive_ptr<c10d::Work>> OuterGroup::Cut() {
+std::vector<c10::intrusive_ptr<c10d::Work>> OuterGroup::Cut(const std::string& why) {
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   std::vector<GroupConnection> connections;
   {
     std::lock_guard lock(mutex_);
     if (state_ != State::kLive) return works;
-    state_ = State::kAborted;
+    state_ = State::kClosed;
+    why_ = why;
     for (const auto& work : works_)
       if (auto alive = work.lock()) works.push_back(std::move(alive));
     works_.clear();
@@ -123,12 +126,17 @@ std::vector<c10::intrusive_ptr<c10d::Work>> OuterGroup::Cut() {
   return works;
 }
 
-void OuterGroup::Abort() { FailAll(Cut()); }
+void OuterGroup::Close(const std::string& why) {
+  FailAll(Cut(why), why);
+  std::lock_guard lock(mutex_);
+  state_ = State::kClosed;
+  why_ = why;
+}
 
 bool OuterGroup::Drain(std::chrono::milliseconds limit) {
   c10::intrusive_ptr<c10d::Backend> inner;
   std::shared_ptr<OpenWorks> open;
-  Abort();
+  FailAll(Cut(kIncident), kIncident);
   {
     std::lock_guard lock(mutex_);
     inner = std::move(inner_);
@@ -154,13 +162,14 @@ void DestroyDrained() {
 }
 
 void OuterGroup::shutdown() {
+  Close("it was destroyed");
   Drain(std::chrono::milliseconds(0));
   DestroyDrained();
 }
 
 std::string OuterGroup::state() const {
   std::lock_guard lock(mutex_);
-  return state_ == State::kJoining ? "joining" : state_ == State::kLive ? "live" : "aborted";
+  return state_ == State::kJoining ? "joining" : state_ == State::kLive ? "live" : "closed";
 }
 
 void OuterGroup::setTimeout(std::chrono::milliseconds timeout) {
@@ -179,10 +188,10 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& ca
   c10::intrusive_ptr<c10d::Backend> inner;
   std::shared_ptr<OpenWorks> open;
   std::shared_ptr<const std::string> called;
-  bool is_aborted = false;
+  std::string closed;
   {
     std::lock_guard lock(mutex_);
-    is_aborted = state_ == State::kAborted;
+    if (state_ == State::kClosed) closed = why_;
     inner = inner_;
     open = open_;
     called = called_;
@@ -190,7 +199,7 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& ca
   const auto failure = [&](const std::string& why) {
     return Failure(*called + c10d::opTypeToString(type) + " " + why);
   };
-  if (is_aborted) std::rethrow_exception(failure("is refused: the group is aborted, an incident has begun"));
+  if (!closed.empty()) std::rethrow_exception(failure("is refused: the group is closed, " + closed));
   if (!inner) {
     alone();
     return GuardedWork::Done(type, std::move(outputs));
@@ -208,17 +217,20 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& ca
   auto work = c10::make_intrusive<GuardedWork>(type, std::move(begun), std::move(outputs), std::move(called), open,
                                                std::move(after));
   GuardedWork::Listen(work);
-  bool aborted = false;
+  std::string aborted;
   {
     std::lock_guard lock(mutex_);
-    aborted = state_ == State::kAborted || open != open_;
-    if (!aborted) {
+    if (state_ == State::kClosed)
+      aborted = why_;
+    else if (open != open_)
+      aborted = kIncident;
+    else {
       works_.erase(std::remove_if(works_.begin(), works_.end(), [](const auto& other) { return other.expired(); }),
                    works_.end());
       works_.emplace_back(c10::intrusive_ptr<c10d::Work>(work));
     }
   }
-  if (aborted) work->Fail("was aborted: an incident has begun");
+  if (!aborted.empty()) work->Fail("was aborted: " + aborted);
   return work;
 }
 
@@ -238,6 +250,12 @@ void FillWithOwn(const std::vector<std::vector<at::Tensor>>& outputs, const std:
 
 void FillWithOwn(const at::Tensor& output, const at::Tensor& input, int size) {
   for (const at::Tensor& part : output.reshape(-1).chunk(size)) CopyInto(part, input.reshape(-1));
+}
+
+// What somebody else would have sent.
+void FillWithZeros(const std::vector<at::Tensor>& outputs) {
+  at::NoGradGuard no_grad;
+  for (const at::Tensor& output : outputs) at::Tensor(output).zero_();
 }
 
 void TakeOwnPart(const at::Tensor& output, const at::Tensor& input, int rank, int size) {
@@ -319,6 +337,7 @@ OuterGroup::WorkPtr OuterGroup::scatter(Tensors& outputs, Lists& inputs, const c
   return Run(
       OpType::SCATTER, outputs, [&](Backend& inner) { return inner.scatter(outputs, inputs, opts); },
       [&] {
+        if (inputs.empty()) FillWithZeros(outputs);
         for (size_t i = 0; i < outputs.size() && i < inputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
       });
 }
@@ -379,7 +398,10 @@ OuterGroup::WorkPtr OuterGroup::alltoall_base(at::Tensor& output, at::Tensor& in
       OpType::ALLTOALL_BASE, {output},
       [&](Backend& inner) { return inner.alltoall_base(output, input, output_sizes, input_sizes, opts); },
       [&] {
-        if (output.numel() == input.numel()) CopyInto(output, input);
+        if (output.numel() == input.numel())
+          CopyInto(output, input);
+        else
+          FillWithZeros({output});
       });
 }
 
@@ -388,7 +410,10 @@ OuterGroup::WorkPtr OuterGroup::alltoall(Tensors& outputs, Tensors& inputs, cons
       OpType::ALLTOALL, outputs, [&](Backend& inner) { return inner.alltoall(outputs, inputs, opts); },
       [&] {
         for (size_t i = 0; i < outputs.size() && i < inputs.size(); ++i)
-          if (outputs[i].numel() == inputs[i].numel()) CopyInto(outputs[i], inputs[i]);
+          if (outputs[i].numel() == inputs[i].numel())
+            CopyInto(outputs[i], inputs[i]);
+          else
+            FillWithZeros({outputs[i]});
       });
 }
 
@@ -399,12 +424,14 @@ OuterGroup::WorkPtr OuterGroup::send(Tensors& tensors, int destination, int tag)
 
 OuterGroup::WorkPtr OuterGroup::recv(Tensors& tensors, int source, int tag) {
   return Run(
-      OpType::RECV, tensors, [&](Backend& inner) { return inner.recv(tensors, source, tag); }, kNothing);
+      OpType::RECV, tensors, [&](Backend& inner) { return inner.recv(tensors, source, tag); },
+      [&] { FillWithZeros(tensors); });
 }
 
 OuterGroup::WorkPtr OuterGroup::recvAnysource(Tensors& tensors, int tag) {
   return Run(
-      OpType::RECVANYSOURCE, tensors, [&](Backend& inner) { return inner.recvAnysource(tensors, tag); }, kNothing);
+      OpType::RECVANYSOURCE, tensors, [&](Backend& inner) { return inner.recvAnysource(tensors, tag); },
+      [&] { FillWithZeros(tensors); });
 }
 
 OuterGroup::WorkPtr OuterGroup::barrier(const c10d::BarrierOptions& opts) {

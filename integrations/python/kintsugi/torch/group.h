@@ -3,8 +3,9 @@
 //
 // torch, DDP's reducer, device meshes and everybody's code hold the outer group; what connects ranks is swapped below
 // it. States: *joining* (no inner group yet: collectives answer as a world of one would, so that a newcomer can run the
-// same constructors as the others did), *live*, *aborted* (every call fails at once until the next inner group).
-// Waking: Abort, from any thread and without Python's lock, fails every guarded work and shuts the sockets that the
+// same constructors as the others did), *live*, *closed* (every call fails at once and says why, until the next inner
+// group).
+// Waking: Close, from any thread and without Python's lock, fails every guarded work and shuts the sockets that the
 // inner group's connections use. Both are needed: the works wake threads that wait, closed connections let no late byte
 // arrive.
 // Threads: any. Nothing of torch's or Python's is destroyed under the mutex.
@@ -40,10 +41,11 @@ class OuterGroup final : public c10d::Backend {
   void Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<GroupConnection> connections, uint64_t generation);
   // Joining again: until the next Connect calls are answered locally.
   void AnswerAlone();
-  void Abort();
+  // `why` is in the errors of all calls from then on; of a group that is closed already it is the newer reason.
+  void Close(const std::string& why);
   // The part of it that never waits for anybody: closes the connections, refuses calls; gives the works that are to
   // fail.
-  std::vector<c10::intrusive_ptr<c10d::Work>> Cut();
+  std::vector<c10::intrusive_ptr<c10d::Work>> Cut(const std::string& why);
   // Waits until nothing of the inner group's is under way; false: the limit passed. The inner group stays until
   // DestroyDrained.
   bool Drain(std::chrono::milliseconds limit);
@@ -58,7 +60,7 @@ class OuterGroup final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return calls_; }
   c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
   void enableCollectivesTiming() override {}
-  void abort() override { Abort(); }
+  void abort() override { Close("abort() was called"); }
   void shutdown() override;
 
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -89,7 +91,7 @@ class OuterGroup final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
 
  private:
-  enum class State : uint8_t { kJoining, kLive, kAborted };
+  enum class State : uint8_t { kJoining, kLive, kClosed };
 
   std::shared_ptr<const std::string> Called(uint64_t generation) const;
 
@@ -108,6 +110,7 @@ class OuterGroup final : public c10d::Backend {
 
   mutable std::mutex mutex_;
   State state_ = State::kJoining;
+  std::string why_;  // it is closed
   std::shared_ptr<const std::string> called_;  // in errors, those of a generation
   c10::intrusive_ptr<c10d::Backend> inner_;
   std::vector<GroupConnection> connections_;
@@ -128,7 +131,7 @@ inline constexpr int kThrow = 15;  // KINTSUGI_THROW; this extension needs nothi
 using CollectiveMarker = int (*)(void* agent);
 void TellCollectives(CollectiveMarker marker, void* agent);
 
-// All outer groups of this process: what the agent's thread aborts. A work's end may run callbacks in Python, which
+// All outer groups of this process: what the agent's thread closes. A work's end may run callbacks in Python, which
 // waits for its lock: works are therefore failed on a thread of their own.
 void AbortAll(void* context, uint64_t generation);
 

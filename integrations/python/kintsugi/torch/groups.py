@@ -20,6 +20,7 @@ from .. import _core
 from .._errors import Error
 from ..abi import Code, Joined
 from ..terms import Incident
+from .refused import is_ours
 
 _MOST_DEVICES = 8  # more groups than that share their threads
 _PART_BYTES = 48 << 10  # the store keeps larger values in pieces, and not many of them
@@ -107,17 +108,23 @@ class Groups:
         serial = sum(group.place.startswith(f"{name}#") for group in self.all)
         group = Group(outer, ranks, f"{name}#{serial}", timeout)
         self.all.append(group)
-        newcomer = self.agent.joined_as == Joined.REPLACEMENT and self.generation == 0
-        if not newcomer:
-            try:
-                self._connect(group, self.generation, f"made/{group.place}", 60_000)
-            except Error as error:
-                if error.code not in (Code.DEADLINE_EXCEEDED, Code.CANCELLED):
-                    raise
-                # Somebody was lost meanwhile: like a newcomer, until the groups of the next generation are made.
-                outer.drain(_DRAIN_MS)
-                outer.answer_alone()
+        # One that takes a lost rank's place is alone until the groups of the next generation are made.
+        if self.agent.joined_as != Joined.REPLACEMENT or self.generation > 0:
+            self._connect_first(group)
         return outer
+
+    def _connect_first(self, group: Group) -> None:
+        """As long as torch waits for a rank that is late. Where one was lost meanwhile, the group is of no use until it is connected anew."""
+        limit_ms = int(group.timeout.total_seconds() * 1000)
+        try:
+            self._connect(group, self.generation, f"made/{group.place}", limit_ms)
+        except Error as error:
+            if error.code == Code.DEADLINE_EXCEEDED:
+                raise Error(f"group '{group.place}' of ranks {group.ranks}: not all of them made it within {limit_ms / 1000:g} s, the timeout it "
+                            f"was given: {error}", Code.DEADLINE_EXCEEDED) from error  # fmt: skip
+            if error.code != Code.CANCELLED:
+                raise
+            group.outer.close(f"it could not be connected: {error}")
 
     def answer_alone(self) -> None:
         """Collectives are answered locally until all groups are connected anew."""
@@ -146,43 +153,50 @@ class Groups:
         self._instead.pop(0).outer = outer
         return outer
 
-    def rendezvous(self, *_args: Any, **_kwargs: Any) -> Iterator[tuple[Store, int, int]]:
+    def rendezvous(self, *_args: Any, timeout: datetime.timedelta = dist.default_pg_timeout, **_kwargs: Any) -> Iterator[tuple[Store, int, int]]:
         """torch's env:// within a run: the store is the run's."""
-        store = RunStore(self.agent.open_store(self.generation), 60_000)
+        store = RunStore(self.agent.open_store(self.generation), int(timeout.total_seconds() * 1000))
         self._first_store = store
         yield store, self.agent.rank, self.agent.world_size
 
     # ---- the guard's side -----------------------------------------------------------------------------------------------
 
     def clean(self, _incident: Incident) -> None:
+        # What was to be done at once when an exception came in between: torch would go on collecting, and do none of it.
+        dist.distributed_c10d._world.pg_coalesce_state.clear()
         for group in self.all:
             if not group.outer.drain(_DRAIN_MS):
                 print(f"kintsugi: group '{group.place}': a collective of the old generation is stuck; its connections are "
                       "closed, nothing can arrive any more", file=sys.stderr)  # fmt: skip
 
-    def rebuild(self, incident: Incident, facts: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        """Connects every group anew, after all ranks have shown that they have the same; what they told of themselves."""
+    def end(self) -> None:
+        """The run is over: whoever calls a collective from now on is told so."""
+        for group in self.all:
+            group.outer.close("the run has ended: nobody repairs it any more")
+
+    def rebuild(self, incident: Incident) -> None:
+        """Connects every group anew, after all ranks have shown that they have the same."""
         limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
         wire = _Wire(self.extension, min(len(self.all), _MOST_DEVICES))
-        told = self._compare(incident.generation, {"listening": wire.ports, **facts}, limit_ms)
+        ports = self._compare(incident.generation, wire.ports, limit_ms)
         self.clean(incident)
         if self.all:
-            wire.meet(port for rank, other in told.items() if rank != self.agent.rank for port in other["listening"])
+            wire.meet(ports)
             self._connect_all(wire, incident.generation, limit_ms)
         self.extension.destroy_drained()
         self.generation = incident.generation
-        return told
 
-    def _compare(self, generation: int, facts: dict[str, Any], limit_ms: int) -> dict[int, dict[str, Any]]:
+    def _compare(self, generation: int, ports: list[int], limit_ms: int) -> list[int]:
+        """At which ports the others listen, who have the same groups with this rank as it has with them."""
         store = self.agent.open_store(generation)
-        mine = {"groups": [[group.place, group.ranks] for group in self.all], **facts}
+        mine: dict[str, Any] = {"groups": [[group.place, group.ranks] for group in self.all], "listening": ports}
         store.set(f"manifest/{self.agent.rank}", json.dumps(mine).encode())
-        told = {self.agent.rank: mine}
+        listening: list[int] = []
         for rank in range(self.agent.world_size):
             if rank == self.agent.rank:
                 continue
             other = json.loads(store.get(f"manifest/{rank}", limit_ms))
-            told[rank] = other
+            listening += other["listening"]
             ours = [entry for entry in mine["groups"] if rank in entry[1]]
             theirs = [entry for entry in other["groups"] if self.agent.rank in entry[1]]
             if ours != theirs:
@@ -191,7 +205,7 @@ class Groups:
                     "Make the same groups in the same order on all ranks, before training begins",
                     Code.FAILED_PRECONDITION,
                 )
-        return told
+        return listening
 
     def _connect(self, group: Group, generation: int, prefix: str, limit_ms: int) -> None:
         """One group, through a wire of its own."""
@@ -284,7 +298,7 @@ def refuse_others() -> None:
     world = dist.distributed_c10d._world
     for group, config in world.pg_backend_config.items():
         ranks = world.pg_group_ranks[group]
-        if len(ranks) > 1 and any(part.split(":")[-1] != "kintsugi" for part in str(config).split(",")):
+        if len(ranks) > 1 and not is_ours(config):
             name = "the default group" if group is dist.group.WORLD else f"group '{world.pg_names[group]}' of ranks {sorted(ranks)}"
             raise Error(
                 f"{name} is of backend \"{config}\": a survivor would wait in it until its timeout. Use "

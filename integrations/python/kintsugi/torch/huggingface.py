@@ -100,7 +100,7 @@ class _Loop:
             setattr(trainer, name, lambda *_, **__: None)
         trainer.training_step = self._add_loss
         trainer.add_callback(self)
-        self._run.guard(self._enter, trial=self._try)
+        self._run.guard(self._enter)
 
     def _enter(self, first: int) -> None:
         self._at_entry = self._random.state_dict()
@@ -111,14 +111,6 @@ class _Loop:
             self._trainer.state.global_step = first
             self._trainer.state.save_to_json(str(Path(folder) / "trainer_state.json"))
             self._trainer.train(resume_from_checkpoint=folder)
-
-    def _try(self) -> None:
-        """One batch forward and backward."""
-        trainer = self._trainer
-        trainer.current_gradient_accumulation_steps = 1
-        trainer.accelerator.gradient_state._set_sync_gradients(True)
-        self._training_step(self._model, next(iter(trainer.get_train_dataloader())))
-        self._model.zero_grad()
 
     def _stay_prepared(self, _most_steps: int, loader: Any, _checkpoint: Any) -> tuple[Any, Any]:
         accelerator = self._trainer.accelerator

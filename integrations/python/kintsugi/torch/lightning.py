@@ -13,9 +13,9 @@ batch of the step that all ranks have, whose forward, backward and update are le
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import warnings
-from collections import OrderedDict
 from typing import Any
 
 import lightning  # type: ignore[import-not-found]
@@ -24,6 +24,7 @@ from lightning.pytorch import callbacks  # type: ignore[import-not-found]
 from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher  # type: ignore[import-not-found]
 from lightning.pytorch.plugins.environments import ClusterEnvironment  # type: ignore[import-not-found]
 from lightning.pytorch.strategies import DDPStrategy  # type: ignore[import-not-found]
+from lightning.pytorch.trainer.connectors.logger_connector.result import _Metadata, _ResultMetric, _Sync  # type: ignore[import-not-found]
 from torchmetrics import Metric  # type: ignore[import-not-found]
 
 from .._errors import Error
@@ -174,7 +175,7 @@ class _Kept:
             "callbacks": [callback.state_dict() for callback in trainer.callbacks],
             "saved": [getattr(callback, "_last_global_step_saved", None) for callback in trainer.callbacks],
             "connector": {name: getattr(connector, name) for name in self._CONNECTOR},
-            "logged": {key: self._of_metric(metric) for key, metric in epoch._results.items()},
+            "logged": {key: self._of_logged(metric) for key, metric in epoch._results.items()},
             "metrics": {key: self._of_metric(metric) for key, metric in self._metrics().items()},
         }
 
@@ -220,8 +221,13 @@ class _Kept:
         results = self._fit.epoch_loop._results
         for key in [key for key in results if key not in state["logged"]]:
             del results[key]
-        self._load(results, state["logged"])
-        self._load(self._metrics(), state["metrics"])
+        for key, logged in state["logged"].items():
+            if key not in results:  # a new process, which has made no step
+                results[key] = self._logged_anew(key, logged)
+            self._load(results[key], logged["values"])
+        metrics = self._metrics()
+        for key, values in state["metrics"].items():
+            self._load(metrics[key], values)
 
     def _metrics(self) -> dict[str, Metric]:
         return {name: module for name, module in self._trainer.lightning_module.named_modules() if isinstance(module, Metric)}
@@ -229,13 +235,31 @@ class _Kept:
     def _of_metric(self, metric: Any) -> dict[str, Any]:
         return {name: getattr(metric, name) for name in (*metric._defaults, *self._METRIC) if hasattr(metric, name)}
 
+    def _of_logged(self, metric: Any) -> dict[str, Any]:
+        """With what self.log() said of it, but for the functions and groups in that."""
+        meta, sync = metric.meta, metric.meta.sync
+        said = {field.name: getattr(meta, field.name) for field in dataclasses.fields(meta) if field.name not in ("_sync", "reduce_fx")}
+        return {
+            "values": self._of_metric(metric), "is_tensor": metric.is_tensor,
+            "meta": {**said, "reduce_fx": meta.reduce_fx.__name__},
+            "sync": {"_should": sync.should, "rank_zero_only": sync.rank_zero_only, "_op": sync.op},
+            "has_group": sync.group is not None,
+        }  # fmt: skip
+
+    def _logged_anew(self, key: str, logged: dict[str, Any]) -> Any:
+        if logged["has_group"]:
+            raise Error(f"'{key}' is logged with a sync_dist_group, which is not known to this new process: log it without", Code.FAILED_PRECONDITION)
+        meta = _Metadata(**logged["meta"])
+        meta.sync = _Sync(fn=self._trainer.strategy.reduce, **logged["sync"])
+        metric = _ResultMetric(meta, logged["is_tensor"])
+        if not logged["is_tensor"]:
+            metric.value = self._trainer.lightning_module.get_submodule(meta.metric_attribute)
+        return metric
+
     @staticmethod
-    def _load(metrics: Any, kept: dict[str, dict[str, Any]]) -> None:
-        for key, values in kept.items():
-            if key not in metrics:
-                raise Error(f"'{key}' was logged before, but not by the trial step of this new process: log it in every training_step", Code.FAILED_PRECONDITION)
-            for name, value in values.items():
-                setattr(metrics[key], name, value)
+    def _load(metric: Any, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(metric, name, value)
 
 
 class _Loop:
@@ -280,9 +304,7 @@ class _Loop:
         self._epoch.on_run_start = self._start_epoch
         trainer.precision_plugin.optimizer_step = self._update
         warnings.filterwarnings("ignore", message="You're resuming from a checkpoint that ended before the epoch ended")
-        if self._run.resumes:  # what a step logs first is not known to any of these processes
-            self._run.try_dry(self._try)
-        self._run.guard(self._enter, trial=self._try)
+        self._run.guard(self._enter)
 
     def _refuse_setup(self) -> None:
         if len(self._trainer.optimizers) != 1:
@@ -366,12 +388,3 @@ class _Loop:
         self._run.report(self._loss + float(loss))
         optimizer.step(**kwargs)
         return loss
-
-    def _try(self) -> None:
-        """One batch forward and backward."""
-        trainer, fit = self._trainer, self._fit
-        batch = next(iter(fit._data_fetcher))[0]
-        batch = trainer.strategy.batch_to_device(trainer.precision_plugin.convert_input(batch), dataloader_idx=0)
-        trainer._logger_connector.on_batch_start(batch)
-        self._automatic._make_closure(self._epoch._build_kwargs(OrderedDict(), batch, 0), trainer.optimizers[0], 0)()
-        trainer.lightning_module.zero_grad()

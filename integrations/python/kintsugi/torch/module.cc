@@ -1,4 +1,5 @@
 // Python's view of the outer groups. Every entry that may wait or touch a group lets go of Python's lock.
+#include <ddp_layout.h>
 #include <group.h>
 #include <rendezvous.h>
 #include <sockets.h>
@@ -8,11 +9,13 @@
 namespace py = pybind11;
 using kintsugi::torch_door::AbortAll;
 using kintsugi::torch_door::CollectiveMarker;
+using kintsugi::torch_door::DdpLayout;
 using kintsugi::torch_door::GroupConnection;
 using kintsugi::torch_door::OpenSockets;
 using kintsugi::torch_door::OuterGroup;
 using kintsugi::torch_door::Places;
 using kintsugi::torch_door::Rendezvous;
+using kintsugi::torch_door::StateValues;
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
@@ -31,7 +34,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           },
           unlocked, py::arg("inner"), py::arg("connections"), py::arg("generation"))
       .def("answer_alone", &OuterGroup::AnswerAlone, unlocked)
-      .def("abort_now", &OuterGroup::Abort, unlocked)
+      .def("close", &OuterGroup::Close, unlocked, py::arg("why"))
       .def(
           "drain", [](OuterGroup& group, int64_t limit_ms) { return group.Drain(std::chrono::milliseconds(limit_ms)); },
           unlocked, py::arg("limit_ms"))
@@ -45,6 +48,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("know", &Places::Know, py::arg("parameter"))
       .def("first_moved", &Places::FirstMoved)
       .def("first_unknown", &Places::FirstUnknown);
+  py::class_<StateValues>(module, "StateValues")
+      .def(py::init<>())
+      .def("learn", &StateValues::Learn, py::arg("states"))
+      .def("same", &StateValues::Same, py::arg("states"));
   using Socket = OpenSockets::Socket;
   py::class_<Socket>(module, "Socket")
       .def_readonly("descriptor", &Socket::descriptor)
@@ -73,10 +80,28 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           "tell", [](Rendezvous& rendezvous, const py::bytes& offered) { rendezvous.Tell(offered); },
           py::arg("offered"))
       .def("finish", &Rendezvous::Finish, unlocked, py::arg("index"));
+  py::class_<DdpLayout>(module, "DdpLayout")
+      .def(py::init<>())
+      .def_readwrite("buckets", &DdpLayout::buckets)
+      .def_readwrite("is_rebuilt", &DdpLayout::is_rebuilt)
+      .def_readwrite("ready", &DdpLayout::ready)
+      .def_readwrite("passes", &DdpLayout::passes)
+      .def_readwrite("hooked", &DdpLayout::hooked)
+      .def_readwrite("unused", &DdpLayout::unused)
+      .def_readwrite("used", &DdpLayout::used)
+      .def_readwrite("is_used_known", &DdpLayout::is_used_known);
+  module.def(
+      "layout_of",
+      [](const std::shared_ptr<c10d::Reducer>& reducer) { return kintsugi::torch_door::LayoutOf(*reducer); },
+      unlocked,
+      py::arg("reducer"));
+  module.def(
+      "lay_out",
+      [](const std::shared_ptr<c10d::Reducer>& reducer, const DdpLayout& layout) { LayOut(*reducer, layout); }, unlocked,
+      py::arg("reducer"), py::arg("layout"));
   module.def("destroy_drained", &kintsugi::torch_door::DestroyDrained, unlocked);
   module.def("pack", &kintsugi::torch_door::Pack, py::arg("tensors"));
   module.def("unpack", &kintsugi::torch_door::Unpack, py::arg("tensors"), py::arg("packed"));
-  module.def("has_plain_values", &kintsugi::torch_door::HasPlainValues, py::arg("state"));
   // The storage of a tensor, and of all that share it, lies in memory that stays in place for good, and holds what is there.
   module.def("place", [](const at::Tensor& tensor, uintptr_t address) {
     const c10::Storage& storage = tensor.storage();

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,16 +75,15 @@ def _with_siblings(mesh: Any) -> torch.Tensor:
 
 
 def wrapped_by_ddp(models: list[Module]) -> list[Any]:
-    """DistributedDataParallel, without its type: what is asked of it here has none."""
-    return [m for model in models for m in model.modules() if isinstance(m, DistributedDataParallel)]
+    """DistributedDataParallel, without its type: what is asked of it here has none. Each once."""
+    return list({id(m): m for model in models for m in model.modules() if isinstance(m, DistributedDataParallel)}.values())
 
 
 def reset(models: list[Module]) -> None:
-    """After an abort: nothing of the step that was given up is added to the next, and gathered parameters are gathered anew."""
+    """After an abort: nothing of the step that was given up is added to the next, and gathered parameters are gathered anew. How DDP
+    lays its gradients out is put back with the objects (`ddp_layout.py`)."""
     for wrapped in wrapped_by_ddp(models):
         wrapped._update_process_group(wrapped.process_group)
-        # False after a batch in no_sync(), and a newcomer's is True: one would broadcast buffers and the other not.
-        wrapped.require_forward_param_sync = True
     for model in models:
         for group in _sharded_groups(model):
             group._all_gather_result = None  # its work has failed: waiting for it would raise again
@@ -147,6 +145,12 @@ def parameters_of(model: Module) -> Iterator[Parameter]:
         yield gathered.get(id(parameter), parameter)
 
 
+def sharded_parameters(model: Module) -> Iterator[Any]:
+    """FSDP2's own, of which each knows the parameter that is cut, and the gathered one."""
+    for group in _sharded_groups(model):
+        yield from group.fsdp_params
+
+
 def plain_holders(model: Module, default: tuple[int, ...]) -> tuple[int, ...]:
     """Who holds the ordinary tensors of a model: those that DDP keeps alike, else everybody."""
     if isinstance(model, DistributedDataParallel):
@@ -158,24 +162,3 @@ def _sharded_groups(model: Module) -> Iterator[Any]:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             yield from module._get_fsdp_state()._fsdp_param_groups
-
-
-# ---- DDP's layout of buckets --------------------------------------------------------------------------------------------
-
-
-def layout_of(wrapped: Any) -> list[list[int]]:
-    return [[p.numel() for p in bucket.parameters()] for bucket in wrapped.reducer._get_zeros_like_grad_buckets()]
-
-
-def lay_out_late(wrapped: Any) -> None:
-    """DDP lays its buckets out in the order of its first backward pass when the next forward pass begins, and asks rank 0 whether that is
-    its order too. A fault in between and the reset forgets the order: this lays them out now. All ranks have the same order."""
-    with contextlib.suppress(RuntimeError):  # a backward pass that broke: then this is done, or is not due
-        wrapped.reducer._rebuild_buckets()
-
-
-def lay_out_anew(wrapped: Any) -> None:
-    """As DDP does where it is unpickled: a reducer with the layout of the first step."""
-    parameters, sparse = wrapped._build_params_for_reducer()
-    names = wrapped._build_debug_param_to_name_mapping(parameters)
-    wrapped._ddp_init_helper(parameters, sparse, names, wrapped.static_graph)

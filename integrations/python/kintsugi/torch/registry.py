@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Sampler
 
 from .._errors import Error
@@ -24,9 +25,11 @@ from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Codec, Piece
-from . import parallel, state
+from . import ddp_layout, parallel, state
 from .cut_parameters import CutParameters
+from .drafts import Drafts, bytes_of
 from .framework import Framework
+from .optimizers import KeptOptimizer, refuse
 from .replica_optimizer import ReplicaOptimizer
 
 Entry = tuple[str, torch.Tensor, Piece]
@@ -65,10 +68,12 @@ class Registry:
         self._forget()
 
     def _forget(self) -> None:
+        self._known: dict[int, tuple[str, Any]] = {}  # by identity, and the thing, so that it stays its own
         self.models: list[Module] = []
         self.optimizers: list[Optimizer] = []
+        self.kept: dict[Optimizer, KeptOptimizer] = {}
+        self.drafts = Drafts(self._extension.place)
         self.sharing: list[ReplicaOptimizer] = []
-        self.late: list[state.Schedule | state.LossScale] = []  # they change behind a step's gate
         self.frameworks: list[Framework] = []
         self.parameters: dict[torch.Tensor, str] = {}
         self._tied: dict[torch.Tensor, list[str]] = {}  # names of a parameter beside its first
@@ -80,6 +85,9 @@ class Registry:
         """`TorchRun.register`."""
         self._said = take_over
         things = {name: state.unwrapped(thing) for name, thing in things.items()}
+        for name, thing in things.items():
+            refuse(name, thing)
+            self._refuse_second(name, thing)
         models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
         optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
         for name, optimizer in optimizers.items():
@@ -93,17 +101,21 @@ class Registry:
         for name, thing in things.items():
             if name in models or name in optimizers:
                 continue
-            if isinstance(thing, (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)):
-                thing = state.Schedule(thing)
-                self.late.append(thing)
-            elif isinstance(thing, torch.amp.GradScaler):
+            if isinstance(thing, torch.amp.GradScaler):
                 thing = state.LossScale(thing)
-                self.late.append(thing)
             elif isinstance(thing, Sampler) and not hasattr(thing, "state_dict"):
                 thing = state.Epoch(thing)
             self._add_object(name, thing, state.take_over_of(thing))
         if self._said:
             raise Error(f"take_over names {', '.join(self._said)}: no such object is in this call", Code.INVALID_ARGUMENT)
+
+    def _refuse_second(self, name: str, thing: Any) -> None:
+        """Its update would be waited for twice, and comes once."""
+        thing = _inner(thing) if isinstance(thing, Module) else thing
+        if id(thing) in self._known:
+            raise Error(f"'{name}' is registered already, as '{self._known[id(thing)][0]}': register each model, optimizer and object once",
+                        Code.INVALID_ARGUMENT)  # fmt: skip
+        self._known[id(thing)] = name, thing
 
     def follow(
         self, framework: Framework, models: Iterable[tuple[str, Module]], entries: Iterable[Entry], take_over: dict[str, TakeOver]
@@ -151,6 +163,7 @@ class Registry:
 
     def _add_model(self, name: str, model: Module) -> None:
         parallel.refuse_flat(name, model)
+        ddp_layout.refuse(model)
         inner = _inner(model)
         plain = parallel.plain_holders(model, self._run.usual_holders())
         self._know(inner)
@@ -164,8 +177,12 @@ class Registry:
                 entries += _entries(f"{name}/{key}", parameter, owners or plain)
         self._hold(entries)
         self._add_names_of_tied(name, inner)
-        if any(True for _ in inner.buffers()):
-            buffers = state.Buffers(inner, self._extension)
+        names = [key for key, _ in inner.named_buffers()]
+        if isinstance(inner, AveragedModel):  # all ranks count alike, whatever else they have of their own
+            self._add_object(f"{name}.count", state.Buffers(inner, self._extension, ["n_averaged"]), "rank-zero")
+            names.remove("n_averaged")
+        if names:
+            buffers = state.Buffers(inner, self._extension, names)
             self._add_object(f"{name}.buffers", buffers, buffers.take_over)
         self._accompany(model)
 
@@ -195,34 +212,35 @@ class Registry:
     # ---- optimizers -----------------------------------------------------------------------------------------------------
 
     def _add_optimizer(self, name: str, optimizer: Optimizer) -> None:
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", Code.INVALID_ARGUMENT)
-        if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
-            raise Error("ZeroRedundancyOptimizer has collectives inside its update, and one copy of each shard: use "
-                        "kintsugi.torch.ReplicaOptimizer", Code.INVALID_ARGUMENT)  # fmt: skip
-        settings = state.OptimizerGroups(optimizer, self._extension.has_plain_values)
-        self._add_object(f"{name}.settings", settings, settings.take_over)
-        if isinstance(optimizer, ReplicaOptimizer):
-            optimizer = optimizer.local
-        state.materialise(optimizer, self.parameters, self._calls)
+        # What an optimizer of the script's own may change beside the parameters that it has.
+        others = (tensor for model in self.models for tensor in itertools.chain(model.parameters(), model.buffers()))
+        kept = KeptOptimizer(name, optimizer, self.parameters, self._calls, self._extension.StateValues(), others)
+        if any(kept.optimizer is member for known in self.kept.values() for member in known.optimizers()):
+            raise Error(f"'{name}' is registered already, or is within another optimizer that is", Code.INVALID_ARGUMENT)
         entries: list[Entry] = []
-        for parameter, values in optimizer.state.items():
-            for key, value in values.items():
-                if not isinstance(value, torch.Tensor):
-                    continue
-                if self._cut.cuts(parameter, value):
-                    entries += self._cut.entries(f"{name}/", parameter, f".{key}", value)
-                else:
-                    entries += _entries(f"{name}/{self.parameters[parameter]}.{key}", value, self._whole_holders(parameter))
+        for member, parameter, key, value in kept.states():
+            if self._cut.cuts(parameter, value):
+                entries += self._cut.entries(f"{name}{member}/", parameter, f".{key}", value)
+            else:
+                entries += _entries(f"{name}{member}/{self.parameters[parameter]}.{key}", value, self._whole_holders(parameter))
+        usual = self._run.usual_holders()
+        shared = [sharing for sharing in self.sharing if sharing is optimizer]
+        for suffix, owner, record in kept.records(lambda parameter: bool(shared) or self._whole_holders(parameter) != usual):
+            entries += _entries(f"{name}{suffix}", record, usual if owner is None else self._whole_holders(owner))
+        self._add_object(f"{name}.settings", kept, kept.take_over)
         self._hold(entries)
-        for parameter, names in self._tied.items():
-            for key in optimizer.state.get(parameter, {}):
-                first = self.parameters[parameter]
-                for other, part in itertools.product(names, self._cut.suffixes(parameter, first)):
-                    self._add_alias(f"{name}/{other}{part}.{key}", f"{name}/{first}{part}.{key}")
-        optimizer.register_step_pre_hook(self._hooks.before_update)
-        optimizer.register_step_post_hook(self._hooks.after_update)
-        self.optimizers.append(optimizer)
+        kept.begin()
+        for member, parameter, key, _ in kept.states():
+            first = self.parameters[parameter]
+            for other, part in itertools.product(self._tied.get(parameter, ()), self._cut.suffixes(parameter, first)):
+                self._add_alias(f"{name}{member}/{other}{part}.{key}", f"{name}{member}/{first}{part}.{key}")
+        kept.hook(self._hooks.before_update, self._hooks.after_update)
+        self.optimizers.append(kept.optimizer)
+        self.kept[kept.optimizer] = kept
+
+    def draft(self, optimizer: Optimizer) -> None:
+        """Before it steps, ahead of the gate."""
+        self.drafts.before_step(tensor for tensor in self.kept[optimizer].tensors() if self._arena.holds(tensor))
 
     def _share(self, name: str, optimizer: ReplicaOptimizer) -> None:
         """Before its model is registered, of which this rank then holds a part."""
@@ -325,8 +343,13 @@ class Registry:
             lines.append("shards without a second copy survive exceptions and hangs of communication, but not the loss of a process: "
                          "start with --snapshot-every N, or use a mesh that also replicates (HSDP), or for an optimizer's shards "
                          "kintsugi.torch.ReplicaOptimizer")  # fmt: skip
+        if drafted := [kept for kept in self.kept.values()][:-1]:
+            lines.append(f"several optimizers: all but the one that steps last in a step work on copies until its gate, up to "
+                         f"{bytes_of(tensor for kept in drafted for tensor in kept.tensors()):,} bytes more; with run.update() around "
+                         "all of them there are none")  # fmt: skip
         if not self.optimizers and not self.frameworks:
             lines.append("no optimizer is registered: mark the update yourself (run.begin_update, run.end_update)")
+        lines += ddp_layout.hooks_of(self.models)
         lines += [f"after a fault {why}: {'it is made anew' if built else 'let run.build make the model'}"
                   for why in ([] if self.frameworks else parallel.not_resettable(self.models))]  # fmt: skip
         return "\n".join(lines)

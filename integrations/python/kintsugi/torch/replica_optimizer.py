@@ -51,8 +51,7 @@ class ReplicaOptimizer(Optimizer):
             [{**_settings_of(g), "params": [p for p in g["params"] if self._owner[p] == self.part]} for g in self.param_groups],
             **settings,
         )
-        for mine, theirs in zip(self.param_groups, self.local.param_groups):
-            mine.update(_settings_of(theirs))  # defaults that were not named
+        self.take_settings()  # defaults that were not named
         self.state = self.local.state
         self.gathers_itself = True  # False: a run does, once the update is committed
         self._ready = True
@@ -70,11 +69,9 @@ class ReplicaOptimizer(Optimizer):
     def step(self, closure: Any = None) -> Any:
         if closure is not None:
             raise Error("optimizer.step(closure) computes within the update: call backward before step()", Code.INVALID_ARGUMENT)
-        for mine, theirs in zip(self.param_groups, self.local.param_groups):
-            theirs.update(_settings_of(mine))  # a scheduler's learning rate
+        self.share_settings()
         self.local.step()
-        for mine, theirs in zip(self.param_groups, self.local.param_groups):
-            mine.update(_settings_of(theirs))
+        self.take_settings()
         if self.gathers_itself:
             self.gather()
 
@@ -105,6 +102,14 @@ class ReplicaOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.local.load_state_dict(state_dict)
+        self.take_settings()
+
+    def share_settings(self) -> None:
+        """With the optimizer within: a scheduler's learning rate."""
+        for mine, theirs in zip(self.param_groups, self.local.param_groups):
+            theirs.update(_settings_of(mine))
+
+    def take_settings(self) -> None:
         for mine, theirs in zip(self.param_groups, self.local.param_groups):
             mine.update(_settings_of(theirs))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import gc
+import operator
 import sys
-import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -21,11 +21,14 @@ from ..abi import Code, Outcome, Phase
 from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
-from ..terms import Guarded, Incident, Piece
-from . import _build, agentless, parallel, warm
+from ..terms import Incident, Piece
+from . import _build, agentless, parallel, refused, warm
+from .accumulation import Accumulation
 from .built import Builder, Built, Make, Reset
+from .ddp_layout import DdpLayouts
 from .framework import Framework
 from .groups import Groups, refuse_others
+from .loaders import Batches
 from .randomness import Randomness
 from .registry import Hooks, Registry
 
@@ -53,7 +56,7 @@ class _Update(enum.Enum):
     """Where a step stands with its update, and who ends it."""
 
     TO_COME = enum.auto()
-    BY_HOOKS = enum.auto()  # the first optimizer opened it, the last closes it
+    BY_HOOKS = enum.auto()  # the optimizer that steps last opened it, and closes it; others have stepped on drafts
     BY_TRAINER = enum.auto()  # run.update(): optimizers step within
     COMMITTED = enum.auto()
 
@@ -61,6 +64,7 @@ class _Update(enum.Enum):
 # By these names: asking an enumeration for a member costs, and a step asks often.
 _TO_COME, _BY_HOOKS, _BY_TRAINER, _COMMITTED = _Update
 _GRADIENT_SYNC = int(Phase.GRADIENT_SYNC)
+_VERSION = operator.attrgetter("_version")  # grows with each change in place
 
 
 class TorchRun(Run):
@@ -72,19 +76,23 @@ class TorchRun(Run):
         self._groups = Groups(agent, extension)
         self._calls: Callable[[], int] = extension.calls  # collectives so far
         self._registry = Registry(self, extension, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
+        self._ddp = DdpLayouts(extension)
         self._builder: Builder | None = None
+        self._loaders: list[tuple[Any, Batches]] = []
         self.resets: list[Reset] = []  # one for each incident, where run.build made the models
         self._left_over = False  # a step has been in these models: it may have left something
-        self._trial: Callable[[], object] | None = None
         self._gather_again = True  # parameters that other ranks own may be those of another step
-        self._in_step = False
-        self._dry = False  # a newcomer's trial step: nothing of it counts
         self._update = _TO_COME
-        self._stepping: set[int] = set()  # optimizers whose update has begun in this step
+        self._stopped = False  # an incident began behind this step's update
+        self._at_commit = self._at_end = 0  # versions of all parameters there
+        self._changes_behind = False  # whether parameters changed behind the update of the newest step that was ended
+        self._stepping: set[int] = set()  # optimizers that have stepped in this step
+        self._accumulation = Accumulation()
         self._calls_before = 0
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
         _rendezvous_handlers["env"] = self._groups.rendezvous
+        refused.watch(self.trains)
         self.handler("clean", self._groups.clean)
         self.handler("rebuild", self._rebuild)
 
@@ -105,7 +113,7 @@ class TorchRun(Run):
         """
         if key is not None:
             return super().register(key, array, cuts=cuts)
-        if self._begun:
+        if self._guard.begun:
             raise Error(f"{', '.join(things)} registered after training began", Code.FAILED_PRECONDITION)
         if "random" in things:
             raise Error("the name 'random' is taken: torch's, Python's and numpy's random generators have it, and are always protected", Code.INVALID_ARGUMENT)
@@ -138,11 +146,11 @@ class TorchRun(Run):
 
         `make` makes the same each time, in the same order, groups too; its collectives are answered locally. All models, optimizers and
         schedulers are made by it."""
-        if self._begun:
+        if self._guard.begun:
             raise Error("run.build comes before training", Code.FAILED_PRECONDITION)
         if self._builder is not None:
             raise Error("run.build is called once: let one function make everything", Code.FAILED_PRECONDITION)
-        if self._registry.models or self._registry.optimizers or self._registry.late:
+        if self._registry.models or self._registry.optimizers:
             raise Error("run.build comes before run.register: models, optimizers and schedulers are all made by its function", Code.FAILED_PRECONDITION)
         builder = Builder(make, always, self._groups)
         builder.make()
@@ -174,66 +182,52 @@ class TorchRun(Run):
 
     # ---- the guard ----------------------------------------------------------------------------------------------------
 
-    def train(self, step: Callable[[int], object], steps: int) -> None:
-        self._trial = lambda: step(1)
-        self._try_newcomer(self._trial)
-        super().train(step, steps)
+    def batches(self, loader: Any, epoch: int | None = None, *, accumulate: int = 1) -> Iterator[Any]:
+        """`for batch in run.batches(loader, epoch):` gives what `for batch in loader:` does, and the same batch once more where a fault
+        made its step void; a newcomer goes on with the batch that the others are at. Each iteration has one `with run.step():`.
 
-    def guard(self, loop: Guarded, trial: Callable[[], object] | None = None) -> None:
-        """For a loop of one's own. `trial`: one batch forward and backward, which a newcomer does alone before it takes part, so
-        that DDP lays out its gradients as on the others; without it DDP begins anew on all ranks, and adds up in another order."""
-        self._trial = trial or self._trial
-        if trial is not None:
-            self._try_newcomer(trial)
-        if not self._begun:
-            self._begin_checks()
-            random = Randomness()
-            super().register_object("random", random, random.take_over)
-        super().guard(loop)
+        `loader`: a DataLoader, or anything else that can be walked again (kintsugi/torch/loaders.py). `epoch`: given to the sampler's
+        set_epoch. `accumulate`: so many batches make one step; the last of a pass may have fewer."""
+        return self._walk(loader, epoch, accumulate, lambda _, batch: batch)
 
-    def _try_newcomer(self, trial: Callable[[], object]) -> None:
-        if self.replaces and parallel.wrapped_by_ddp(self._registry.models):
-            self._begin_checks()
-            self.try_dry(trial)
+    def enumerate(self, loader: Any, epoch: int | None = None, start: int = 0, *, accumulate: int = 1) -> Iterator[tuple[int, Any]]:
+        """`enumerate` over `run.batches`: a batch that is given once more has the number that it had."""
+        return self._walk(loader, epoch, accumulate, lambda position, batch: (position - 1 + start, batch))
+
+    def _walk(self, loader: Any, epoch: int | None, accumulate: int, give: Callable[[int, Any], Any]) -> Iterator[Any]:
+        if accumulate < 1:
+            raise Error(f"accumulate={accumulate}: a step takes one batch at least", Code.INVALID_ARGUMENT)
+        found = next((known for thing, known in self._loaders if thing is loader), None)
+        if found is None:
+            found = Batches(loader, f"number {len(self._loaders)}")
+            self._loaders.append((loader, found))
+        batches = found
+        batches.keep(accumulate)
+        return self._loops.batches(batches, epoch, accumulate, lambda batch: give(batches.position(), batch))
+
+    def finish(self) -> None:
+        super().finish()
+        self._groups.end()
+
+    def _begin(self) -> None:
+        self._begin_checks()
+        if self._ddp.follow(self._registry.models):
+            self.register_object("ddp.layout", self._ddp, self._ddp.take_over)
+        random = Randomness()
+        self.register_object("random", random, random.take_over)
+        super()._begin()
 
     def _begin_checks(self) -> None:
         if not dist.is_initialized():
             raise Error('torch.distributed.init_process_group("kintsugi") comes before training', Code.FAILED_PRECONDITION)
         refuse_others()
 
-    def try_dry(self, trial: Callable[[], object]) -> None:
-        """DDP lays out its buckets after its first backward pass. The others have done so: this process does it alone, in a step
-        whose results the repair writes over. Where a run resumes all do it together."""
-        self._dry = True
-        try:
-            trial()
-            for wrapped in parallel.wrapped_by_ddp(self._registry.models):
-                wrapped.reducer._rebuild_buckets()
-        except Exception as error:
-            print(f"kintsugi: the trial step of a newcomer failed, DDP begins anew on all ranks: {error}", file=sys.stderr)
-            traceback.print_exception(error)
-        finally:
-            self._dry = False
-
     def _rebuild(self, incident: Incident) -> str:
-        self._in_step = False
+        self._registry.drafts.drop()
+        self._accumulation.forget()
         self._gather_again = True
-        wrapped = parallel.wrapped_by_ddp(self._registry.models)
-        begins = incident.fresh and not self.replaces
-        if incident.step > 0 and not begins:
-            self._groups.answer_alone()
-            for module in wrapped:
-                parallel.lay_out_late(module)
-        said = "" if begins else self._reset(incident)
-        wrapped = parallel.wrapped_by_ddp(self._registry.models)  # which may have been made anew
-        layouts = [parallel.layout_of(module) for module in wrapped]
-        told = self._groups.rebuild(incident, {"ddp": layouts})
-        back_to_first = incident.step == 0 and not begins
-        if back_to_first or any(other["ddp"] != layouts for other in told.values()):
-            # The first step is made in another layout than the others. And a newcomer may have another: a mismatch would end a healthy
-            # process within Gloo.
-            for module in wrapped:
-                parallel.lay_out_anew(module)
+        said = "" if incident.fresh and not self.replaces else self._reset(incident)
+        self._groups.rebuild(incident)
         return said
 
     def _reset(self, incident: Incident) -> str:
@@ -264,12 +258,21 @@ class TorchRun(Run):
         """As a newcomer does it, but for the state: that is in the memory in which the new tensors come to lie."""
         builder.make_anew(incident)
         self._registry.begin_again(builder.things)
-        if self._trial is not None and parallel.wrapped_by_ddp(self._registry.models):
-            self.try_dry(self._trial)
         self._registry.end_again()
+        self._ddp.follow(self._registry.models)
         gc.collect()  # what was made before is full of cycles
 
+    def _versions(self) -> int:
+        return sum(map(_VERSION, self._registry.parameters))
+
+    def _is_changed(self) -> bool:
+        return self.committed > 0 and self._versions() != self._at_end
+
     def outcome_of(self, error: BaseException) -> int:
+        if isinstance(error, Error):
+            return super().outcome_of(error)
+        if self._in_step and self._update is _COMMITTED and (self._changes_behind or self._versions() != self._at_commit):
+            return Outcome.MEMORY_ERROR  # cut off behind its update, where an average follows: what it has is of no step
         if isinstance(error, dist.DistBackendError) or self._mark_of_ours in str(error):
             return Outcome.COMM_ERROR if self.agent.poll() == 0 else Outcome.WAS_INTERRUPTED
         return super().outcome_of(error) if not isinstance(error, dist.DistError) else Outcome.RAISED
@@ -282,70 +285,84 @@ class TorchRun(Run):
 
     def begin_step(self, k: int) -> None:
         self._check_places()
-        for late in self._registry.late:
-            late.begin_step()
-        for framework in self._registry.frameworks:
-            framework.begin_step()
+        self._accumulation.begin_step()
         self._stepping.clear()
         self._update = _TO_COME
+        self._stopped = False
         super().begin_step(k)
-        self._in_step = self._left_over = True
+        self._left_over = True
         if self._gather_again:
             self._gather()
 
     def end_step(self, k: int) -> None:
+        has_none = self._update is _TO_COME and not self._stepping
         if self._update is _TO_COME:
-            self._open(_BY_HOOKS, has_update=False)  # no optimizer stepped (a skipped update): an empty one
+            self._open(_BY_HOOKS, has_update=False)  # no optimizer stepped (a skipped update), or not all: nothing follows behind it
         if self._update is not _COMMITTED:
             self._close()
+        self._accumulation.end_step(k, self._registry.models if has_none else (), self._registry.parameters)
+        for framework in self._registry.frameworks:
+            framework.end_step()
         super().end_step(k)
-        self._in_step = False
-
-    def mark(self, phase: str) -> None:
-        if not self._dry:
-            super().mark(phase)
+        self._at_end = self._versions()
+        self._changes_behind = self._at_end != self._at_commit
+        if self._stopped:
+            raise Interrupted
 
     def report(self, loss: float, samples: Iterable[int] = ()) -> None:
-        if not self._dry:
-            super().report(float(loss.detach()) if isinstance(loss, torch.Tensor) else loss, samples)
+        super().report(float(loss.detach()) if isinstance(loss, torch.Tensor) else loss, samples)
 
     def begin_update(self) -> None:
         """The trainer's own update: optimizers step within, and what else an update changes is changed here (an average of the
         weights)."""
-        if not self._dry:
-            self._refuse_update_outside("run.update()")
-            if self._update is not _TO_COME:
-                raise Error(f"run.update() in step {self.step}, whose update has begun: optimizers step within it, once", Code.FAILED_PRECONDITION)
-            self._open(_BY_TRAINER)
+        self._refuse_update_outside("run.update()")
+        if self._update is not _TO_COME:
+            raise Error(f"run.update() in step {self.at}, whose update has begun: optimizers step within it, once", Code.FAILED_PRECONDITION)
+        self._open(_BY_TRAINER)
 
     def end_update(self) -> None:
-        if not self._dry:
-            self._close()
+        self._close()
 
     def _open(self, by: _Update, has_update: bool = True) -> None:
         # The gate and the commit wait for others, behind which every call of Python's is a cold one: few of them here.
-        if code := self.agent.mark(self.step, _GRADIENT_SYNC):
+        if code := self.agent.mark(self.at, _GRADIENT_SYNC):
             self._check(code)
-        for late in self._registry.late:
-            late.note_gate(has_update)
         for framework in self._registry.frameworks:
             framework.note_gate(has_update)
-        self._put_objects(self.step)
-        if code := self.agent.enter_update(self.step):
+        self._loops.note_gate()
+        self._objects.put_at_gate(self.at)
+        if code := self.agent.enter_update(self.at):
             self._check(code)
         self._update = by
+        self._registry.drafts.commit()
         self._calls_before = self._calls()
 
     def _close(self) -> None:
         calls = self._calls() - self._calls_before
         if calls > 0:
-            raise Error(f"the update of step {self.step} holds {calls} collectives: a rank could not finish it alone. Move them before "
+            raise Error(f"the update of step {self.at} holds {calls} collectives: a rank could not finish it alone. Move them before "
                         "the gate (run.update() or optimizer.step()), or behind it", Code.FAILED_PRECONDITION)  # fmt: skip
         self._update = _COMMITTED
-        if code := self.agent.leave_update(self.step):
+        code = self.agent.leave_update(self.at)
+        self.committed = self.at
+        self._at_commit = self._versions()
+        # An incident has begun. What follows the update on this rank alone is done first: the step is all there then. But not an average
+        # of parameters that could not be gathered any more.
+        gathers = bool(self._registry.sharing or self._registry.frameworks)
+        self._stopped = code in (Code.INTERRUPTED, Code.CANCELLED)
+        if code and not (self._stopped and not (gathers and self._changes_behind)):
             self._check(code)
-        if self._registry.sharing or self._registry.frameworks:
-            self._gather()
+        if self._stopped:
+            self._gather_again = True
+        elif gathers:
+            try:
+                self._gather()
+            except Exception as error:
+                self._at_commit = self._versions()
+                if self.outcome_of(error) not in (Outcome.COMM_ERROR, Outcome.WAS_INTERRUPTED):
+                    raise
+                self._stopped = True  # parameters are gathered again as the next step begins
+            self._at_commit = self._versions()
 
     def _refuse_update_outside(self, what: str) -> None:
         if not self._in_step:
@@ -361,23 +378,22 @@ class TorchRun(Run):
         self._gather_again = False
 
     def _auto_mark(self, phase: str) -> None:
-        if self._in_step and not self._dry and torch.is_grad_enabled():
+        if self._in_step and torch.is_grad_enabled():
             self.mark(phase)
 
-    def _before_update(self, _optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._dry:
-            return
+    def _before_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._refuse_update_outside("optimizer.step()")
         if (len(args) > 1 or kwargs) and (any(argument is not None for argument in args[1:]) or kwargs.get("closure") is not None):
             raise Error("optimizer.step(closure) computes within the update: call backward before step()", Code.INVALID_ARGUMENT)
         if self._update is _COMMITTED:
-            raise Error(f"a second update in step {self.step}: each optimizer steps once in a step", Code.FAILED_PRECONDITION)
+            raise Error(f"a second update in step {self.at}: the step of the last optimizer ended it; the others step before", Code.FAILED_PRECONDITION)
         if self._update is _TO_COME:
-            self._open(_BY_HOOKS)
+            if len(self._stepping | {id(optimizer)}) < len(self._registry.optimizers):
+                self._registry.draft(optimizer)
+            else:
+                self._open(_BY_HOOKS)
 
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._dry:
-            return
         self._stepping.add(id(optimizer))
         if self._update is _BY_HOOKS and len(self._stepping) == len(self._registry.optimizers):
             self._close()
@@ -393,10 +409,6 @@ class TorchRun(Run):
                     raise Error(f"a parameter of shape {list(parameter.shape)} appeared after run.register", Code.FAILED_PRECONDITION)
             for gathered in parallel.gathered_parameters(model):
                 self._registry.places.know(gathered)
-
-    def _work_off(self, task: _core.Task) -> None:
-        self._in_step = False
-        super()._work_off(task)
 
 
 __all__ = ["Interrupted", "TorchRun", "join"]

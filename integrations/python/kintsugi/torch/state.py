@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
-from math import isfinite
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -19,8 +18,6 @@ from ..abi import Code
 from ..take_over import TakeOver
 
 _ALIGNMENT = 64
-# What a state of an optimizer is before the first step, where that is not zero.
-_INITIAL = {"mu_product": 1.0}
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
@@ -51,7 +48,7 @@ def unwrapped(thing: Any) -> Any:
 
 def take_over_of(thing: Any) -> TakeOver | None:
     """How torch's own objects go on with other ranks: all ranks have the same of these. Of others nothing is known."""
-    return "rank-zero" if isinstance(thing, (Schedule, LossScale, Epoch)) else None
+    return "rank-zero" if isinstance(thing, (torch.optim.lr_scheduler.LRScheduler, LossScale, Epoch)) else None
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -94,6 +91,9 @@ class Arena:
         for key, tensor in named:
             self._layouts[key] = tensor.untyped_storage().data_ptr(), _layout_of(tensor)
 
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._moved
+
     def bind(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Other tensors of the same names in the places of those that were taken: they get what is held there. All or none."""
         found: dict[int, tuple[torch.Tensor, int]] = {}
@@ -104,6 +104,7 @@ class Arena:
                 raise Error(f"the function given to run.build made '{key}' so that it lies otherwise in memory than before", Code.INVALID_ARGUMENT)
         for tensor, at in found.values():
             self._place(tensor, at)
+        self._moved.update(found)
 
 
 _Layout = tuple[int, int, tuple[int, ...]]
@@ -113,66 +114,14 @@ def _layout_of(tensor: torch.Tensor) -> _Layout:
     return tensor.untyped_storage().nbytes(), int(tensor.storage_offset()), tuple(tensor.stride())
 
 
-def _is_trained(parameter: torch.Tensor) -> bool:
-    return parameter.requires_grad
-
-
-def materialise(
-    optimizer: Optimizer,
-    names: Container[torch.Tensor] | None,
-    calls: Callable[[], int] = lambda: 0,
-    is_trained: Callable[[torch.Tensor], bool] = _is_trained,
-) -> None:
-    """Makes the optimizer's state exist as it is before its first step: one step with zero gradients, taken back. `calls` counts
-    collectives: an update that holds one cannot be finished alone behind the gate. `names`: the parameters that are registered."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for parameter in parameters:
-        if names is not None and parameter not in names:
-            raise Error(
-                f"an optimizer's parameter of shape {list(parameter.shape)} belongs to no model that is registered: "
-                "register its model too",
-                Code.INVALID_ARGUMENT,
-            )
-    if all(optimizer.state.get(p) for p in parameters if is_trained(p)):
-        return
-    saved = [(p, p.detach().clone(), p.grad) for p in parameters]
-    rates = [(group, group["lr"]) for group in optimizer.param_groups if "lr" in group]
-    known = {p: dict(state) for p, state in optimizer.state.items()}
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter) if is_trained(parameter) else None
-    before = calls()
-    optimizer.step()
-    refuse_collectives(optimizer, calls() - before)
-    with torch.no_grad():
-        for parameter, value, grad in saved:
-            parameter.copy_(value)
-            parameter.grad = grad
-        for parameter, state in optimizer.state.items():
-            for name, value in state.items():
-                if parameter in known and name in known[parameter]:
-                    state[name] = known[parameter][name]
-                elif isinstance(value, torch.Tensor):
-                    value.fill_(_INITIAL.get(name, 0.0))
-    for group, rate in rates:
-        group["lr"] = rate
-
-
-def refuse_collectives(optimizer: Optimizer, calls: int) -> None:
-    if calls > 0:
-        raise Error(
-            f"{type(optimizer).__name__}.step() holds {calls} collectives: a rank could not finish its update alone. Use an "
-            "optimizer whose step is local arithmetic, or kintsugi.torch.ReplicaOptimizer around one",
-            Code.INVALID_ARGUMENT,
-        )
-
-
 class Buffers:
     """A model's buffers: each rank has its own (running statistics), so they travel with it."""
 
-    def __init__(self, model: Module, extension: Any) -> None:
+    def __init__(self, model: Module, extension: Any, names: Iterable[str] | None = None) -> None:
+        """`names`: these alone."""
         self._model = model
         self._extension = extension
-        self._named = dict(model.named_buffers())
+        self._named = [name for name, _ in model.named_buffers()] if names is None else list(names)
 
     def state_dict(self) -> dict[str, Any]:
         return {"names": [*self._named], "bytes": self._extension.pack([*self._now()])}
@@ -193,73 +142,6 @@ class Buffers:
             yield self._model.get_buffer(name)
 
 
-class OptimizerGroups:
-    """An optimizer's settings (learning rates and so on), and what it keeps beside tensors."""
-
-    def __init__(self, optimizer: Optimizer, has_plain_values: Callable[[dict[Any, Any]], bool]) -> None:
-        self._optimizer = optimizer
-        self._has_plain_values = has_plain_values  # not by a loop of Python's at every step
-
-    def state_dict(self) -> dict[str, Any]:
-        groups = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
-        if not self._has_plain_values(self._optimizer.state):
-            return {"groups": groups, "plain": []}
-        plain = [
-            {name: value for name, value in self._optimizer.state.get(p, {}).items() if not isinstance(value, torch.Tensor)}
-            for group in self._optimizer.param_groups
-            for p in group["params"]
-        ]
-        return {"groups": groups, "plain": plain}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for noted in ("grad_scale", "found_inf"):  # by a GradScaler, of a fused update that broke: the next would divide by it once more
-            vars(self._optimizer).pop(noted, None)
-        for group, saved in zip(self._optimizer.param_groups, state["groups"]):
-            group.update(saved)
-        parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
-        for parameter, plain in zip(parameters, state["plain"]):
-            if plain:
-                self._optimizer.state[parameter].update(plain)
-
-    def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-        """Settings are the same on all ranks; what an optimizer keeps of a parameter is on the rank that updated it."""
-        first = next(iter(saved.values()))
-        if len(first["groups"]) != len(self._optimizer.param_groups):
-            raise Error(f"{len(first['groups'])} parameter groups were saved, this optimizer has {len(self._optimizer.param_groups)}", Code.INVALID_ARGUMENT)
-        each = zip(*(state["plain"] for state in saved.values() if state["plain"]))
-        return {"groups": first["groups"], "plain": [next(filter(None, of_ranks), {}) for of_ranks in each]}
-
-
-class Schedule:
-    """A learning-rate scheduler. Its state is taken at the gate, but it is stepped after the update: how often is learnt from
-    the steps before, and done again where a step is taken up behind the gate."""
-
-    def __init__(self, scheduler: Any) -> None:
-        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-            raise Error("ReduceLROnPlateau depends on a value that is not known again: step it before optimizer.step()", Code.INVALID_ARGUMENT)
-        self._scheduler = scheduler
-        self._late = 1  # steps behind the gate, as they were in the newest step
-        self._at_gate: int | None = None
-
-    def begin_step(self) -> None:
-        if self._at_gate is not None:
-            self._late = self._scheduler.last_epoch - self._at_gate
-        self._at_gate = None
-
-    def note_gate(self, has_update: bool) -> None:
-        """Before its state is taken. Without an update the step is over, and nothing comes behind the gate."""
-        self._at_gate = self._scheduler.last_epoch if has_update else None
-
-    def state_dict(self) -> dict[str, Any]:
-        again = 0 if self._at_gate is None else self._late
-        return {"state": self._scheduler.state_dict(), "late": self._late, "again": again}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scheduler.load_state_dict(state["state"])
-        self._late = state["late"]
-        self._at_gate = None
-        for _ in range(state["again"]):
-            self._scheduler.step()
 
 
 class Epoch:
@@ -279,41 +161,15 @@ class Epoch:
 
 
 class LossScale:
-    """A GradScaler. Its state is taken at the gate, but it is updated after the update: what it will be then is worked out (the rule
-    is that of torch._amp_update_scale_). That a broken step has unscaled gradients is no part of its state, and is forgotten."""
+    """A GradScaler. That a broken step has unscaled gradients is no part of its state, and is forgotten."""
 
     def __init__(self, scaler: torch.amp.GradScaler) -> None:
         self._scaler = scaler
-        self._late = True  # it is updated behind the gate, as it was in the newest step
-        self._at_gate: dict[str, Any] | None = None
-
-    def begin_step(self) -> None:
-        if self._at_gate is not None:
-            self._late = self._scaler.state_dict() != self._at_gate
-        self._at_gate = None
-
-    def note_gate(self, has_update: bool) -> None:
-        """As `Schedule.note_gate`. Without an update the step is over, and the scale was lowered already."""
-        self._at_gate = self._scaler.state_dict() if has_update else None
 
     def state_dict(self) -> dict[str, Any]:
-        return self._updated(self._at_gate) if self._at_gate and self._late else self._scaler.state_dict()
+        return self._scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._scaler.load_state_dict(state)
+        if state:  # one that is not enabled has none, and refuses it
+            self._scaler.load_state_dict(state)
         self._scaler._per_optimizer_states.clear()
-        self._at_gate = None
-
-    def _updated(self, state: dict[str, Any]) -> dict[str, Any]:
-        noted = (found for one in self._scaler._per_optimizer_states.values() for found in one["found_inf_per_device"].values())
-        if any(bool(found) for found in noted):  # a fused optimizer leaves its update out by itself
-            return {**state, "scale": _single(state["scale"] * state["backoff_factor"]), "_growth_tracker": 0}
-        steps = state["_growth_tracker"] + 1
-        if steps < state["growth_interval"]:
-            return {**state, "_growth_tracker": steps}
-        grown = _single(state["scale"] * state["growth_factor"])
-        return {**state, "scale": grown if isfinite(grown) else state["scale"], "_growth_tracker": 0}
-
-
-def _single(value: float) -> float:
-    return float(torch.tensor(value, dtype=torch.float32))

@@ -73,17 +73,44 @@ void Unpack(const std::vector<at::Tensor>& tensors, const py::bytes& packed) {
   }
 }
 
-bool HasPlainValues(const py::dict& state) {
-  PyObject *parameter = nullptr, *values = nullptr;
-  Py_ssize_t at = 0;
-  while (PyDict_Next(state.ptr(), &at, &parameter, &values)) {
-    if (!PyDict_Check(values)) return true;
-    PyObject *name = nullptr, *value = nullptr;
-    Py_ssize_t within = 0;
-    while (PyDict_Next(values, &within, &name, &value))
-      if (!THPVariable_Check(value)) return true;
+namespace {
+
+// Calls `see` with each parameter and each value of its state, until it says no.
+template <typename See>
+bool EachOf(const std::vector<py::dict>& states, const See& see) {
+  for (const py::dict& state : states) {
+    PyObject *parameter = nullptr, *values = nullptr;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(state.ptr(), &at, &parameter, &values)) {
+      if (!see(parameter)) return false;
+      if (!PyDict_Check(values)) {
+        if (!see(values)) return false;
+        continue;
+      }
+      PyObject *name = nullptr, *value = nullptr;
+      Py_ssize_t within = 0;
+      while (PyDict_Next(values, &within, &name, &value))
+        if (!see(value)) return false;
+    }
   }
-  return false;
+  return true;
+}
+
+}  // namespace
+
+void StateValues::Learn(const std::vector<py::dict>& states) {
+  values_.clear();
+  EachOf(states, [&](PyObject* value) {
+    values_.push_back(py::reinterpret_borrow<py::object>(value));
+    return true;
+  });
+}
+
+bool StateValues::Same(const std::vector<py::dict>& states) const {
+  size_t at = 0;
+  const bool same =
+      EachOf(states, [&](PyObject* value) { return at < values_.size() && values_[at++].ptr() == value; });
+  return same && at == values_.size();
 }
 
 }  // namespace kintsugi::torch_door

@@ -44,7 +44,14 @@ class Places {
 pybind11::bytes Pack(const std::vector<at::Tensor>& tensors);
 void Unpack(const std::vector<at::Tensor>& tensors, const pybind11::bytes& packed);
 
-// Whether an optimizer's state (tensor -> name -> value) holds anything but tensors.
-bool HasPlainValues(const pybind11::dict& state);
+// Which objects optimizers' states (parameter -> name -> value) hold: the very same ones, in the same order, or others.
+class StateValues {
+ public:
+  void Learn(const std::vector<pybind11::dict>& states);
+  bool Same(const std::vector<pybind11::dict>& states) const;
+
+ private:
+  std::vector<pybind11::object> values_;  // kept, so that an address that is known is not given out again
+};
 
 }  // namespace kintsugi::torch_door

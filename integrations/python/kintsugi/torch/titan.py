@@ -5,8 +5,8 @@
     trainer = Trainer(...)
     kintsugi.torch.titan.train(run, trainer)
 
-The loop is the run's; each step is the trainer's own train_step. Its gate is the first optimizer's step(), so that clipping lies before
-it, and its commit the last one's. An iterator over data cannot be taken back: after an incident a new one is made from the loader's state.
+The loop is the run's; each step is the trainer's own train_step. Its gate is the last optimizer's step(), so that clipping lies before
+it; those before step on drafts. An iterator over data cannot be taken back: after an incident a new one is made from the loader's state.
 
 torchtitan is not needed: what is used of a trainer is what `_USED` and `_refuse` name.
 """
@@ -132,7 +132,7 @@ class _Loop:
         self._run.register(take_over={"progress": "rank-zero", "data": take_over} if take_over else {"progress": "rank-zero"},
                            **things, **_numbered("scheduler", trainer.lr_schedulers), data=trainer.dataloader, progress=trainer)  # fmt: skip
         trainer.forward_backward_step = self._add_loss
-        self._run.guard(self._enter, trial=lambda: self._step(1, self._batches()))
+        self._run.guard(self._enter)
 
     def _enter(self, first: int) -> None:
         batches = self._batches()

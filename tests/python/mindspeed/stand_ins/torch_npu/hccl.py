@@ -148,7 +148,7 @@ def stop():
     STATE.stopped = True
     STATE.stops += 1
     for group in list(STATE.groups):
-        group.outer.abort_now()
+        group.outer.close("the device was stopped")
 
 
 def restart():

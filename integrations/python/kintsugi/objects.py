@@ -1,0 +1,215 @@
+"""The registered objects of a rank: what they are at a step's gate, at its end, and before the next; and how they are put back.
+
+At the gate the bytes go to the partners (the engine's mirror). What follows an update in its step (a scheduler, an average, a scale) changes
+objects once more: at the step's end those that have changed are taken again. A rank that is lost or thrown out between the two has only
+what its partners got at the gate. Of objects that all ranks have alike the others have the newer state: they tell it. Of its own the change
+is lost, unless `after` functions make it again, and the run is told so (`note_inexact`).
+
+Threads: the trainer's. Errors: as `load_state_dict` of what is registered raises them.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from . import _core
+from ._errors import Error
+from .abi import Code
+from .program import Program
+from .sections import digest_of
+from .terms import Codec
+from .values import Values
+
+PROGRAM = "program"  # the name of the record, which is an object as others are
+_TOLD_MOST = 16 << 20  # bytes of one object that go over the control plane
+
+
+class Objects:
+    """By name. `note_inexact` is told of each change that could not be kept."""
+
+    def __init__(self, agent: _core.Agent, program: Program, note_inexact: Callable[[str], object]) -> None:
+        self._agent = agent
+        self._program = program
+        self._note_inexact = note_inexact
+        self._things: dict[str, Codec | Values] = {}
+        self._alike: set[str] = set()
+        self._after: list[Callable[[int], object]] = []
+        self._gate: tuple[int, dict[str, bytes]] = (0, {})
+        self._end: tuple[int, dict[str, bytes]] | None = None  # of the newest step that this rank has ended
+        self._place: tuple[int, dict[str, bytes]] | None = None  # as the script had made them behind that step
+        self._told: dict[str, tuple[str, bytes]] = {}  # by others: digest at the gate, and the newer bytes
+        self._not_told: set[str] = set()  # what has changed on another rank, and is not alike, or nobody has any more
+        self._usual: set[str] = set()  # what changed behind the gate in the newest step that this rank has ended
+
+    def __iter__(self) -> Any:
+        return iter(self._things)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._things
+
+    def add(self, key: str, thing: Codec | Values, alike: bool = False) -> None:
+        """`alike`: all ranks have the same of it, by its own word."""
+        self._things[key] = thing
+        if alike:
+            self._alike.add(key)
+
+    def is_alike(self, key: str) -> bool:
+        return key in self._alike
+
+    def add_after(self, function: Callable[[int], object]) -> None:
+        self._after.append(function)
+
+    # ---- taken --------------------------------------------------------------------------------------------------------
+
+    def put_at_gate(self, step: int) -> None:
+        now = self._now()
+        self._gate = step, now
+        for key, data in now.items():
+            self._agent.put_object(key, step, data)
+
+    def put_at_end(self, step: int) -> None:
+        """The step is over on this rank."""
+        for function in self._after:
+            function(step)
+        self._refresh(step)
+
+    def put_program(self, step: int) -> None:
+        """A section is committed, or a loop has ended behind `step`: what a newcomer must know."""
+        data = bytes_of(PROGRAM, self._program)
+        if self._end is not None and self._end[0] == step:
+            self._end[1][PROGRAM] = data
+        self._agent.put_object(PROGRAM, step, data)
+        self._agent.refresh_objects(step)
+
+    def note_place(self, step: int) -> None:
+        """Behind `step` the script was on its own: what it has changed there is made again by nobody but newcomers."""
+        self._place = step, self._now()
+
+    def changes_since_place(self) -> bytes:
+        """Of the section that began there: what a newcomer that passes by it must put in place. Empty: nothing."""
+        assert self._place is not None
+        before = self._place[1]
+        changed = {key: data for key, data in self._now().items() if key != PROGRAM and before.get(key) != data}
+        return pickle.dumps({key: data if fits(data) else None for key, data in changed.items()}) if changed else b""
+
+    def apply(self, changes: bytes, rank: int, section: str) -> None:
+        """A newcomer passes by a section."""
+        for key, data in (pickle.loads(changes) if changes else {}).items():
+            if data is None:
+                self._note_inexact(f"object '{key}' of rank {rank}, changed in run.do ({section})")
+            else:
+                self._load_one(key, data)
+
+    def _refresh(self, step: int) -> None:
+        gate = self._gate[1]
+        now = self._now()
+        changed = [key for key, data in now.items() if gate.get(key) != data]
+        if changed:
+            self._program.note_ended(step, changed)
+            now[PROGRAM] = bytes_of(PROGRAM, self._program)
+            for key in dict.fromkeys([*changed, PROGRAM]):
+                self._agent.put_object(key, step, now[key])
+            self._agent.refresh_objects(step)
+        self._usual = {*changed} - {PROGRAM}
+        self._end = step, now
+
+    def _now(self) -> dict[str, bytes]:
+        return {key: bytes_of(key, thing) for key, thing in self._things.items()}
+
+    # ---- told at an incident ------------------------------------------------------------------------------------------
+
+    def changes_behind_gate(self, step: int) -> dict[str, Any] | None:
+        """What of this rank changed between the gate and the end of `step`: digests then and now. None: it has not ended it."""
+        if self._end is None or self._end[0] != step or self._gate[0] != step:
+            return None
+        gate, end = self._gate[1], self._end[1]
+        return {key: [_hex(gate[key]), _hex(data)] for key, data in end.items() if key != PROGRAM and gate[key] != data}
+
+    def usual_changes(self) -> list[str]:
+        return sorted(self._usual)
+
+    def end_bytes(self, key: str) -> bytes:
+        assert self._end is not None
+        return self._end[1][key]
+
+    def learn(self, told: dict[str, tuple[str, bytes]], own: set[str]) -> None:
+        """`told`: what the others have alike, newer than at the gate. `own`: what changed on them and is not alike."""
+        self._told, self._not_told = told, own
+
+    # ---- put back -----------------------------------------------------------------------------------------------------
+
+    def put_back(self, step: int, rank: int, level: Callable[[dict[str, bytes]], dict[str, bytes]] | None) -> None:
+        """All ranks go on behind `step`. `level`: they begin from a checkpoint, in which ranks may stand differently behind its gate."""
+        if self._place is not None and self._place[0] == step:
+            self._load(self._place[1], but=PROGRAM)  # which knows more by now
+            return
+        kept = {key: self._agent.get_object(key) for key in self._things}
+        if level is not None:
+            kept = level(kept)
+        elif step > 0 and pickle.loads(kept[PROGRAM])["ended"] != step and (self._end is None or self._end[0] != step):
+            kept = self._behind_gate(step, rank, kept)
+        for key, data in kept.items():
+            self._agent.put_object(key, step, data)
+        self._load(kept)
+        self._gate, self._end, self._place = (step, dict(kept)), (step, dict(kept)), None
+        self._told, self._not_told = {}, set()
+
+    def put_back_end(self) -> None:
+        """As at the end of the newest step: a newcomer has come to where its script stood then."""
+        assert self._end is not None
+        now = self._now()
+        for key, data in self._end[1].items():
+            if key != PROGRAM and now[key] != data:  # the script has moved it on its way
+                self._load_one(key, data)
+
+    def _behind_gate(self, step: int, rank: int, kept: dict[str, bytes]) -> dict[str, bytes]:
+        """The step was cut off here, or this process is new: what followed its gate, as far as anybody knows it."""
+        if self._after:
+            self._load(kept)
+            for function in self._after:
+                function(step)
+            made = self._now()
+        else:
+            made = dict(kept)
+        for key, (digest, data) in self._told.items():
+            if key not in kept or kept[key] == data:
+                continue
+            if _hex(kept[key]) == digest:
+                made[key] = data
+            elif made[key] == kept[key]:
+                self._note_inexact(f"object '{key}' of rank {rank}, step {step}")
+        for key in self._not_told:
+            if key in kept and made[key] == kept[key]:
+                self._note_inexact(f"object '{key}' of rank {rank}, step {step}")
+        return made
+
+    def _load(self, kept: dict[str, bytes], but: str = "") -> None:
+        for key in self._things:
+            if key != but:
+                self._load_one(key, kept[key])
+
+    def _load_one(self, key: str, data: bytes) -> None:
+        thing = self._things[key]
+        if isinstance(thing, Values):
+            thing.decode(data)
+        else:
+            thing.load_state_dict(pickle.loads(data))
+
+
+def fits(data: bytes) -> bool:
+    return len(data) <= _TOLD_MOST
+
+
+def _hex(data: bytes) -> str:
+    return digest_of(data).hex()
+
+
+def bytes_of(key: str, thing: Codec | Values) -> bytes:
+    if isinstance(thing, Values):
+        return thing.encode()
+    try:
+        return pickle.dumps(thing.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", Code.INVALID_ARGUMENT) from error

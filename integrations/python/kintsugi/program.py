@@ -1,0 +1,136 @@
+"""Where a script stands, as data: which of its loops are over, and what its sections gave.
+
+A process that takes a lost one's place runs the script from the top. What its run has done already it passes by: loops that ended before
+the step it joins at, and sections, whose results are recorded here. The record travels with the rank's objects and is in checkpoints.
+
+Sections are named by where they stand: outside of loops by how many loops came before ("after loop 1, number 0"), within one by the step
+that its iteration makes ("iteration 10, number 0"). Where a step is made again its iteration begins again, with the same names. Those within
+iterations are needed for as long as a newcomer may join there; the others for good.
+
+Threads: none; pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Recorded:
+    step: int  # the iteration's, or the one behind which it stands
+    result: bytes
+    lasting: bool  # outside of iterations
+    changes: bytes = b""  # what it changed in registered objects, for as long as a newcomer may come by it
+
+
+class Program:
+    """The record of one rank, and where its process is in it."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []  # the step at which each loop ended, in the order of the script
+        self._sections: dict[str, Recorded] = {}
+        self._ended = 0  # the newest step whose objects were taken at its end, not at its gate; which had changed between
+        self._ended_keys: list[str] = []
+        self._loader: Any = None  # state of the loader of the loop under way
+        self._begun = 0  # loops that this process has begun, and whether it is in the last of them
+        self._in_loop = False
+        self._iteration = 0  # the step that it makes
+        self._number = 0  # of the next section here
+
+    # ---- what travels -------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        sections = {name: (kept.step, kept.result, kept.lasting, kept.changes) for name, kept in self._sections.items()}
+        return {"ends": list(self._ends), "sections": sections, "loader": self._loader, "ended": self._ended, "ended_keys": self._ended_keys}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Where this process is in the script is not changed by it."""
+        self._ends, self._loader = list(state["ends"]), state["loader"]
+        self._ended, self._ended_keys = state["ended"], state["ended_keys"]
+        self._sections = {name: Recorded(*kept) for name, kept in state["sections"].items()}
+
+    def note_ended(self, step: int, changed: list[str]) -> None:
+        self._ended, self._ended_keys = step, changed
+
+    # ---- loops --------------------------------------------------------------------------------------------------------
+
+    @property
+    def in_loop(self) -> bool:
+        return self._in_loop
+
+    def begin_loop(self) -> int:
+        """The number of the loop that begins."""
+        self._begun += 1
+        self._in_loop = True
+        return self._begun - 1
+
+    def leave_loop(self) -> None:
+        """It is over, or passed by."""
+        self._in_loop = False
+        self._number = 0
+
+    def end_of(self, loop: int) -> int | None:
+        """The step at which it ended; None: it has not, as far as is recorded."""
+        return self._ends[loop] if loop < len(self._ends) else None
+
+    def base_of(self, loop: int) -> int | None:
+        """The step at which it began, which is where the one before ended; None: not known."""
+        return 0 if loop == 0 else self.end_of(loop - 1)
+
+    def record_end(self, loop: int, step: int) -> None:
+        del self._ends[loop:]
+        self._ends += [step] * (loop + 1 - len(self._ends))
+        self._loader = None
+
+    def note_loader(self, state: Any) -> None:
+        self._loader = state
+
+    @property
+    def loader(self) -> Any:
+        return self._loader
+
+    # ---- sections -----------------------------------------------------------------------------------------------------
+
+    def begin_iteration(self, step: int) -> None:
+        """For the first time, or again."""
+        self._iteration, self._number = step, 0
+
+    def next_section(self) -> str:
+        self._number += 1
+        where = f"iteration {self._iteration}" if self._in_loop else f"after loop {self._begun}"
+        return f"{where}, number {self._number - 1}"
+
+    def recorded(self, section: str) -> Recorded | None:
+        return self._sections.get(section)
+
+    def record(self, section: str, step: int, result: bytes, changes: bytes) -> Recorded:
+        """`step`: the newest that is committed."""
+        kept = Recorded(self._iteration if self._in_loop else step, result, not self._in_loop, changes)
+        self._sections[section] = kept
+        return kept
+
+    def take_record(self, section: str, kept: Recorded) -> None:
+        """Of another rank."""
+        self._sections.setdefault(section, kept)
+
+    def sections_since(self, step: int) -> dict[str, Recorded]:
+        """What a newcomer at this step may have missed."""
+        return {name: kept for name, kept in self._sections.items() if kept.step >= step}
+
+    def keep_since(self, step: int, names: set[str]) -> None:
+        """Of what stands behind `step` these alone."""
+        self._sections = {name: kept for name, kept in self._sections.items() if kept.step < step or name in names}
+
+    def forget_before(self, step: int) -> None:
+        """A newcomer joins at `step` at the earliest: of what came before it passes by what is outside of iterations."""
+        for name, kept in [(name, kept) for name, kept in self._sections.items() if kept.step < step]:
+            if not kept.lasting:
+                del self._sections[name]
+            elif kept.changes:
+                self._sections[name] = replace(kept, changes=b"")
+
+    def forget_after(self, step: int) -> None:
+        """The run goes on from an older step: what came behind it has not happened."""
+        self._sections = {name: kept for name, kept in self._sections.items() if kept.step <= step}
+        self._ends = [end for end in self._ends if end <= step]

@@ -1,0 +1,138 @@
+"""What all ranks do together between the steps, and agree on when it is done: evaluation, saving, a word on whether to stop.
+
+A section is committed when every rank has done it. Ranks tell each other through the run's store, so that no process group is needed and
+whoever waits is freed where an incident begins. Each rank counts itself in; the last one says go. Where an incident strikes between,
+those that have passed know that all had done it, and say so (Run's rebuild).
+
+The results of ranks are compared by their digests: where all are alike nothing more is told. Where they differ each rank also keeps that
+of the rank before it, for the case that this one is lost.
+
+Threads: the trainer's. Errors: Error where ranks stand in different sections; what the store refuses in an incident is Interrupted.
+Units: results are pickled bytes, RESULT_MOST at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from . import _core
+from ._errors import Error
+from .abi import Code
+
+RESULT_MOST = 64 << 10
+_SLICE_MS = 2_000  # so often those that wait look where the others stand
+_PART_BYTES = 48 << 10  # the store keeps larger values in pieces
+
+
+def pickled(name: str, result: Any) -> bytes:
+    """What a section gives, as it is kept. Refused by name where it cannot be, or is too large."""
+    try:
+        data = pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise Error(f"the result of run.do({name}) cannot be pickled ({error}): return numbers or texts, and keep the rest to yourself",
+                    Code.INVALID_ARGUMENT) from error  # fmt: skip
+    if len(data) > RESULT_MOST:
+        raise Error(f"the result of run.do({name}) has {len(data):,} bytes, {RESULT_MOST:,} are kept at most: return what is needed to go on "
+                    "(a number, a path), and write the rest to a file", Code.INVALID_ARGUMENT)  # fmt: skip
+    return data
+
+
+class Meeting:
+    """The store of one generation, as ranks meet in it. What is told of a section is forgotten once all have done the next."""
+
+    def __init__(self, agent: _core.Agent, generation: int) -> None:
+        self._agent = agent
+        self._store = agent.open_store(generation)
+        self._here = ""
+        self._section = self._section_before = ""
+        self._said: list[str] = []  # of this rank's own in this section, and in the one before
+        self._said_before: list[str] = []
+
+    # ---- words of any length ------------------------------------------------------------------------------------------
+
+    def say(self, key: str, data: bytes) -> None:
+        """In parts that the store keeps whole; the first byte of a part tells whether it is the last."""
+        parts = range(0, max(len(data), 1), _PART_BYTES)
+        for number, at in enumerate(parts):
+            self._said.append(f"{key}/{number}")
+            self._store.set(self._said[-1], (b"\1" if at == parts[-1] else b"\0") + data[at : at + _PART_BYTES])
+
+    def hear(self, key: str, limit_ms: int) -> bytes:
+        data, last, number = b"", False, 0
+        while not last:
+            part = self._store.get(f"{key}/{number}", limit_ms)
+            data, last, number = data + part[1:], part[:1] == b"\1", number + 1
+        return data
+
+    # ---- a section ----------------------------------------------------------------------------------------------------
+
+    def enter(self, section: str, what: str) -> None:
+        """`what`: the section as its reader knows it. Ranks that are in different ones are told so while they wait."""
+        if section == self._section:
+            return  # once more, in the same generation
+        self._section_before, self._section = self._section, section
+        self._said_before, self._said = self._said, []
+        self._here = f"{what} ({section})"
+        self._store.set(f"where/{self._agent.rank}", self._here.encode())
+
+    def tell_result(self, result: bytes) -> None:
+        """Of the one rank that does it."""
+        self.say(f"{self._section}/result", result)
+
+    def hear_result(self) -> bytes:
+        return self._awaited(lambda limit: self.hear(f"{self._section}/result", limit))
+
+    def agree(self, digest: bytes, wish: bool) -> tuple[bool, bool]:
+        """Waits until all ranks have done it. Whether their results differ, and whether any of them had the wish."""
+        key = self._section
+        if self._store.compare_set(f"{key}/digest", b"", digest, _SLICE_MS) != digest:
+            self._store.add(f"{key}/differ", 1, _SLICE_MS)
+        if wish:
+            self._store.add(f"{key}/wish", 1, _SLICE_MS)
+        if self._store.add(f"{key}/done", 1, _SLICE_MS) == self._agent.world_size:
+            said = bytes(self._store.add(f"{key}/{word}", 0, _SLICE_MS) > 0 for word in ("differ", "wish"))
+            if self._section_before:
+                for word in ("digest", "differ", "wish", "done", "go"):
+                    self._store.delete(f"{self._section_before}/{word}", _SLICE_MS)
+            self._store.set(f"{key}/go", said)
+        else:
+            said = self._awaited(lambda limit: self._store.get(f"{key}/go", limit))
+        for mine in self._said_before:
+            self._store.delete(mine, _SLICE_MS)
+        self._said_before = []
+        return bool(said[0]), bool(said[1])
+
+    def swap(self, result: bytes) -> bytes:
+        """The result of the rank before this one, where they differ."""
+        rank, size = self._agent.rank, self._agent.world_size
+        self.say(f"{self._section}/of/{rank}", result)
+        return self._awaited(lambda limit: self.hear(f"{self._section}/of/{(rank - 1) % size}", limit))
+
+    def _awaited(self, ask: Callable[[int], bytes]) -> bytes:
+        """In slices, between which this rank looks where the others stand."""
+        elsewhere = ""
+        while True:
+            try:
+                return ask(_SLICE_MS)
+            except Error as error:
+                if error.code != Code.DEADLINE_EXCEEDED:
+                    raise
+            if elsewhere:  # also after one more slice, so it is not that this rank had yet to hear that all are done
+                raise Error(elsewhere, Code.FAILED_PRECONDITION)
+            elsewhere = self._elsewhere()
+
+    def _elsewhere(self) -> str:
+        for rank in range(self._agent.world_size):
+            key = f"where/{rank}"
+            there = self._store.get(key, _SLICE_MS).decode() if self._store.check(key, _SLICE_MS) else self._here
+            if there != self._here:
+                return (f"rank {self._agent.rank} stands in run.do of {self._here}, rank {rank} in that of {there}: all ranks call the same "
+                        "sections in the same order")  # fmt: skip
+        return ""
+
+
+def digest_of(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()

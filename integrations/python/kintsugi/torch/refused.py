@@ -1,0 +1,94 @@
+"""What torch can do and a run cannot keep: refused by name where it is made, not found out in a wait without end."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
+
+from .._errors import Error
+from ..abi import Code
+
+_c10d: Any = dist.distributed_c10d
+
+
+def watch(trains: Callable[[], bool]) -> None:
+    """From now on, in this process. `trains`: whether training has begun and not ended."""
+    _watch_groups(trains)
+    _watch_join()
+    _watch_objects()
+
+
+def is_ours(backend: object) -> bool:
+    """Of a backend, or of one for each kind of device ("cpu:kintsugi,cuda:nccl")."""
+    return all(part.split(":")[-1] == "kintsugi" for part in str(backend).lower().split(","))
+
+
+def _watch_groups(trains: Callable[[], bool]) -> None:
+    """Groups of torch's own that come before training are found when it begins (`groups.refuse_others`)."""
+    make = _c10d._new_process_group_helper
+
+    @functools.wraps(make)
+    def checked(size: int, rank: int, ranks: list[int], backend: Any, *rest: Any, **named: Any) -> Any:
+        if size > 1 and trains() and not is_ours(backend):
+            raise Error(f"a group of backend \"{backend}\" is made while the run trains: a survivor would wait in it until its timeout, and a "
+                        'rank that replaces a lost one would not have it. Make groups before training, of backend "kintsugi"; in place of '
+                        "torch.distributed.checkpoint.async_save use save, or kintsugi run --save-every", Code.FAILED_PRECONDITION)  # fmt: skip
+        return make(size, rank, ranks, backend, *rest, **named)
+
+    _c10d._new_process_group_helper = checked
+
+
+def _watch_join() -> None:
+    begin = Join.__init__
+
+    @functools.wraps(begin)
+    def checked(self: Join, joinables: list[Any], enable: bool = True, *rest: Any, **named: Any) -> None:
+        if enable:
+            raise Error("torch.distributed.algorithms.Join (DistributedDataParallel.join) lets ranks end a step at different times, and "
+                        "which of them waits for whom is not known after a fault: give all ranks as many batches (DistributedSampler "
+                        "pads, or drop_last)", Code.INVALID_ARGUMENT)  # fmt: skip
+        begin(self, joinables, enable, *rest, **named)
+
+    Join.__init__ = checked  # type: ignore[method-assign]
+
+
+def _watch_objects() -> None:
+    """A rank that replaces a lost one makes its models alone: what it would be told then nobody tells it. Torch would take what happens to
+    lie in memory for the size of it."""
+    for name, source_at in (("broadcast_object_list", 1), ("scatter_object_list", 2), ("recv_object_list", None)):
+        function = getattr(_c10d, name)
+        checked = _object_call(name, function, source_at)
+        setattr(_c10d, name, checked)
+        setattr(dist, name, checked)
+
+
+def _object_call(name: str, function: Callable[..., Any], source_at: int | None) -> Callable[..., Any]:
+    """`source_at`: where among the arguments the rank is that has the objects; None: it is another."""
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        at = source_at + 1 if source_at is not None else 2
+        group = _c10d._group_or_default_group(named.get("group", arguments[at] if len(arguments) > at else None))
+        if isinstance(group, dist.ProcessGroup) and group.size() > 1 and _answers_alone(group):
+            source = named.get("src", arguments[source_at] if source_at is not None and len(arguments) > source_at else None)
+            of_group = named.get("group_src", 0 if source is None else dist.get_group_rank(group, source))
+            if source_at is None or of_group != group.rank():
+                raise Error(f"{name}: this process takes the place of a lost rank, and makes its models before it takes part: nobody can tell "
+                            "it what was told then. Let every rank find it out by itself (a file, the environment), or call it within "
+                            "the steps", Code.FAILED_PRECONDITION)  # fmt: skip
+        return function(*arguments, **named)
+
+    return checked
+
+
+def _answers_alone(group: dist.ProcessGroup) -> bool:
+    try:
+        backend: Any = group._get_backend(torch.device("cpu"))
+    except RuntimeError:  # of devices only
+        return False
+    return getattr(backend, "state", "") == "joining"

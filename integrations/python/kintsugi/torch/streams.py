@@ -1,0 +1,165 @@
+"""All streams of random numbers that a data loader may draw from: those of the process, and generators that its parts keep as their own.
+
+A generator of one's own is found in the attributes of sampler, dataset and `collate_fn`, of what these hold, in the closures of their
+functions, and among the globals that these functions name. What is hidden deeper (in C, in a file) is not found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pickle
+import random
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from .._errors import Error
+from ..abi import Code
+from .randomness import Randomness
+
+World = dict[str, bytes]  # the state of each stream, by its name
+SHARED = ("torch", "python", "numpy")  # the process's own, which a trainer draws from, too
+_MOST_PARTS = 256  # of a list or dict that is looked into: a list of samples is longer, and holds no generators
+_MOST_LOOKED_AT = 20000
+
+
+class Streams:
+    """What moves when batches are fetched. `roots`: by name, what is looked into for generators; a data set among them that has a state of
+    its own counts as one."""
+
+    def __init__(self, roots: Mapping[str, Any]) -> None:
+        self._shared = Randomness()
+        self._own = generators_of(roots)
+        if has_state(roots.get("dataset")):
+            self._own["dataset.state_dict()"] = roots["dataset"]
+
+    def take(self) -> World:
+        return {**self._shared.state_dict(), **self.take_own()}
+
+    def take_own(self) -> World:
+        return {name: state_of(generator) for name, generator in self._own.items()}
+
+    def put(self, states: Mapping[str, bytes]) -> None:
+        shared = {name: states[name] for name in SHARED if name in states}
+        if shared:
+            self._shared.load_state_dict({**self._shared.state_dict(), **shared})
+        for name in states.keys() - set(SHARED):
+            if name not in self._own:
+                raise Error(f"the saved state has a random generator '{name}', and this loader has none of that name: make it as it was",
+                            Code.FAILED_PRECONDITION)  # fmt: skip
+            set_state(self._own[name], states[name])
+
+    @contextlib.contextmanager
+    def preserved(self, own: bool = True) -> Iterator[None]:
+        """Whatever is drawn within, afterwards nothing was; not own: of generators of one's own it was."""
+        world = self.take() if own else self._shared.state_dict()
+        try:
+            yield
+        finally:
+            self.put(world)
+
+    def names(self, *roots: str) -> list[str]:
+        """Of the generators that were found below these roots."""
+        return [name for name in self._own for root in roots if name == root or name.startswith(root + ".")]
+
+    def name_of(self, generator: torch.Generator | None) -> str:
+        return next((name for name, own in self._own.items() if own is generator), "torch")
+
+
+def moved(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> World:
+    """The states after, of those streams that were drawn from."""
+    return {name: state for name, state in after.items() if before.get(name) != state}
+
+
+def has_state(thing: Any) -> bool:
+    return callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
+
+
+def state_of(generator: Any) -> bytes:
+    if has_state(generator):
+        return pickle.dumps(generator.state_dict())
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().numpy().tobytes()
+    if isinstance(generator, random.Random):
+        return pickle.dumps(generator.getstate())
+    return pickle.dumps(generator.bit_generator.state if hasattr(generator, "bit_generator") else generator.get_state())
+
+
+def set_state(generator: Any, state: bytes) -> None:
+    if has_state(generator):
+        generator.load_state_dict(pickle.loads(state))
+    elif isinstance(generator, torch.Generator):
+        generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    elif isinstance(generator, random.Random):
+        generator.setstate(pickle.loads(state))
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = pickle.loads(state)
+    else:
+        generator.set_state(pickle.loads(state))
+
+
+def generators_of(roots: Mapping[str, Any]) -> dict[str, Any]:
+    """Each once, by the shortest path to it."""
+    kinds: tuple[type, ...] = (torch.Generator, random.Random)
+    seen = {id(torch.default_generator), id(random.getstate.__self__)}  # type: ignore[attr-defined]
+    if "numpy" in sys.modules:
+        from numpy.random import Generator, RandomState, mtrand
+
+        kinds = (*kinds, Generator, RandomState)
+        seen.add(id(mtrand._rand))
+    found: dict[str, Any] = {}
+    alive = []  # what is made on the way, so that no identity is used twice
+    level = list(roots.items())
+    while level and len(seen) < _MOST_LOOKED_AT:
+        below: list[tuple[str, Any]] = []
+        for path, thing in level:
+            if id(thing) in seen or isinstance(thing, (str, bytes, int, float, torch.Tensor, type, types.ModuleType)):
+                continue
+            seen.add(id(thing))
+            alive.append(thing)
+            if isinstance(thing, kinds):
+                found[path] = thing
+            else:
+                below.extend((f"{path}.{name}", part) for name, part in _parts(thing, kinds))
+        level = below
+    return found
+
+
+def _parts(thing: Any, kinds: tuple[type, ...]) -> Iterable[tuple[str, Any]]:
+    if isinstance(thing, Mapping):
+        yield from ((str(key), part) for key, part in thing.items()) if len(thing) <= _MOST_PARTS else ()
+    elif isinstance(thing, (list, tuple, set, frozenset)):
+        yield from ((str(i), part) for i, part in enumerate(thing)) if len(thing) <= _MOST_PARTS else ()
+    elif isinstance(thing, types.MethodType):
+        yield from (("self", thing.__self__), ("function", thing.__func__))
+    elif isinstance(thing, functools.partial):
+        yield from (("function", thing.func), ("arguments", thing.args), ("keywords", thing.keywords))
+    elif isinstance(thing, types.FunctionType):
+        yield from _parts_of_function(thing, kinds)
+    else:
+        yield from getattr(thing, "__dict__", {}).items()
+        for kind in type(thing).__mro__:
+            if not kind.__module__.startswith(("torch.", "numpy.", "builtins", "collections")):
+                yield from ((name, part) for name, part in vars(kind).items() if isinstance(part, (*kinds, types.FunctionType)))
+
+
+def _parts_of_function(function: types.FunctionType, kinds: tuple[type, ...]) -> Iterable[tuple[str, Any]]:
+    if function.__module__ is not None and function.__module__.startswith(("torch.", "numpy.")):
+        return
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        with contextlib.suppress(ValueError):  # a cell that is empty so far
+            yield name, cell.cell_contents
+    yield from enumerate_named(function.__defaults__ or ())
+    yield from (function.__kwdefaults__ or {}).items()
+    for name in function.__code__.co_names:
+        named = function.__globals__.get(name)
+        if isinstance(named, (*kinds, types.FunctionType)):
+            yield name, named
+
+
+def enumerate_named(things: Iterable[Any]) -> Iterable[tuple[str, Any]]:
+    return ((str(i), thing) for i, thing in enumerate(things))

@@ -1,0 +1,70 @@
+"""A trainer under Kintsugi leaves what it leaves under plain torch, bit for bit: how the two are run and compared.
+
+Trainers are programs that write what is left to FOLDER/rank-N.json, {name: {what: value}}; with PLAIN=1 they import nothing of Kintsugi.
+"""
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+from door import HERE, Failure
+
+
+def left_in(folder):
+    found = {path.name: json.loads(path.read_text()) for path in Path(folder).glob("rank-*.json")}
+    if sorted(found) != ["rank-0.json", "rank-1.json"]:
+        raise Failure(f"left behind: {sorted(found)}")
+    return found
+
+
+class Compared:
+    def __init__(self, door, program, *arguments):
+        self._door = door
+        self._program = str(HERE / program)
+        self._arguments = arguments
+        self._plain = None
+
+    def plain(self):
+        """Under torchrun, over Gloo: nothing of Kintsugi is imported."""
+        if self._plain is None:
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                done = subprocess.run([self._door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", self._program, folder, *self._arguments],
+                                      capture_output=True, text=True, timeout=300, env={**self._door.environment(), "PLAIN": "1"}, check=False)
+                if done.returncode != 0:
+                    raise Failure(done.stderr[-6000:])
+                self._plain = left_in(folder)
+        return self._plain
+
+    def same(self, *faults, more=(), paths=((),)):
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                self._run(folder, [word for fault in faults for word in ("--inject", fault)], more, paths)
+        return test
+
+    def resumed(self, step=3):
+        """From what was saved in the middle of the run."""
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                self._run(folder, ("--save-every", str(step), "--save-dir", f"{folder}/saves"), (), ((),))
+                Path(folder, "rest").mkdir()
+                middle = Path(folder, "saves", f"step_{step:010}").rename(Path(folder, "rest", f"step_{step:010}"))
+                _, log = self._run(folder, ("--resume", str(middle.parent), "--save-dir", ""), (), ((),))
+            if f"step {step}" not in log:
+                raise Failure(f"nothing was resumed\n{log[-3000:]}")
+        return test
+
+    def _run(self, folder, arguments, more, paths):
+        plain = self.plain()
+        for old in Path(folder).glob("rank-*.json"):
+            old.unlink()
+        summary, log = self._door.run(arguments, [self._program, folder, *self._arguments, *more], nproc=2)
+        found = left_in(folder)
+        path = tuple(incident["path"] for incident in summary["incidents"])
+        if path not in paths:
+            raise Failure(f"repaired by {path}, expected one of {paths}\n{log[-4000:]}")
+        wrong = [f"{rank} {name}, {what}: plain torch {value} here {found[rank].get(name, {}).get(what)}"
+                 for rank, of_rank in plain.items() for name, values in of_rank.items() for what, value in values.items()
+                 if found[rank].get(name, {}).get(what) != value]
+        if wrong:
+            raise Failure(f"{len(wrong)} differ:\n" + "\n".join(line[:600] for line in wrong[:12]))
+        return summary, log

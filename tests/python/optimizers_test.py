@@ -1,0 +1,33 @@
+"""Optimizers under Kintsugi leave what they leave under plain torch: parameters, states and settings, bit for bit.
+
+  optimizers_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--only WORD]...
+"""
+import argparse
+import sys
+
+from compared import Compared
+from door import HERE, Door, main, skip_without_torch
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("door", nargs=3)
+    parser.add_argument("--only", action="append", default=[])
+    options = parser.parse_args()
+    door = Door(options.door)
+    skip_without_torch(door)
+    alone, pair = Compared(door, "torch_optimizers.py"), Compared(door, "torch_gan.py")
+    tests = [
+        ("one after the other, undisturbed, and gone on with from its middle", alone.resumed()),
+        ("one after the other, killed in the first update, an exception in a later one, killed in a forward pass",
+         alone.same("kill:1@1:update", "throw:1@3:update", "kill:0@5:forward", paths=[("respawn", "rebuild", "adopt")])),
+        ("together, killed in the first step and in the second update",
+         alone.same("kill:1@1:backward", "kill:1@2:update", more=["--update"], paths=[("adopt", "respawn")])),
+        ("two updates in a step, undisturbed", pair.same()),
+        ("two updates in a step, exceptions and kills between them, behind the second, and where the second is left out",
+         pair.same("throw:1@2,collective=4", "kill:1@3:gradient-sync", "throw:0@4:update", "kill:0@5:update", "throw:1@6:param-sync",
+                   paths=[("retry", "adopt", "rebuild", "respawn", "retry")])),
+        ("what an optimizer keeps is kept, or refused by name", door.alone("torch_kept.py")),
+        ("types of the trainers are as they say", door.typed(str(HERE / "torch_optimizers.py"), str(HERE / "torch_gan.py"))),
+    ]
+    sys.exit(main(tests, door.bin, options.only))
