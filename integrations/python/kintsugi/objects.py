@@ -19,7 +19,7 @@ from ._errors import Error
 from .abi import Code
 from .program import Program
 from .sections import digest_of
-from .terms import Codec
+from .terms import Codec, Encoder
 from .values import Values
 
 PROGRAM = "program"  # the name of the record, which is an object as others are
@@ -41,6 +41,7 @@ class Objects:
         self._place: tuple[int, dict[str, bytes]] | None = None  # as the script had made them behind that step
         self._told: dict[str, tuple[str, bytes]] = {}  # by others: digest at the gate, and the newer bytes
         self._not_told: set[str] = set()  # what has changed on another rank, and is not alike, or nobody has any more
+        self._newest_put: dict[str, bytes] = {}
         self._usual: set[str] = set()  # what changed behind the gate in the newest step that this rank has ended
 
     def __iter__(self) -> Any:
@@ -67,7 +68,7 @@ class Objects:
         now = self._now()
         self._gate = step, now
         for key, data in now.items():
-            self._agent.put_object(key, step, data)
+            self._put(key, step, data)
 
     def put_at_end(self, step: int) -> None:
         """The step is over on this rank."""
@@ -80,7 +81,7 @@ class Objects:
         data = bytes_of(PROGRAM, self._program)
         if self._end is not None and self._end[0] == step:
             self._end[1][PROGRAM] = data
-        self._agent.put_object(PROGRAM, step, data)
+        self._put(PROGRAM, step, data)
         self._agent.refresh_objects(step)
 
     def note_place(self, step: int) -> None:
@@ -110,10 +111,17 @@ class Objects:
             self._program.note_ended(step, changed)
             now[PROGRAM] = bytes_of(PROGRAM, self._program)
             for key in dict.fromkeys([*changed, PROGRAM]):
-                self._agent.put_object(key, step, now[key])
+                self._put(key, step, now[key])
             self._agent.refresh_objects(step)
         self._usual = {*changed} - {PROGRAM}
         self._end = step, now
+
+    def _put(self, key: str, step: int, data: bytes) -> None:
+        if self._newest_put.get(key) is data:
+            self._agent.keep_object(key, step)
+        else:
+            self._agent.put_object(key, step, data)
+            self._newest_put[key] = data
 
     def _now(self) -> dict[str, bytes]:
         return {key: bytes_of(key, thing) for key, thing in self._things.items()}
@@ -142,6 +150,7 @@ class Objects:
 
     def put_back(self, step: int, rank: int, level: Callable[[dict[str, bytes]], dict[str, bytes]] | None) -> None:
         """All ranks go on behind `step`. `level`: they begin from a checkpoint, in which ranks may stand differently behind its gate."""
+        self._newest_put.clear()  # the engine has put back others
         if self._place is not None and self._place[0] == step:
             self._load(self._place[1], but=PROGRAM)  # which knows more by now
             return
@@ -151,7 +160,7 @@ class Objects:
         elif step > 0 and pickle.loads(kept[PROGRAM])["ended"] != step and (self._end is None or self._end[0] != step):
             kept = self._behind_gate(step, rank, kept)
         for key, data in kept.items():
-            self._agent.put_object(key, step, data)
+            self._put(key, step, data)
         self._load(kept)
         self._gate, self._end, self._place = (step, dict(kept)), (step, dict(kept)), None
         self._told, self._not_told = {}, set()
@@ -207,7 +216,7 @@ def _hex(data: bytes) -> str:
 
 
 def bytes_of(key: str, thing: Codec | Values) -> bytes:
-    if isinstance(thing, Values):
+    if isinstance(thing, Encoder):
         return thing.encode()
     try:
         return pickle.dumps(thing.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)

@@ -50,6 +50,13 @@ class Codec(Protocol):
     def load_state_dict(self, state: Any, /) -> Any: ...
 
 
+class Encoder:
+    """State that makes its own bytes: the very same object again where nothing has changed, so that nothing is handed on."""
+
+    def encode(self) -> bytes:
+        raise NotImplementedError
+
+
 class Guarded(Protocol):
     """A training loop: trains from step `first` + 1 on."""
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ._errors import Error
 from .abi import Code
+from .terms import Encoder
 
 Value = int | float | bool | str | None
 
@@ -23,7 +24,7 @@ class NamedValues(Protocol):
     def load_state_dict(self, state: Any, /) -> Any: ...
 
 
-class Values:
+class Values(Encoder):
     """The state of a thing as such bytes, and back."""
 
     def __init__(self, key: str, thing: NamedValues) -> None:

@@ -101,6 +101,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       py::arg("reducer"), py::arg("layout"));
   module.def("destroy_drained", &kintsugi::torch_door::DestroyDrained, unlocked);
   module.def("pack", &kintsugi::torch_door::Pack, py::arg("tensors"));
+  module.def("holds", &kintsugi::torch_door::Holds, py::arg("tensor"), py::arg("packed"), py::arg("at"), py::arg("begin"), py::arg("end"));
   module.def("unpack", &kintsugi::torch_door::Unpack, py::arg("tensors"), py::arg("packed"));
   // The storage of a tensor, and of all that share it, lies in memory that stays in place for good, and holds what is there.
   module.def("place", [](const at::Tensor& tensor, uintptr_t address) {

@@ -63,6 +63,7 @@ class Registry:
         self._tensors: dict[str, _Held] = {}
         self._also: dict[str, list[str]] = {}  # further names of registered tensors
         self._said: dict[str, TakeOver] = {}  # of objects that are about to be registered
+        self._large: dict[str, int] = {}  # buffers that are objects of their own, and their bytes
         self._cut = CutParameters()
         self._again: list[Entry] | None = None  # what is being registered once more
         self._forget()
@@ -124,9 +125,10 @@ class Registry:
         self._said = take_over
         for name, model in models:
             self._know(model)
-            # Stages of a pipeline have buffers of different layers under one name.
-            nothing = next(model.buffers(), None) is None
-            self._add_object(f"{name}.buffers", state.Buffers(model, self._extension), "derived" if nothing else None)
+            if names := [key for key, _ in model.named_buffers()]:
+                self._add_buffers(name, model, names, None)  # stages of a pipeline have those of different layers under one name
+            else:
+                self._add_object(f"{name}.buffers", state.Buffers(model, self._extension), "derived")
             self._accompany(model)
         self._hold(list(entries))
         self.frameworks.append(framework)
@@ -182,9 +184,18 @@ class Registry:
             self._add_object(f"{name}.count", state.Buffers(inner, self._extension, ["n_averaged"]), "rank-zero")
             names.remove("n_averaged")
         if names:
-            buffers = state.Buffers(inner, self._extension, names)
-            self._add_object(f"{name}.buffers", buffers, buffers.take_over)
+            self._add_buffers(name, inner, names, state.Buffers(inner, self._extension, names).take_over)
         self._accompany(model)
+
+    def _add_buffers(self, name: str, model: Module, names: list[str], known: TakeOver | None) -> None:
+        """Large ones by themselves: a small one that changes at every step does not bring them along."""
+        known = self._said.pop(f"{name}.buffers", known)
+        large = state.large_buffers(model, names)
+        for key in large:
+            self._add_object(f"{name}.buffers/{key}", state.LargeBuffer(model, self._extension, key), known)
+            self._large[f"{name}.buffers/{key}"] = model.get_buffer(key).nbytes
+        if small := [key for key in names if key not in large]:
+            self._add_object(f"{name}.buffers", state.Buffers(model, self._extension, small), known)
 
     def _know(self, inner: Module) -> None:
         """Parameters that come later than these are told."""
@@ -337,6 +348,8 @@ class Registry:
             lines += [f"  {held.key}: {held.kind}" + "".join(f", also {name}" for name in self._also.get(held.key, ())) for held in alike]
         names = list(objects)
         lines.append(f"protected: {len(names)} objects, each rank's own, kept by its partners: {', '.join(names)}")
+        lines += [f"  {key}: {size:,} bytes, sent to the partners only where it has changed"
+                  for key, size in self._large.items()]  # fmt: skip
         if self._run.world_size == 1:
             lines.append("one rank has no second copy: start with --save-every or --snapshot-every, or more ranks")
         elif any(len(held.holders) == 1 for held in tensors):

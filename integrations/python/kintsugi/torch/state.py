@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,8 +17,12 @@ from .._core import StateMemory
 from .._errors import Error
 from ..abi import Code
 from ..take_over import TakeOver
+from ..terms import Encoder
 
 _ALIGNMENT = 64
+_LARGE_BYTES = 1 << 20
+_WATCHED_TIMES = 8  # a large buffer is compared whole so often before its version counter is believed
+_SLICES = 64  # of a large buffer, one of which is compared each time after that
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
@@ -140,6 +145,57 @@ class Buffers:
         """Some modules make new ones instead of changing the old."""
         for name in self._named:
             yield self._model.get_buffer(name)
+
+
+class LargeBuffer(Buffers, Encoder):
+    """One of a megabyte or more, which most often never changes (a mask): it is packed where it did. torch counts what is written to a tensor,
+    but not what is written past it (`.data`, numpy): so its bytes are compared too, whole at first, and a slice each time later. One that is
+    found to be written uncounted is always compared whole from then on."""
+
+    def __init__(self, model: Module, extension: Any, name: str) -> None:
+        super().__init__(model, extension, [name])
+        self._name = name
+        self._encoded = b""
+        self._bytes_at = self._size = 0
+        self._seen: tuple[int, int] | None = None
+        self._times_alike = 0
+        self._is_counted = True
+        self._slice = 0
+
+    def encode(self) -> bytes:
+        tensor = self._model.get_buffer(self._name)
+        seen = None if tensor.is_inference() else (tensor.data_ptr(), tensor._version)
+        is_seen = seen is not None and seen == self._seen
+        self._seen = seen
+        if self._encoded and self._is_as_encoded(tensor, is_seen):
+            return self._encoded
+        if is_seen:
+            self._is_counted = False
+        self._times_alike = 0
+        state = self.state_dict()
+        self._encoded = pickle.dumps(state, protocol=pickle.HIGHEST_PROTOCOL)
+        self._size = len(state["bytes"])
+        self._bytes_at = len(self._encoded) - self._size
+        while not self._encoded.startswith(state["bytes"], self._bytes_at):
+            self._bytes_at -= 1
+        return self._encoded
+
+    def _is_as_encoded(self, tensor: torch.Tensor, is_seen: bool) -> bool:
+        if tensor.nbytes != self._size:
+            return False
+        begin, end = 0, self._size
+        if is_seen and self._is_counted and self._times_alike >= _WATCHED_TIMES:
+            size = -(-end // _SLICES)
+            begin, end = self._slice * size, min((self._slice + 1) * size, end)
+            self._slice = (self._slice + 1) % _SLICES
+        self._times_alike += 1
+        return bool(self._extension.holds(tensor, self._encoded, self._bytes_at, begin, end))
+
+
+def large_buffers(model: Module, names: Iterable[str]) -> list[str]:
+    """Those of them that are objects of their own."""
+    buffers = ((name, model.get_buffer(name)) for name in names)
+    return [name for name, buffer in buffers if not isinstance(buffer, DTensor) and buffer.is_contiguous() and buffer.nbytes >= _LARGE_BYTES]
 
 
 

@@ -73,6 +73,15 @@ void Unpack(const std::vector<at::Tensor>& tensors, const py::bytes& packed) {
   }
 }
 
+bool Holds(const at::Tensor& tensor, const py::bytes& packed, size_t at, size_t begin, size_t end) {
+  const auto held = static_cast<size_t>(PyBytes_GET_SIZE(packed.ptr()));
+  if (!tensor.is_cpu() || !tensor.is_contiguous() || begin > end || end > tensor.nbytes() || at > held ||
+      end > held - at)
+    return false;
+  return end == begin || std::memcmp(PyBytes_AS_STRING(packed.ptr()) + at + begin,
+                                     static_cast<const char*>(tensor.const_data_ptr()) + begin, end - begin) == 0;
+}
+
 namespace {
 
 // Calls `see` with each parameter and each value of its state, until it says no.

@@ -44,6 +44,9 @@ class Places {
 pybind11::bytes Pack(const std::vector<at::Tensor>& tensors);
 void Unpack(const std::vector<at::Tensor>& tensors, const pybind11::bytes& packed);
 
+// Whether packed[at + begin, at + end) is what bytes [begin, end) of a tensor are, which is contiguous.
+bool Holds(const at::Tensor& tensor, const pybind11::bytes& packed, size_t at, size_t begin, size_t end);
+
 // Which objects optimizers' states (parameter -> name -> value) hold: the very same ones, in the same order, or others.
 class StateValues {
  public:
