@@ -93,8 +93,9 @@ class Led:
     def signal(self, name, what):
         self.processes[name].send_signal(what)
 
-    def finish(self, gone=(), by="controller"):
-        """Every process but those ends well, and the run has the bits of an undisturbed one. The summary, by who led last."""
+    def finish(self, gone=(), by=""):
+        """Every process but those ends well, and the run has the bits of an undisturbed one. The summary, by who led last: most often a
+        controller, while there is one; a node whose turn comes before a busy controller's may be elected all the same."""
         for name, process in self.processes.items():
             if name in gone:
                 continue
