@@ -19,6 +19,22 @@ bool Contains(const std::vector<Rank>& ranks, Rank rank) {
 // Bytes of this rank before the first Open, when it does not know its number yet.
 constexpr Rank kUnknownSelf{-1};
 
+// In a repair those of the whole group travel at once, and of who takes a place in it.
+Status RefuseLarge(const MirroredObjects& mine, size_t group) {
+  const uint64_t most = kObjectsBytesMax / (group + 1);
+  uint64_t total = 0;
+  const MirroredObject* largest = nullptr;
+  for (const MirroredObject& object : mine) {
+    total += object.bytes->size();
+    if (!largest || object.bytes->size() > largest->bytes->size()) largest = &object;
+  }
+  if (total <= most) return Status::Ok();
+  return {StatusCode::kResourceExhausted,
+          "the objects of this rank have " + std::to_string(total) + " bytes, '" + largest->key + "' the most of them (" +
+              std::to_string(largest->bytes->size()) + "); partners keep " + std::to_string(most) +
+              " at most: register as tensors what all ranks have alike"};
+}
+
 }  // namespace
 
 // The links of one move: owned here, ended together when the call is cancelled.
@@ -122,6 +138,7 @@ void ReplicaDefaults::Abort() {
 
 Status ReplicaDefaults::Mirror(Step step, const MirroredObjects& mine) {
   if (aborted_) return {StatusCode::kCancelled, "mirroring of step " + step.ToString() + " was aborted"};
+  KINTSUGI_RETURN_IF_ERROR(RefuseLarge(mine, partners_.size() + 1));
   mirrored_.Put(self_, step, mine);
   // With the bytes shared that have not changed: those are not sent.
   KINTSUGI_ASSIGN_OR_RETURN(const MirroredObjects kept, Mirrored(step));

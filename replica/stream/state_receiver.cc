@@ -62,7 +62,7 @@ class Session {
   }
 
   Status TakeManifest() {
-    KINTSUGI_ASSIGN_OR_RETURN(const Frame frame, ReceiveFrame(link_, WaitLimit(job_.limits, kObjectsBytesMax)));
+    KINTSUGI_ASSIGN_OR_RETURN(const Frame frame, ReceiveFrame(link_, WaitLimit(job_.limits, kStreamBlockBytes)));
     stream::StreamManifest manifest;
     if (frame.kind != FrameKind::kManifest || !manifest.ParseFromString(frame.body))
       return {StatusCode::kDataLoss, "the first message is no manifest"};
@@ -72,7 +72,10 @@ class Session {
       return {StatusCode::kFailedPrecondition,
               "unknown checksum algorithm " + std::to_string(manifest.checksum()) + ": the ranks run different versions"};
     checksum_ = *algorithm;
-    objects_.assign(manifest.objects().begin(), manifest.objects().end());
+    if (manifest.objects_bytes() > kObjectsBytesMax) return {StatusCode::kDataLoss, "no objects are so large"};
+    objects_.resize(manifest.objects_bytes());
+    if (!objects_.empty())
+      KINTSUGI_RETURN_IF_ERROR(link_.Receive(objects_.data(), objects_.size(), WaitLimit(job_.limits, objects_.size())));
     if (HashBytes(objects_.data(), objects_.size()) != manifest.objects_hash())
       return {StatusCode::kDataLoss, "the mirrored objects arrived damaged"};
     return Status::Ok();
@@ -82,8 +85,8 @@ class Session {
     const auto differs = [](const std::string& what, const std::string& here, const std::string& there) {
       return Status(StatusCode::kFailedPrecondition, what + ": here " + here + ", at the source " + there);
     };
-    if (manifest.version() != 1 || manifest.block_bytes() != kStreamBlockBytes)
-      return differs("stream version and block size", "1, " + std::to_string(kStreamBlockBytes),
+    if (manifest.version() != 2 || manifest.block_bytes() != kStreamBlockBytes)
+      return differs("stream version and block size", "2, " + std::to_string(kStreamBlockBytes),
                      std::to_string(manifest.version()) + ", " + std::to_string(manifest.block_bytes()));
     if (manifest.step() != job_.step.value())
       return differs("step", job_.step.ToString(), std::to_string(manifest.step()));

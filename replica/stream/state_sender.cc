@@ -31,7 +31,7 @@ class Sender {
       return {StatusCode::kInvalidArgument, "objects of " + std::to_string(options_.objects.size()) +
                                                 " bytes; the limit is " + std::to_string(kObjectsBytesMax)};
     stream::StreamManifest manifest;
-    manifest.set_version(1);
+    manifest.set_version(2);
     manifest.set_step(step_.value());
     manifest.set_block_bytes(kStreamBlockBytes);
     manifest.set_checksum(static_cast<uint32_t>(options_.checksum));
@@ -41,11 +41,14 @@ class Sender {
       entry->set_size_bytes(item.memory.size_bytes);
     }
     manifest.set_digest(table_.ManifestDigest(step_));
-    manifest.set_objects(options_.objects.data(), options_.objects.size());
+    manifest.set_objects_bytes(options_.objects.size());
     manifest.set_objects_hash(HashBytes(options_.objects.data(), options_.objects.size()));
     const std::string body = manifest.SerializeAsString();
     // The receiver may still be opening links to other sources, which may be busy elsewhere.
-    return SendFrame(link_, FrameKind::kManifest, body, options_.limits.deadline);
+    KINTSUGI_RETURN_IF_ERROR(SendFrame(link_, FrameKind::kManifest, body, options_.limits.deadline));
+    if (options_.objects.empty()) return Status::Ok();
+    return SendBytes(link_, options_.objects.data(), options_.objects.size(),
+                     WaitLimit(options_.limits, options_.objects.size()));
   }
 
   Status Answer(const std::string& body) {

@@ -46,7 +46,7 @@ struct StreamLimits {
 
 struct SendOptions {
   ChecksumAlgorithm checksum = ChecksumAlgorithm::kCrc32c;
-  std::vector<uint8_t> objects;  // travel in the manifest; at most kObjectsBytesMax
+  std::vector<uint8_t> objects;  // travel behind the manifest; at most kObjectsBytesMax
   StreamLimits limits;
 };
 
@@ -66,7 +66,7 @@ struct StreamResult {
 };
 
 inline constexpr uint64_t kStreamBlockBytes = 1 << 20;
-inline constexpr uint64_t kObjectsBytesMax = 64 << 20;
+inline constexpr uint64_t kObjectsBytesMax = INT32_MAX;  // a message of protobuf's
 
 // Serves one receiver until it has all it wants from here.
 KINTSUGI_EXPORT Status SendState(Link& link, const std::vector<StreamItem>& items, Step step,

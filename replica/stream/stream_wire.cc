@@ -8,8 +8,7 @@ namespace kintsugi {
 namespace {
 
 constexpr uint32_t kFrameMagic = 0x4b53746d;
-// A manifest of 100,000 tensors with long names, and the objects.
-constexpr uint64_t kFrameBytesMax = kObjectsBytesMax + (32 << 20);
+constexpr uint64_t kFrameBytesMax = 32 << 20;  // a manifest of 100,000 tensors with long names
 
 struct FrameHeader {
   uint32_t magic = kFrameMagic;

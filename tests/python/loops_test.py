@@ -17,6 +17,8 @@ if __name__ == "__main__":
     skip_without_torch(door)
     loop, parts = Compared(door, "torch_loop.py"), Compared(door, "torch_loop.py", "--accumulate", "2", "--workers", "2")
 
+    buffers = Compared(door, "torch_buffers.py")
+
     def dies(place, path):
         return loop.same(more=["--die", place], paths=[(path,), ("adopt",), ("respawn",)])
 
@@ -36,5 +38,7 @@ if __name__ == "__main__":
         ("killed behind the last step", dies("behind:1", "adopt")),
         ("several batches a step, from workers: killed in the middle of a step, and at an epoch's end",
          parts.same("kill:1@3:backward", "kill:0@5:update", paths=[("adopt", "respawn"), ("adopt", "adopt")])),
+        ("large buffers, most of which stay what they are: killed in a backward pass and in an update, an exception behind one",
+         buffers.same("kill:1@5:backward", "throw:1@7:param-sync", "kill:0@9:update", paths=[("adopt", "retry", "respawn"), ("adopt", "retry", "adopt")])),
     ]
     sys.exit(main(tests, door.bin, options.only))

@@ -151,6 +151,9 @@ class Objects:
     def put_back(self, step: int, rank: int, level: Callable[[dict[str, bytes]], dict[str, bytes]] | None) -> None:
         """All ranks go on behind `step`. `level`: they begin from a checkpoint, in which ranks may stand differently behind its gate."""
         self._newest_put.clear()  # the engine has put back others
+        for key, thing in self._things.items() if self._gate[1] else ():
+            if isinstance(thing, Encoder) and thing.has_missed():
+                self._note_inexact(f"object '{key}' of rank {rank}, about step {step}: written past torch's counters")
         if self._place is not None and self._place[0] == step:
             self._load(self._place[1], but=PROGRAM)  # which knows more by now
             return

@@ -56,6 +56,10 @@ class Encoder:
     def encode(self) -> bytes:
         raise NotImplementedError
 
+    def has_missed(self) -> bool:
+        """Whether what `encode` gave last was behind already, as far as that can be seen now."""
+        return False
+
 
 class Guarded(Protocol):
     """A training loop: trains from step `first` + 1 on."""

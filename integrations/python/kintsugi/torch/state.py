@@ -180,11 +180,25 @@ class LargeBuffer(Buffers, Encoder):
             self._bytes_at -= 1
         return self._encoded
 
+    def has_missed(self) -> bool:
+        if not self._is_believed():
+            return False
+        tensor = self._model.get_buffer(self._name)
+        is_seen = not tensor.is_inference() and (tensor.data_ptr(), tensor._version) == self._seen
+        if not is_seen or self._extension.holds(tensor, self._encoded, self._bytes_at, 0, tensor.nbytes):
+            return False
+        self._is_counted = False
+        return True
+
+    def _is_believed(self) -> bool:
+        """What torch's counter does not say did not happen."""
+        return self._is_counted and self._times_alike >= _WATCHED_TIMES
+
     def _is_as_encoded(self, tensor: torch.Tensor, is_seen: bool) -> bool:
         if tensor.nbytes != self._size:
             return False
         begin, end = 0, self._size
-        if is_seen and self._is_counted and self._times_alike >= _WATCHED_TIMES:
+        if is_seen and self._is_believed():
             size = -(-end // _SLICES)
             begin, end = self._slice * size, min((self._slice + 1) * size, end)
             self._slice = (self._slice + 1) % _SLICES
