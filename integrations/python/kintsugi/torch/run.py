@@ -7,7 +7,7 @@ import gc
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -22,10 +22,11 @@ from ..cuts import Cut
 from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Incident, Piece
-from . import _build, agentless, parallel, refused, warm
+from . import _build, agentless, off, parallel, refused, warm
 from .accumulation import Accumulation
 from .built import Builder, Built, Make, Reset
 from .ddp_layout import DdpLayouts
+from .facts import Facts
 from .framework import Framework
 from .groups import Groups, refuse_others
 from .loaders import Batches
@@ -37,9 +38,11 @@ def join(**options: Any) -> TorchRun:
     """Joins the run, and makes "kintsugi" a backend of torch's: before torch.distributed.init_process_group("kintsugi").
 
     Under torchrun, and wherever RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, rank 0 starts the run's controller
-    (kintsugi/torch/agentless.py)."""
+    (kintsugi/torch/agentless.py). With KINTSUGI=0 nothing is protected, and the script trains as plain torch does (kintsugi/torch/off.py)."""
     if dist.is_initialized():
         raise Error("torch's process group exists already: kintsugi.torch.join comes before init_process_group", Code.FAILED_PRECONDITION)
+    if off.is_off():
+        return cast(TorchRun, off.join())
     extension = _build.load()
     if warm.is_spare():
         warm.warm_up()
@@ -89,6 +92,7 @@ class TorchRun(Run):
         self._stepping: set[int] = set()  # optimizers that have stepped in this step
         self._accumulation = Accumulation()
         self._calls_before = 0
+        self._facts = Facts(self.rank)
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
         _rendezvous_handlers["env"] = self._groups.rendezvous
@@ -131,6 +135,7 @@ class TorchRun(Run):
         if cuts is not None and not isinstance(cuts, Mapping):
             raise Error(f"cuts is {cuts!r}: say it by name, cuts={{'{next(iter(things), 'model')}/*.weight': ...}}", Code.INVALID_ARGUMENT)
         self._registry.add(things, dict(take_over or {}), dict(cuts or {}))
+        self._facts.add(things)
         return None
 
     def build(
@@ -208,6 +213,10 @@ class TorchRun(Run):
     def finish(self) -> None:
         super().finish()
         self._groups.end()
+
+    def _leave_script(self) -> None:
+        self._facts.write()
+        super()._leave_script()
 
     def _begin(self) -> None:
         self._begin_checks()
@@ -310,7 +319,9 @@ class TorchRun(Run):
             raise Interrupted
 
     def report(self, loss: float, samples: Iterable[int] = ()) -> None:
-        super().report(float(loss.detach()) if isinstance(loss, torch.Tensor) else loss, samples)
+        loss = float(loss.detach()) if isinstance(loss, torch.Tensor) else loss
+        self._facts.report(self.at, loss)
+        super().report(loss, samples)
 
     def begin_update(self) -> None:
         """The trainer's own update: optimizers step within, and what else an update changes is changed here (an average of the
