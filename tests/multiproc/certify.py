@@ -18,7 +18,7 @@ class Certify:
         self.kintsugi, self.trainer = str(Path(bin_dir).resolve() / "kintsugi"), str(Path(trainer).resolve())
 
     def command(self, *options, mistake=()):
-        return [self.kintsugi, "certify", "--json", "-", *options, "--", self.trainer, *mistake]
+        return [self.kintsugi, "certify", "--nproc", "2", "--json", "-", *options, "--", self.trainer, *mistake]
 
     def run(self, runner, *options, mistake=(), expect):
         done = subprocess.run(self.command(*options, mistake=mistake), cwd=runner.folder, capture_output=True, text=True,

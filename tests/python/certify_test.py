@@ -17,7 +17,7 @@ class CertifyDoor(Door):
     def certify(self, mistake, options, expect, quick=True):
         much = ("--quick",) if quick else ()
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            done = subprocess.run([str(self.bin / "kintsugi"), "certify", "--json", "-", *much, "--silence", "8", *options, "--",
+            done = subprocess.run([str(self.bin / "kintsugi"), "certify", "--nproc", "2", "--json", "-", *much, "--silence", "8", *options, "--",
                                    self.python, PLANTED, *mistake], cwd=folder, capture_output=True, text=True, timeout=3000,
                                   env=self.environment())
         if done.returncode != expect:
@@ -28,6 +28,8 @@ class CertifyDoor(Door):
         def test(_):
             found, log = self.certify(mistake, options, 0)
             outcomes = {cell["outcome"] for cell in found["cells"]}
+            if not found["plain"].startswith("the undisturbed run leaves the same"):
+                raise Failure(f"not compared with plain torch: {found['plain']}")
             if not found["deterministic"] or not outcomes <= {"same", "not marked"} or "same" not in outcomes:
                 raise Failure(f"{json.dumps(found)[:2000]}\n{log[-3000:]}")
         return test
@@ -60,6 +62,14 @@ class CertifyDoor(Door):
                 raise Failure(wrong[0]["command"])
         return test
 
+    def is_not_plain(self, mistake, words):
+        """Found before any fault is tried, by what plain torch leaves."""
+        def test(_):
+            found, log = self.certify([mistake], (), 1)
+            if found["cells"] or found["passed"] or words not in found["plain_difference"] or "other numbers" not in found["verdict"]:
+                raise Failure(f"{json.dumps(found)[:2000]}\n{log[-3000:]}")
+        return test
+
     def refuses(self, mistake, words, expect):
         """Refused by name before any fault is tried: certify passes on what the trainer was told, and its exit code."""
         def test(_):
@@ -82,6 +92,7 @@ if __name__ == "__main__":
     short = [
         ("certify finds BatchNorm's buffers that are left out",
          door.finds("buffers", ["exception, rank 1, backward"], ["losses differ", "buffer that is no registered object"])),
+        ("certify finds a door that changes what is computed", door.is_not_plain("door", "the first loss that differs is that of step 1: ")),
         ("certify tells of a collective within an optimizer", door.refuses("collective", "Together.step() holds 1 collectives", 3)),
     ]
     rest = [

@@ -28,18 +28,27 @@ class Compared:
         """Under torchrun, over Gloo: nothing of Kintsugi is imported."""
         if self._plain is None:
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                done = subprocess.run([self._door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", self._program, folder, *self._arguments],
-                                      capture_output=True, text=True, timeout=300, env={**self._door.environment(), "PLAIN": "1"}, check=False)
-                if done.returncode != 0:
-                    raise Failure(done.stderr[-6000:])
+                self._under_torchrun(folder, {"PLAIN": "1"})
                 self._plain = left_in(folder)
         return self._plain
+
+    def _under_torchrun(self, folder, more):
+        done = subprocess.run([self._door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", self._program, folder, *self._arguments],
+                              capture_output=True, text=True, timeout=300, env={**self._door.environment(), **more}, check=False)
+        if done.returncode != 0:
+            raise Failure(done.stderr[-6000:])
 
     def same(self, *faults, more=(), paths=((),)):
         def test(_):
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
                 self._run(folder, [word for fault in faults for word in ("--inject", fault)], more, paths)
         return test
+
+    def off(self, _):
+        """With KINTSUGI=0 it is plain torch."""
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            self._under_torchrun(folder, {"KINTSUGI": "0"})
+            self._compare(left_in(folder))
 
     def resumed(self, step=3):
         """From what was saved in the middle of the run."""
@@ -54,7 +63,7 @@ class Compared:
         return test
 
     def _run(self, folder, arguments, more, paths):
-        plain = self.plain()
+        self.plain()
         for old in Path(folder).glob("rank-*.json"):
             old.unlink()
         summary, log = self._door.run(arguments, [self._program, folder, *self._arguments, *more], nproc=2)
@@ -62,9 +71,12 @@ class Compared:
         path = tuple(incident["path"] for incident in summary["incidents"])
         if path not in paths:
             raise Failure(f"repaired by {path}, expected one of {paths}\n{log[-4000:]}")
+        self._compare(found)
+        return summary, log
+
+    def _compare(self, found):
         wrong = [f"{rank} {name}, {what}: plain torch {value} here {found[rank].get(name, {}).get(what)}"
-                 for rank, of_rank in plain.items() for name, values in of_rank.items() for what, value in values.items()
+                 for rank, of_rank in self.plain().items() for name, values in of_rank.items() for what, value in values.items()
                  if found[rank].get(name, {}).get(what) != value]
         if wrong:
             raise Failure(f"{len(wrong)} differ:\n" + "\n".join(line[:600] for line in wrong[:12]))
-        return summary, log

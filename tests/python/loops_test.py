@@ -23,6 +23,7 @@ if __name__ == "__main__":
         return loop.same(more=["--die", place], paths=[(path,), ("adopt",), ("respawn",)])
 
     tests = [
+        ("a loop with KINTSUGI=0", loop.off),
         ("an undisturbed loop, and one gone on with from its middle", loop.resumed(8)),
         ("killed in a forward pass, in an update, behind one", loop.same("kill:1@3:forward", "kill:0@5:update", "kill:1@8:param-sync",
                                                                          paths=[("adopt", "respawn", "adopt"), ("adopt", "respawn", "respawn")])),

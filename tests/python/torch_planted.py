@@ -1,11 +1,13 @@
 """A torch trainer with one mistake, of those that people make, planted in it; without an argument it makes none. It has what trainers
 have: layers that are trained, others that only keep running statistics, an average of the weights, noise, a sampler.
 
-  torch_planted.py [tensor|update|random|collective|own-collective|sampler|buffers|fsdp|fsdp-right]     fsdp-right: FSDP2, no mistake
+  torch_planted.py [tensor|update|random|collective|own-collective|sampler|buffers|fsdp|fsdp-right|door]     fsdp-right: FSDP2, no mistake; door: as
+if Kintsugi changed what is computed
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -128,6 +130,8 @@ def main() -> None:
         features(rows)
         features.eval()
         seen = features(rows)  # through the statistics so far
+        if mistake == "door" and os.environ.get("KINTSUGI") != "0":
+            seen = seen + 1
         loss = model(seen + noise.draw(seen)).square().mean()
         loss.backward()
         run.report(loss=loss.item() + average.weights.sum().item(), samples=[sample])

@@ -56,6 +56,7 @@ size_t Certificate::Count(CertifyOutcome outcome) const {
 
 std::string CertificateVerdict(const Certificate& c) {
   if (!c.nondeterminism.empty()) return "Not deterministic: two undisturbed runs differ, so no repair can be proven";
+  if (!c.plain_difference.empty()) return "Undisturbed it leaves other numbers than the same script under plain torch";
   const size_t tried = c.cells.size() - c.Count(CertifyOutcome::kNotDone) - c.Count(CertifyOutcome::kNotReached);
   const std::string rest = c.Count(CertifyOutcome::kNotDone) == 0
                                ? ""
@@ -94,7 +95,9 @@ std::vector<CertifyRow> RowsOf(const Certificate& certificate) {
 std::string CertificateText(const Certificate& c) {
   std::string out = "\n" + CertificateVerdict(c) + ".\n";
   if (!c.nondeterminism.empty()) return out + "  " + c.nondeterminism + "\n";
+  if (!c.plain_difference.empty()) return out + "  " + c.plain_difference + "\n";
   if (!c.stopped.empty()) out += "  " + c.stopped + "\n";
+  if (!c.plain.empty()) out += "  plain torch: " + c.plain + "\n";
   out += "\n" + Grid(c) + Legend();
   for (const CertifiedCell& cell : c.cells) {
     if (!IsExplained(cell.result.outcome)) continue;
@@ -127,6 +130,8 @@ Json CertificateJson(const Certificate& c) {
           {"verdict", CertificateVerdict(c)},
           {"deterministic", c.nondeterminism.empty()},
           {"nondeterminism", ToUtf8(c.nondeterminism)},
+          {"plain", ToUtf8(c.plain)},
+          {"plain_difference", ToUtf8(c.plain_difference)},
           {"stopped", ToUtf8(c.stopped)},
           {"program", std::move(program)},
           {"world_size", c.world_size},

@@ -29,12 +29,16 @@ struct Certificate {
   double reference_seconds = 0;
   std::string digest;          // of the undisturbed run's final state
   std::string nondeterminism;  // what differs between two undisturbed runs; empty: nothing
+  std::string plain;             // what was compared with plain torch, or why nothing was
+  std::string plain_difference;  // how the undisturbed run differs from it; empty: in nothing
   std::string stopped;         // why the plan was not carried out to its end; empty: it was
   std::vector<CertifiedCell> cells;
 
   size_t Count(CertifyOutcome outcome) const;
   size_t failures() const { return Count(CertifyOutcome::kDifferent) + Count(CertifyOutcome::kFailed); }
-  bool passed() const { return nondeterminism.empty() && failures() == 0 && Count(CertifyOutcome::kSame) > 0; }
+  bool passed() const {
+    return nondeterminism.empty() && plain_difference.empty() && failures() == 0 && Count(CertifyOutcome::kSame) > 0;
+  }
 };
 
 // One sentence.

@@ -135,8 +135,9 @@ std::string CertificateHtml(const Certificate& c) {
                     "<h1>" + verdict + "</h1>\n<p class=\"lead\"><code class=\"mono\">" + Text(program) +
                     "</code> on " + Counted(static_cast<uint64_t>(c.world_size), "rank", "ranks") + ", " +
                     Counted(c.steps, "step", "steps") + ", " + Seconds(c.reference_seconds) + " undisturbed.</p>\n";
-  for (const std::string& note : {c.nondeterminism, c.stopped})
+  for (const std::string& note : {c.nondeterminism, c.plain_difference, c.stopped})
     if (!note.empty()) out += "<p>" + Text(note) + "</p>\n";
+  if (!c.plain.empty()) out += "<p>Plain torch: " + Text(c.plain) + ".</p>\n";
   out += KeyFigures(c) + "</header>\n<main id=\"main\" tabindex=\"-1\">\n";
   if (!c.cells.empty()) out += Coverage(c) + Failures(c) + AllCells(c);
   return out +

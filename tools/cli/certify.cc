@@ -8,6 +8,7 @@
 
 #include "tools/certify/certificate.h"
 #include "tools/certify/certificate_page.h"
+#include "tools/certify/plain_facts.h"
 #include "tools/cli/certify_runner.h"
 #include "tools/cli/common.h"
 #include "tools/report/report.h"
@@ -18,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct CertifyOptions {
-  int nproc = 2;
+  int nproc = 4;
   std::optional<int> replicas;
   int spares = 0;
   std::string snapshot_every;
@@ -59,6 +60,10 @@ class Certifier {
   Status Prepare() {
     std::error_code error;
     fs::create_directories(root_ / "cells", error);
+    for (const char* of : {"here", "plain"}) {
+      fs::remove_all(FactsFolder(of), error);
+      fs::create_directories(FactsFolder(of), error);
+    }
     if (error || ::access(root_.c_str(), W_OK) != 0)
       return {StatusCode::kInvalidArgument, "'" + root_.string() + "' cannot be written: name another --report"};
     certificate_.program = options_.program;
@@ -96,7 +101,9 @@ class Certifier {
     for (const char* name : {"undisturbed", "undisturbed-again"}) {
       Tell(std::string("undisturbed run ") + (first ? "2" : "1") + " of 2");
       const fs::path folder = root_ / "cells" / name;
-      KINTSUGI_ASSIGN_OR_RETURN(const CertifyRun run, runner_.Run(RunWords(folder, {}), {}, folder, kReferenceSeconds));
+      const std::map<std::string, std::string> facts{{"KINTSUGI_FACTS", FactsFolder("here").string()}};
+      KINTSUGI_ASSIGN_OR_RETURN(const CertifyRun run,
+                                runner_.Run(RunWords(folder, {}), facts, folder, kReferenceSeconds));
       if (run.stopped) {
         certificate_.stopped = "Stopped by a signal before any fault was tried.";
         return false;
@@ -115,6 +122,9 @@ class Certifier {
                                       " incident(s), the first of them: " + run.record->incidents.front().cause;
       if (!first) {
         first = run.record;
+        if (!certificate_.nondeterminism.empty()) continue;
+        KINTSUGI_RETURN_IF_ERROR(ComparePlain());
+        if (runner_.stopped() || !certificate_.plain_difference.empty()) return false;
         continue;
       }
       if (certificate_.nondeterminism.empty()) certificate_.nondeterminism = DifferenceBetween(*run.record, *first);
@@ -129,6 +139,36 @@ class Certifier {
     }
     return certificate_.nondeterminism.empty();
   }
+
+  // A torch program tells what it leaves; the same script must leave it with nothing of Kintsugi in it.
+  Status ComparePlain() {
+    const auto here = ReadFacts(FactsFolder("here"), options_.nproc);
+    if (!here.ok()) return Status::Ok();  // no torch program: nothing else could run it
+    Tell("the same script under plain torch, over " + std::to_string(options_.nproc) + " ranks");
+    const fs::path folder = root_ / "cells" / "plain";
+    KINTSUGI_ASSIGN_OR_RETURN(
+        const CertifyRun run,
+        runner_.RunPlain(options_.program, options_.nproc,
+                         {{"KINTSUGI", "0"}, {"KINTSUGI_FACTS", FactsFolder("plain").string()}}, folder,
+                         kReferenceSeconds));
+    if (run.stopped) {
+      certificate_.stopped = "Stopped by a signal before any fault was tried.";
+      return Status::Ok();
+    }
+    const auto plain = ReadFacts(FactsFolder("plain"), options_.nproc);
+    if (run.exit != 0 || !plain.ok()) {
+      certificate_.plain = "not compared, since the script with KINTSUGI=0 " +
+                           (run.exit != 0 ? "ended with exit code " + std::to_string(run.exit) + ": " + run.last_words
+                                          : plain.status().message());
+      return Status::Ok();
+    }
+    certificate_.plain_difference = DifferenceFromPlain(*here, *plain);
+    certificate_.plain = "the undisturbed run leaves the same " + DescribeFacts(*plain);
+    if (!certificate_.plain_difference.empty()) certificate_.plain.clear();
+    return Status::Ok();
+  }
+
+  fs::path FactsFolder(const char* of) const { return root_ / "facts" / of; }
 
   void Plan() {
     const CertifyScope scope{.world_size = options_.nproc, .steps = reference_.steps, .quick = options_.quick};
@@ -273,7 +313,7 @@ void AddCertify(CLI::App& app, int& exit_code) {
       "certify",
       "Try a program with every kind of fault in every phase of a step, and compare the results with those of an\n"
       "undisturbed run, bit for bit. A program of few short steps is best: it is run once for each fault");
-  command->add_option("--nproc", o->nproc, "Ranks")->check(CLI::Range(1, 4096))->capture_default_str();
+  command->add_option("--nproc", o->nproc, "Ranks; of two the sum is the same in any order, of more it is not")->check(CLI::Range(1, 4096))->capture_default_str();
   command->add_flag("--quick", o->quick, "Exceptions and kills on the last rank, a few on the first, two doubles");
   command->add_option("--budget-minutes", o->budget_minutes, "Begin no run after so many minutes; 0: no limit")
       ->check(CLI::NonNegativeNumber)

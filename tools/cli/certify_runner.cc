@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "runtime/process/child_process.h"
+#include "tools/cli/meeting.h"
 #include "tools/report/record_json.h"
 
 namespace kintsugi::cli {
@@ -12,10 +13,11 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Ends a launcher: at its second signal it leaves at once; where it does not, it is killed, and its guardian clears up.
+// Ends processes: at its second signal a launcher leaves at once; who does not is killed, and its guardian clears up.
 class Ending {
  public:
-  Ending(asio::io_context& io, ChildProcess& child) : timer_(io), child_(child) {}
+  using Children = std::vector<std::unique_ptr<ChildProcess>>;
+  Ending(asio::io_context& io, Children& children) : timer_(io), children_(children) {}
 
   void Begin() {
     if (signals_ > 0) return;
@@ -25,7 +27,7 @@ class Ending {
 
  private:
   void Next() {
-    (void)child_.Kill(signals_ < 2 ? SIGINT : SIGKILL);
+    for (const auto& child : children_) (void)child->Kill(signals_ < 2 ? SIGINT : SIGKILL);
     if (++signals_ > 2) return;
     timer_.expires_after(signals_ == 1 ? std::chrono::milliseconds(300) : std::chrono::seconds(10));
     timer_.async_wait([this](const boost::system::error_code& error) {
@@ -34,7 +36,7 @@ class Ending {
   }
 
   asio::steady_timer timer_;
-  ChildProcess& child_;
+  Children& children_;
   int signals_ = 0;
 };
 
@@ -52,6 +54,36 @@ CertifyRunner::CertifyRunner() : signals_(io_, SIGINT, SIGTERM) {}
 Result<CertifyRun> CertifyRunner::Run(const std::vector<std::string>& words,
                                       const std::map<std::string, std::string>& environment,
                                       const std::filesystem::path& folder, double limit_seconds) {
+  ProcessSpec spec;
+  KINTSUGI_ASSIGN_OR_RETURN(spec.program, OwnProgram());
+  spec.args = words;
+  spec.environment = environment;
+  KINTSUGI_ASSIGN_OR_RETURN(CertifyRun run, Await({spec}, folder, limit_seconds));
+  if (Result<RunRecord> record = ReadRecord(folder / "record.json"); record.ok()) run.record = *std::move(record);
+  return run;
+}
+
+Result<CertifyRun> CertifyRunner::RunPlain(const std::vector<std::string>& program, int ranks,
+                                           const std::map<std::string, std::string>& environment,
+                                           const std::filesystem::path& folder, double limit_seconds) {
+  KINTSUGI_ASSIGN_OR_RETURN(const int port, FreePort());
+  std::vector<ProcessSpec> specs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    ProcessSpec spec;
+    spec.program = program.front();
+    spec.args.assign(program.begin() + 1, program.end());
+    spec.environment = environment;
+    for (const char* name : {"RANK", "LOCAL_RANK"}) spec.environment[name] = std::to_string(rank);
+    for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) spec.environment[name] = std::to_string(ranks);
+    spec.environment["MASTER_ADDR"] = "127.0.0.1";
+    spec.environment["MASTER_PORT"] = std::to_string(port);
+    specs.push_back(std::move(spec));
+  }
+  return Await(specs, folder, limit_seconds);
+}
+
+Result<CertifyRun> CertifyRunner::Await(const std::vector<ProcessSpec>& specs, const std::filesystem::path& folder,
+                                        double limit_seconds) {
   std::error_code error;
   std::filesystem::remove_all(folder, error);
   std::filesystem::create_directories(folder, error);
@@ -60,46 +92,49 @@ Result<CertifyRun> CertifyRunner::Run(const std::vector<std::string>& words,
     return Status(StatusCode::kUnavailable,
                   "'" + (folder / "log").string() + "' cannot be written: name another --report");
   CertifyRun run;
+  run.exit = 0;
   LineTail tail;
-  std::unique_ptr<ChildProcess> child;
-  std::unique_ptr<Ending> ending;
+  Ending::Children children;
+  Ending ending(io_, children);
   asio::steady_timer limit(io_);
   io_.restart();
-  ProcessSpec spec;
-  KINTSUGI_ASSIGN_OR_RETURN(spec.program, OwnProgram());
-  spec.args = words;
-  spec.environment = environment;
+  size_t live = specs.size();
   ChildProcess::Callbacks callbacks;
   callbacks.on_line = [&](OutputStream, std::string_view line) {
     log << line << '\n';
     tail.Add(line);
   };
   callbacks.on_exit = [&](const ExitCause& cause) {
-    if (cause.kind == ExitKind::kExitCode) run.exit = cause.code;
+    const int exit = cause.kind == ExitKind::kExitCode ? cause.code : -1;
+    if (exit == 0 || run.exit != 0) return;
+    run.exit = exit;
+    ending.Begin();  // nobody waits for one that is gone
   };
   callbacks.on_output_end = [&] {
+    if (--live > 0) return;
     limit.cancel();
-    if (ending) ending->Cancel();
+    ending.Cancel();
     signals_.cancel();
   };
   const TimePoint begin = SteadyClock::SteadyNow();
-  KINTSUGI_ASSIGN_OR_RETURN(child, ChildProcess::Spawn(io_, spec, std::move(callbacks)));
-  ending = std::make_unique<Ending>(io_, *child);
+  for (const ProcessSpec& spec : specs) {
+    KINTSUGI_ASSIGN_OR_RETURN(auto child, ChildProcess::Spawn(io_, spec, callbacks));
+    children.push_back(std::move(child));
+  }
   signals_.async_wait([&](const boost::system::error_code& cancelled, int) {
     if (cancelled) return;
     stopped_ = run.stopped = true;
-    ending->Begin();
+    ending.Begin();
   });
   limit.expires_after(std::chrono::milliseconds(static_cast<int64_t>(limit_seconds * 1000)));
   limit.async_wait([&](const boost::system::error_code& cancelled) {
     if (cancelled) return;
     run.timed_out = true;
-    ending->Begin();
+    ending.Begin();
   });
   io_.run();
   run.seconds = ToMilliseconds(SteadyClock::SteadyNow() - begin) / 1000;
   for (const std::string& line : tail.lines()) run.last_words += line + "\n";
-  if (Result<RunRecord> record = ReadRecord(folder / "record.json"); record.ok()) run.record = *std::move(record);
   return run;
 }
 

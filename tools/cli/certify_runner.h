@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/base/result.h"
+#include "runtime/process/process_spec.h"
 #include "tools/report/record.h"
 
 namespace kintsugi::cli {
@@ -35,9 +36,19 @@ class CertifyRunner {
   Result<CertifyRun> Run(const std::vector<std::string>& words, const std::map<std::string, std::string>& environment,
                          const std::filesystem::path& folder, double limit_seconds);
 
+  // Runs the program by itself as `ranks` processes, each told its place as torchrun tells it; `record` stays empty.
+  Result<CertifyRun> RunPlain(const std::vector<std::string>& program, int ranks,
+                              const std::map<std::string, std::string>& environment,
+                              const std::filesystem::path& folder, double limit_seconds);
+
   bool stopped() const { return stopped_; }  // a signal came during a run
 
  private:
+  // Runs processes side by side, to the end of all of them. The exit code of the first that failed, or 0; then the others
+  // are ended.
+  Result<CertifyRun> Await(const std::vector<ProcessSpec>& specs, const std::filesystem::path& folder,
+                           double limit_seconds);
+
   boost::asio::io_context io_;
   boost::asio::signal_set signals_;
   bool stopped_ = false;

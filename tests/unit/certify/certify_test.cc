@@ -1,10 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "tools/certify/certificate.h"
 #include "tools/certify/certificate_page.h"
+#include "tools/certify/plain_facts.h"
 
 namespace kintsugi {
 namespace {
@@ -199,6 +202,46 @@ TEST(CertificatePage, EscapesWhatComesFromOutside) {
   EXPECT_THAT(page, Not(HasSubstr("<script")));
   EXPECT_THAT(page, HasSubstr("losses &amp; &lt;b&gt;"));
   EXPECT_THAT(page, HasSubstr("kintsugi run --inject x"));
+}
+
+TEST(PlainFacts, TellTheFirstLossThatDiffersAndElseTheFirstValue) {
+  const std::vector<RankFacts> plain = {{{{"model/w", "float32 [2] aa"}, {"rate/last_epoch", "3"}}, {{1, "0.5"}, {2, "0.25"}}},
+                                        {{{"model/w", "float32 [2] aa"}}, {}}};
+  std::vector<RankFacts> found = plain;
+  found[1].values["model/more"] = "what plain torch does not have is no difference";
+  EXPECT_EQ(DifferenceFromPlain(found, plain), "");
+  found[0].values["rate/last_epoch"] = "2";
+  found[1].values.erase("model/w");
+  EXPECT_EQ(DifferenceFromPlain(found, plain), "2 values differ: rank 0 has 'rate/last_epoch' as 2, under plain torch it is 3");
+  found[0].losses[2] = "0.125";
+  EXPECT_EQ(DifferenceFromPlain(found, plain),
+            "rank 0: the first loss that differs is that of step 2: 0.125, under plain torch 0.25");
+  EXPECT_EQ(DescribeFacts(plain), "2 values and 2 losses of each rank");
+}
+
+TEST(PlainFacts, ReadsWhatRanksWriteAndNothingElse) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "facts";
+  std::filesystem::create_directories(folder);
+  std::filesystem::remove(folder / "rank-0.json");
+  EXPECT_EQ(ReadFacts(folder, 1).status().code(), StatusCode::kNotFound);
+  for (const char* text : {"", "[]", "{\"values\": {}}", "{\"values\": {\"a\": 1}, \"losses\": {}}",
+                           "{\"values\": {}, \"losses\": {\"first\": \"1\"}}"}) {
+    std::ofstream(folder / "rank-0.json") << text;
+    EXPECT_EQ(ReadFacts(folder, 1).status().code(), StatusCode::kDataLoss) << text;
+  }
+  std::ofstream(folder / "rank-0.json") << "{\"values\": {\"a\": \"1\"}, \"losses\": {\"7\": \"0.5\"}}";
+  const auto facts = ReadFacts(folder, 1);
+  ASSERT_TRUE(facts.ok()) << facts.status().message();
+  EXPECT_EQ((*facts)[0].values.at("a"), "1");
+  EXPECT_EQ((*facts)[0].losses.at(7), "0.5");
+}
+
+TEST(Certificate, FailsWhereTheUndisturbedRunIsNotWhatPlainTorchIs) {
+  Certificate certificate;
+  certificate.plain_difference = "1 value differs: rank 0 has 'model/w' as <b>";
+  EXPECT_FALSE(certificate.passed());
+  EXPECT_THAT(CertificateText(certificate), HasSubstr("other numbers than the same script under plain torch.\n  1 value"));
+  EXPECT_THAT(CertificateHtml(certificate), HasSubstr("as &lt;b&gt;"));
 }
 
 }  // namespace
