@@ -72,6 +72,8 @@ for words, loader in (
     ("torchdata's StatefulDataLoader in place of DataLoader, or num_workers=0", DataLoader(WithState(), num_workers=2)),
     ("a generator can be walked once: give the DataLoader or the list that it walks", batches_of([1])),
     ("a enumerate can be walked once", enumerate([1])),
+    ("several loaders side by side are no loader: walk one of them", zip(DataLoader([1]), DataLoader([2]))),
+    ("(torch.utils.data.StackDataset(first, second))", (DataLoader([1]), DataLoader([2]))),
     ("nobody knows what the next iter() of a Wrapper gives", Wrapper([1])),
     ("nobody knows what the next iter() of a dict gives", {"a": 1}),
     ("in_order=False leaves the order of its batches to chance", DataLoader([1], num_workers=1, in_order=False)),

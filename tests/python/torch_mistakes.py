@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.nn.parallel import DistributedDataParallel
 
 import kintsugi
-from kintsugi.torch import ReplicaOptimizer, _build, built, ddp_layout, dry_step, groups, parallel, registry, refused as where_made, state
+from kintsugi.torch import ReplicaOptimizer, _build, built, ddp_layout, dry_step, groups, optimizers, parallel, registry, refused as where_made, state
 from kintsugi.torch.replica_optimizer import _deal_out
 
 
@@ -41,6 +41,8 @@ class Hollow(torch.Tensor):
 refused("'w' is a Hollow, which has no memory of its own", state.check, "w", torch.Tensor._make_wrapper_subclass(Hollow, (2, 2)))
 parameter = torch.nn.Parameter(torch.ones(2))
 optimizer = torch.optim.AdamW([parameter], lr=0.1, weight_decay=0.5)
+refused("'train_set' is a DataLoader, whose state does not move the iterator that a loop has of it: leave it out of run.register and write "
+        "`for batch in run.batches(train_set, epoch):`", optimizers.refuse, "train_set", torch.utils.data.DataLoader([1]))  # fmt: skip
 refused("a RandomSampler does not tell how much it has drawn", state.Epoch, torch.utils.data.RandomSampler(range(3)))
 
 # Groups of another backend, and updates with collectives. A world of one is enough: a group of two that has no second member.

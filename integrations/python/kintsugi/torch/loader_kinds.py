@@ -332,6 +332,9 @@ def kind_of(loader: Any, name: str) -> Kind:
         return _kind_of_data_loader(loader, name, refused)
     if has_state(loader):
         return Stateful(loader, loader, name)
+    if kind is zip or isinstance(loader, (tuple, list)) and any(isinstance(part, DataLoader) for part in loader):
+        raise refused("several loaders side by side are no loader: walk one of them, whose data set gives the samples of all "
+                      "(torch.utils.data.StackDataset(first, second))")  # fmt: skip
     listed = isinstance(loader, (Sequence, torch.Tensor)) or not hasattr(loader, "__iter__")
     if listed and not isinstance(loader, (str, bytes)) and hasattr(loader, "__getitem__") and hasattr(loader, "__len__"):
         return Listed(loader)

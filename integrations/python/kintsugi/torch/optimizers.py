@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from .._errors import Error
 from ..abi import Code
@@ -43,6 +44,9 @@ class State(NamedTuple):
 
 def refuse(name: str, thing: Any) -> None:
     """By name, what cannot be protected whatever it holds."""
+    if isinstance(thing, DataLoader):
+        raise Error(f"'{name}' is a {type(thing).__name__}, whose state does not move the iterator that a loop has of it: leave it out of run.register and "
+                    f"write `for batch in run.batches({name}, epoch):`", Code.INVALID_ARGUMENT)  # fmt: skip
     if isinstance(thing, torch.optim.LBFGS):
         raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", Code.INVALID_ARGUMENT)
     if isinstance(thing, torch.optim.SparseAdam):

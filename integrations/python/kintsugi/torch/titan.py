@@ -114,6 +114,13 @@ def _hooks_behind(optimizers: Any) -> bool:
     return any(not str(hook.__module__).startswith("torchtitan.") for hook in hooks)
 
 
+class _Position:
+    """Of the trainer's loader, which is walked anew after an incident: its state says where."""
+
+    def __init__(self, loader: Any) -> None:
+        self.state_dict, self.load_state_dict = loader.state_dict, loader.load_state_dict
+
+
 class _Loop:
     """The trainer's loop within the guard. Threads: the trainer's."""
 
@@ -130,7 +137,7 @@ class _Loop:
         trainer = self._trainer
         things = _numbered("model", trainer.model_parts) | _numbered("optimizer", trainer.optimizers)
         self._run.register(take_over={"progress": "rank-zero", "data": take_over} if take_over else {"progress": "rank-zero"},
-                           **things, **_numbered("scheduler", trainer.lr_schedulers), data=trainer.dataloader, progress=trainer)  # fmt: skip
+                           **things, **_numbered("scheduler", trainer.lr_schedulers), data=_Position(trainer.dataloader), progress=trainer)  # fmt: skip
         trainer.forward_backward_step = self._add_loss
         self._run.guard(self._enter)
 
