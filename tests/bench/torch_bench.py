@@ -163,6 +163,7 @@ class Bench:
         self.add("hooks of optimizer.step(), CPU time of its thread", [found["step"]], "us", found["plain step"], 1000, extra, difference=extra)
         for part in ("objects", "gate"):
             self.add(f"of these: {part}", [found[part]], "us")
+        self.add("behind it: objects at the step's end", [found["objects at the end"]], "us")
         self.add("the hooks alone", [found["hooks alone"]], "us", None, 20)
         found = self.measured(1, "register", str(self.options.mib))
         self.add(f"register of {self.options.mib} MiB", [found["register"]], "ms", found["memcpy into fresh memory"],

@@ -106,7 +106,7 @@ def swapped(run: kintsugi.torch.TorchRun, count: int) -> dict[str, list[float]]:
         def call(*arguments: Any) -> Any:
             begun = time.perf_counter()
             answer = function(*arguments)
-            if run._released:
+            if run._guard.released:
                 found[name].append((time.perf_counter() - begun) * 1000)
             return answer
 
@@ -154,9 +154,9 @@ def main() -> None:
         found = swapped(run, int(sys.argv[2]))
     run.register(model=layer, optimizer=optimizer)
     clock = time.perf_counter if what == "gate" else time.thread_time  # hooks: without waiting for others
-    found |= {"step": [], "plain step": [], "objects": [], "gate": []} if what in ("gate", "hooks") else {}
+    found |= {"step": [], "plain step": [], "objects": [], "gate": [], "objects at the end": []} if what in ("gate", "hooks") else {}
 
-    real, put = run.agent, run._put_objects
+    real, put, end = run.agent, run._objects.put_at_gate, run._objects.put_at_end
 
     class Timed:
         """The agent, whose gate is timed: what the gate itself costs, mirroring included."""
@@ -172,6 +172,11 @@ def main() -> None:
     def timed_put(at: int) -> None:
         found["objects"].append(microseconds(lambda: put(at), 1, clock))
 
+    def timed_end(at: int) -> None:
+        found["objects at the end"].append(microseconds(lambda: end(at), 1, clock))
+
+    if what == "hooks":
+        run._objects.put_at_end = timed_end  # type: ignore[method-assign]
     timed = Timed()
 
     def step(k: int) -> None:
@@ -182,14 +187,14 @@ def main() -> None:
         in_order = [("step", optimizer), ("plain step", plain)]
         within = what == "hooks" and k % 4 >= 2
         if within:
-            run.agent, run._put_objects = timed, timed_put  # type: ignore[assignment, method-assign]
+            run.agent, run._objects.put_at_gate = timed, timed_put  # type: ignore[assignment, method-assign]
         for name, stepped in in_order if k % 2 else in_order[::-1]:
             if what == "hooks":
                 time.sleep(0.0005)  # the gate waits for others, which leaves caches cold: so does this, for both
             took = microseconds(stepped.step, 1, clock)
             if name in found and not within:
                 found[name].append(took)
-        run.agent, run._put_objects = real, put  # type: ignore[method-assign]
+        run.agent, run._objects.put_at_gate = real, put  # type: ignore[method-assign]
 
     run.train(step, steps=600 if what == "hooks" else 300 if what == "gate" else 14 if what == "swap" else 2)
     if what == "hooks":
