@@ -30,9 +30,9 @@ Status RefuseLarge(const MirroredObjects& mine, size_t group) {
   }
   if (total <= most) return Status::Ok();
   return {StatusCode::kResourceExhausted,
-          "the objects of this rank have " + std::to_string(total) + " bytes, '" + largest->key + "' the most of them (" +
-              std::to_string(largest->bytes->size()) + "); partners keep " + std::to_string(most) +
-              " at most: register as tensors what all ranks have alike"};
+          "the objects of this rank have " + std::to_string(total) + " bytes, '" + largest->key +
+              "' the most of them (" + std::to_string(largest->bytes->size()) + "); partners keep " +
+              std::to_string(most) + " at most: register as tensors what all ranks have alike"};
 }
 
 }  // namespace

@@ -79,8 +79,7 @@ Status MirrorChannel::Give(Step step, const MirroredObjects& mine, TimePoint dea
   const std::vector<uint8_t> table = TableOf(rows);
   std::vector<uint64_t> hashes{HashOf(table)};
   for (const auto* bytes : sent) hashes.push_back(HashOf(*bytes));
-  const Header header{
-      .step = step.value(), .count = rows.size(), .table_bytes = table.size(), .hash = Fold(hashes)};
+  const Header header{.step = step.value(), .count = rows.size(), .table_bytes = table.size(), .hash = Fold(hashes)};
   KINTSUGI_RETURN_IF_ERROR(SendBytes(*link_, &header, sizeof header, deadline));
   if (!table.empty()) KINTSUGI_RETURN_IF_ERROR(SendBytes(*link_, table.data(), table.size(), deadline));
   for (const auto* bytes : sent)

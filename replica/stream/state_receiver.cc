@@ -32,8 +32,8 @@ class Session {
       status_ = Status(StatusCode::kInternal, e.what());
     }
     if (!status_.ok()) job_.plan.Drop(in_work_);
-    status_ = status_.Annotate("receiving state of step " + job_.step.ToString() + " from rank " +
-                               link_.peer().ToString());
+    status_ =
+        status_.Annotate("receiving state of step " + job_.step.ToString() + " from rank " + link_.peer().ToString());
   }
 
   const Status& status() const { return status_; }
@@ -69,13 +69,14 @@ class Session {
     KINTSUGI_RETURN_IF_ERROR(Compare(manifest));
     const auto algorithm = ChecksumFromNumber(manifest.checksum());
     if (!algorithm)
-      return {StatusCode::kFailedPrecondition,
-              "unknown checksum algorithm " + std::to_string(manifest.checksum()) + ": the ranks run different versions"};
+      return {StatusCode::kFailedPrecondition, "unknown checksum algorithm " + std::to_string(manifest.checksum()) +
+                                                   ": the ranks run different versions"};
     checksum_ = *algorithm;
     if (manifest.objects_bytes() > kObjectsBytesMax) return {StatusCode::kDataLoss, "no objects are so large"};
     objects_.resize(manifest.objects_bytes());
     if (!objects_.empty())
-      KINTSUGI_RETURN_IF_ERROR(link_.Receive(objects_.data(), objects_.size(), WaitLimit(job_.limits, objects_.size())));
+      KINTSUGI_RETURN_IF_ERROR(
+          link_.Receive(objects_.data(), objects_.size(), WaitLimit(job_.limits, objects_.size())));
     if (HashBytes(objects_.data(), objects_.size()) != manifest.objects_hash())
       return {StatusCode::kDataLoss, "the mirrored objects arrived damaged"};
     return Status::Ok();
@@ -121,8 +122,8 @@ class Session {
     for (const BlockRange& range : request) {
       for (const BlockRun& run : job_.table.Runs(range)) {
         auto* target = static_cast<uint8_t*>(run.item->memory.data) + run.offset;
-        KINTSUGI_RETURN_IF_ERROR(link_.Receive(target, run.size_bytes, WaitLimit(job_.limits, run.size_bytes),
-                                               check ? &observer : nullptr));
+        KINTSUGI_RETURN_IF_ERROR(
+            link_.Receive(target, run.size_bytes, WaitLimit(job_.limits, run.size_bytes), check ? &observer : nullptr));
         observer.EndRun();
         bytes_ += run.size_bytes;
         if (!check) job_.plan.Arrived(run.blocks);
@@ -133,8 +134,7 @@ class Session {
 
   Status CheckBlocks(const Request& request, const std::vector<uint64_t>& computed) {
     std::vector<uint64_t> sent(computed.size());
-    KINTSUGI_RETURN_IF_ERROR(
-        link_.Receive(sent.data(), sent.size() * sizeof(uint64_t), WaitLimit(job_.limits, 0)));
+    KINTSUGI_RETURN_IF_ERROR(link_.Receive(sent.data(), sent.size() * sizeof(uint64_t), WaitLimit(job_.limits, 0)));
     size_t number = 0;
     for (const BlockRange& range : request) {
       for (uint64_t block = range.first; block < range.first + range.count; ++block, ++number) {

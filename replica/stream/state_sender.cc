@@ -58,7 +58,8 @@ class Sender {
     const bool check = options_.checksum != ChecksumAlgorithm::kNone;
     for (int i = 0; i < request.first_size(); ++i) {
       const BlockRange range{request.first(i), request.count(i)};
-      if (range.first > table_.blocks() || range.count > table_.blocks() - range.first) return Unexpected("block number");
+      if (range.first > table_.blocks() || range.count > table_.blocks() - range.first)
+        return Unexpected("block number");
       for (const BlockRun& run : table_.Runs(range)) {
         KINTSUGI_RETURN_IF_ERROR(link_.Send(run.item->memory, run.offset, run.size_bytes,
                                             WaitLimit(options_.limits, run.size_bytes), check ? &observer : nullptr));

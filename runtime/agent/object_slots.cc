@@ -153,7 +153,8 @@ Result<std::vector<RankObjects>> ObjectSlots::Read(Step step) const {
     return Status(StatusCode::kNotFound, "no mirrored objects of step " + step.ToString() + " are held");
   const uint64_t size = slot->size_bytes.load();
   const auto* begin = reinterpret_cast<const uint8_t*>(slot + 1);
-  const Status damaged(StatusCode::kDataLoss, "the mirrored objects of step " + step.ToString() + " that are held end within one");
+  const Status damaged(StatusCode::kDataLoss,
+                       "the mirrored objects of step " + step.ToString() + " that are held end within one");
   std::map<Rank, std::map<std::string, SharedBytes>> by_rank;
   for (uint64_t at = 0; at < size;) {
     Frame frame;

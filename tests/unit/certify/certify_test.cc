@@ -205,14 +205,16 @@ TEST(CertificatePage, EscapesWhatComesFromOutside) {
 }
 
 TEST(PlainFacts, TellTheFirstLossThatDiffersAndElseTheFirstValue) {
-  const std::vector<RankFacts> plain = {{{{"model/w", "float32 [2] aa"}, {"rate/last_epoch", "3"}}, {{1, "0.5"}, {2, "0.25"}}},
-                                        {{{"model/w", "float32 [2] aa"}}, {}}};
+  const std::vector<RankFacts> plain = {
+      {{{"model/w", "float32 [2] aa"}, {"rate/last_epoch", "3"}}, {{1, "0.5"}, {2, "0.25"}}},
+      {{{"model/w", "float32 [2] aa"}}, {}}};
   std::vector<RankFacts> found = plain;
   found[1].values["model/more"] = "what plain torch does not have is no difference";
   EXPECT_EQ(DifferenceFromPlain(found, plain), "");
   found[0].values["rate/last_epoch"] = "2";
   found[1].values.erase("model/w");
-  EXPECT_EQ(DifferenceFromPlain(found, plain), "2 values differ: rank 0 has 'rate/last_epoch' as 2, under plain torch it is 3");
+  EXPECT_EQ(DifferenceFromPlain(found, plain),
+            "2 values differ: rank 0 has 'rate/last_epoch' as 2, under plain torch it is 3");
   found[0].losses[2] = "0.125";
   EXPECT_EQ(DifferenceFromPlain(found, plain),
             "rank 0: the first loss that differs is that of step 2: 0.125, under plain torch 0.25");
@@ -240,7 +242,8 @@ TEST(Certificate, FailsWhereTheUndisturbedRunIsNotWhatPlainTorchIs) {
   Certificate certificate;
   certificate.plain_difference = "1 value differs: rank 0 has 'model/w' as <b>";
   EXPECT_FALSE(certificate.passed());
-  EXPECT_THAT(CertificateText(certificate), HasSubstr("other numbers than the same script under plain torch.\n  1 value"));
+  EXPECT_THAT(CertificateText(certificate),
+              HasSubstr("other numbers than the same script under plain torch.\n  1 value"));
   EXPECT_THAT(CertificateHtml(certificate), HasSubstr("as &lt;b&gt;"));
 }
 
