@@ -45,6 +45,8 @@ class Turns(Protocol):
     def has_updated(self) -> bool: ...
     def settle(self, error: BaseException) -> None: ...
     def note_place(self) -> None: ...
+    def note_iteration(self) -> None: ...
+    def enter_step(self) -> None: ...
     def arrived(self) -> None: ...
     def note_loop_end(self) -> None: ...
 
@@ -147,6 +149,8 @@ class Loops:
                 self._expected = run.committed if self._leave_out else run.committed + 1
                 if self._part == 0 or self._leave_out:
                     self._program.begin_iteration(self._expected)
+                    if not self._leave_out:
+                        run.note_iteration()
                     if batches is not None:
                         self._began = batches.state_dict(), batches.position()
                 try:
@@ -235,13 +239,13 @@ class Loops:
                         "takes several batches, run.batches(loader, accumulate=n) says so", Code.FAILED_PRECONDITION)  # fmt: skip
         self._made = True
         k = self._expected
-        if not self._leave_out and self._part == 0:
-            self._run.note_place()
         while not self._leave_out and self._part == 0:
             try:
                 self._run.begin_step(k)
+                self._run.enter_step()
                 break
             except BaseException as error:
+                self._run.note_place()  # the script stays here
                 self._run.settle(error)
                 self._refuse_to_go_behind(k - 1)
         return k, self._leave_out

@@ -39,6 +39,7 @@ class Objects:
         self._gate: tuple[int, dict[str, bytes]] = (0, {})
         self._end: tuple[int, dict[str, bytes]] | None = None  # of the newest step that this rank has ended
         self._place: tuple[int, dict[str, bytes]] | None = None  # as the script had made them behind that step
+        self._iteration: tuple[int, dict[str, bytes]] | None = None  # as the script's iteration at hand began
         self._told: dict[str, tuple[str, bytes]] = {}  # by others: digest at the gate, and the newer bytes
         self._not_told: set[str] = set()  # what has changed on another rank, and is not alike, or nobody has any more
         self._usual: set[str] = set()  # what changed behind the gate in the newest step that this rank has ended
@@ -86,6 +87,14 @@ class Objects:
     def note_place(self, step: int) -> None:
         """Behind `step` the script was on its own: what it has changed there is made again by nobody but newcomers."""
         self._place = step, self._now()
+
+    def note_iteration(self, step: int) -> None:
+        """Behind `step` the script begins an iteration, which as a whole is made again where its step is void."""
+        self._place = self._iteration = step, self._now()
+
+    def return_to_iteration(self) -> None:
+        """What the script does until the step's end is made again from the beginning of its iteration."""
+        self._place = self._iteration
 
     def changes_since_place(self) -> bytes:
         """Of the section that began there: what a newcomer that passes by it must put in place. Empty: nothing."""

@@ -405,6 +405,14 @@ class Run:
         if not self._loops.arriving:
             self._objects.note_place(self.committed)
 
+    def note_iteration(self) -> None:
+        """An iteration begins: where its step is void all of it is done again, also what the script does before the step."""
+        self._objects.note_iteration(self.committed)
+
+    def enter_step(self) -> None:
+        """From here on an incident makes the step of this iteration void."""
+        self._objects.return_to_iteration()
+
     def arrived(self) -> None:
         """A newcomer's script has come to where the run stands: objects are as they were there."""
         self._objects.put_back_end()
