@@ -21,6 +21,7 @@ from .program import Program
 from .sections import digest_of
 from .terms import Codec
 from .values import Values
+from .variables import Variable
 
 PROGRAM = "program"  # the name of the record, which is an object as others are
 _TOLD_MOST = 16 << 20  # bytes of one object that go over the control plane
@@ -103,13 +104,32 @@ class Objects:
         changed = {key: data for key, data in self._now().items() if key != PROGRAM and before.get(key) != data}
         return pickle.dumps({key: data if fits(data) else None for key, data in changed.items()}) if changed else b""
 
-    def apply(self, changes: bytes, rank: int, section: str) -> None:
-        """A newcomer passes by a section."""
+    def apply(self, changes: bytes, rank: int, section: str, arriving: bool) -> None:
+        """A section is passed by. What a newcomer does before it has come to where the run stands is about variables alone."""
         for key, data in (pickle.loads(changes) if changes else {}).items():
+            if arriving and not self._is_variable(key):
+                continue
             if data is None:
                 self._note_inexact(f"object '{key}' of rank {rank}, changed in run.do ({section})")
             else:
                 self._load_one(key, data)
+
+    # ---- variables ----------------------------------------------------------------------------------------------------
+
+    def variables(self) -> dict[str, bytes]:
+        return {key: bytes_of(key, thing) for key, thing in self._things.items() if isinstance(thing, Variable)}
+
+    def variables_in(self, changes: bytes) -> bytes:
+        """Of a section's changes what a newcomer needs on its way."""
+        kept = {key: data for key, data in pickle.loads(changes).items() if self._is_variable(key)}
+        return pickle.dumps(kept) if kept else b""
+
+    def load(self, values: dict[str, bytes]) -> None:
+        for key, data in values.items():
+            self._load_one(key, data)
+
+    def _is_variable(self, key: str) -> bool:
+        return isinstance(self._things[key], Variable)
 
     def _refresh(self, step: int) -> None:
         gate = self._gate[1]
