@@ -3,7 +3,6 @@
 Trainers are programs that write what is left to FOLDER/rank-N.json, {name: {what: value}}; with PLAIN=1 they import nothing of Kintsugi.
 """
 import json
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -28,10 +27,7 @@ class Compared:
         """Under torchrun, over Gloo: nothing of Kintsugi is imported."""
         if self._plain is None:
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                done = subprocess.run([self._door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", self._program, folder, *self._arguments],
-                                      capture_output=True, text=True, timeout=300, env={**self._door.environment(), "PLAIN": "1"}, check=False)
-                if done.returncode != 0:
-                    raise Failure(done.stderr[-6000:])
+                self._door.under_torchrun([self._program, folder, *self._arguments], PLAIN="1")
                 self._plain = left_in(folder)
         return self._plain
 
