@@ -83,6 +83,12 @@ def shapes(door):
               ["kill-section:0@1", "kill-loader:1@5"], 7),
         Shape(door, "vision", ["kill:1@2:update", "throw:0@3:backward", "kill:0@6:backward", "kill:1@10:param-sync"],
               ["kill-section:0@2", "kill-told:1@3", "kill-loader:0@3"], 7),
+        Shape(door, "fsdp", ["kill:1@3:update", "throw:0@5:backward", "kill:0@6:forward", "throw:1@9:update", "kill:1@11:param-sync"],
+              ["kill-told:1@1"], 7, ("--snapshot-every", "2")),  # its shards have no second copy
+        Shape(door, "ppo", ["kill:1@3:update", "throw:0@5:forward", "kill:0@8:forward", "throw:1@11:update", "kill:1@14:param-sync"],
+              ["kill-told:1@2", "kill-loader:0@2"], 13),
+        Shape(door, "dcgan", ["kill:1@2:update", "throw:0@3:backward", "kill:0@6:forward", "throw:1@9:update", "kill:1@10:param-sync"],
+              ["kill-section:0@1", "kill-loader:0@2"], 7),
     ]
 
 

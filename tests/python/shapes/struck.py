@@ -8,9 +8,9 @@
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,9 @@ def main() -> None:
     Batches.next = struck_next  # type: ignore[method-assign]
     sys.argv[:] = [script, str(folder)]
     sys.path[0] = str(Path(script).parent)
-    runpy.run_path(script, run_name="__main__")
+    module = sys.modules["__main__"] = types.ModuleType("__main__")  # until the process ends, as if it were alone
+    module.__dict__["__file__"] = script
+    exec(compile(Path(script).read_text(encoding="utf-8"), script, "exec"), module.__dict__)
 
 
 main()
