@@ -3,7 +3,6 @@
 Trainers are programs that write what is left to FOLDER/rank-N.json, {name: {what: value}}; with PLAIN=1 they import nothing of Kintsugi.
 """
 import json
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -28,15 +27,9 @@ class Compared:
         """Under torchrun, over Gloo: nothing of Kintsugi is imported."""
         if self._plain is None:
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                self._under_torchrun(folder, {"PLAIN": "1"})
+                self._door.under_torchrun([self._program, folder, *self._arguments], PLAIN="1")
                 self._plain = left_in(folder)
         return self._plain
-
-    def _under_torchrun(self, folder, more):
-        done = subprocess.run([self._door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", self._program, folder, *self._arguments],
-                              capture_output=True, text=True, timeout=300, env={**self._door.environment(), **more}, check=False)
-        if done.returncode != 0:
-            raise Failure(done.stderr[-6000:])
 
     def same(self, *faults, more=(), paths=((),)):
         def test(_):
@@ -47,7 +40,7 @@ class Compared:
     def off(self, _):
         """With KINTSUGI=0 it is plain torch."""
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            self._under_torchrun(folder, {"KINTSUGI": "0"})
+            self._door.under_torchrun([self._program, folder, *self._arguments], KINTSUGI="0")
             self._compare(left_in(folder))
 
     def resumed(self, step=3):

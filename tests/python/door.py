@@ -39,6 +39,13 @@ class Door:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")
         return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
+    def under_torchrun(self, program, **environment):
+        """Plain torch, over Gloo, on two ranks."""
+        done = subprocess.run([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program],
+                              capture_output=True, text=True, timeout=300, env={**self.environment(), **environment}, check=False)
+        if done.returncode != 0:
+            raise Failure(done.stderr[-6000:])
+
     def alone(self, script, path=None, arguments=()):
         """A script of checks that needs no run. `path`: where its modules are, if not in the package folder alone."""
         def test(_):

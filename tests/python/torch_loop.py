@@ -94,10 +94,11 @@ def main() -> None:
         if plain:
             loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
         for i, (x, _) in enumerate(loader) if plain else run.enumerate(loader, epoch, accumulate=options.accumulate):
+            noise = torch.randn(6) * 0.01  # an iteration that is made again draws the same before its step
             update = (i + 1) % options.accumulate == 0 or i + 1 == len(loader)
             with contextlib.nullcontext() if plain else run.step():
                 with contextlib.nullcontext() if update else model.no_sync():
-                    loss = model(x).square().mean() / options.accumulate
+                    loss = model(x + noise).square().mean() / options.accumulate
                     loss.backward()
                 if update:
                     if run is not None:

@@ -45,7 +45,11 @@ class Turns(Protocol):
     def has_updated(self) -> bool: ...
     def settle(self, error: BaseException) -> None: ...
     def note_place(self) -> None: ...
+    def note_iteration(self) -> None: ...
+    def enter_step(self) -> None: ...
     def arrived(self) -> None: ...
+    def enter_iteration_again(self) -> None: ...
+    def leave_loop(self, number: int) -> None: ...
     def note_loop_end(self) -> None: ...
 
 
@@ -80,7 +84,7 @@ class Loops:
         self._enter()
         if self.arriving:
             if steps < self._run.committed:
-                return self._end(steps)
+                return self._end()
             self._arrive()
         while self._run.committed < steps:
             k = self._run.committed + 1
@@ -92,7 +96,7 @@ class Loops:
             except BaseException as error:
                 self._run.settle(error)
                 self._refuse_to_go_behind(self._base)
-        self._end(self._run.committed)
+        self._end()
 
     def guard(self, loop: Callable[[int], object]) -> None:
         """A loop that marks its steps itself, from a step on."""
@@ -100,7 +104,7 @@ class Loops:
         if self.arriving:
             end = self._program.end_of(self._number)
             if end is not None and end < self._run.committed:
-                return self._end(end)
+                return self._end()
             self._arrive()
         while True:
             try:
@@ -109,7 +113,7 @@ class Loops:
             except BaseException as error:
                 self._run.settle(error)
                 self._refuse_to_go_behind(self._base)
-        self._end(self._run.committed)
+        self._end()
 
     # ---- iterations ---------------------------------------------------------------------------------------------------
 
@@ -139,7 +143,7 @@ class Loops:
         if self.arriving:
             known = end if end is not None else self._program.end_of(number)
             if known is not None and known < run.committed:
-                return self._end(known)
+                return self._end()
         self._parts, self._part, self._batches = parts, 0, batches
         self._set_out(batches, epoch)
         try:
@@ -147,6 +151,10 @@ class Loops:
                 self._expected = run.committed if self._leave_out else run.committed + 1
                 if self._part == 0 or self._leave_out:
                     self._program.begin_iteration(self._expected)
+                    if self._leave_out:
+                        run.enter_iteration_again()
+                    else:
+                        run.note_iteration()
                     if batches is not None:
                         self._began = batches.state_dict(), batches.position()
                 try:
@@ -164,7 +172,7 @@ class Loops:
         finally:
             self._expected, self._again, self._asked, self._batches = 0, False, True, None
             if self._number == number:
-                self._end(run.committed)
+                self._end()
 
     def _set_out(self, batches: Batches | None, epoch: int | None) -> None:
         """The pass begins, or is taken up where the run stands: with the last batch of the step that all have."""
@@ -235,13 +243,13 @@ class Loops:
                         "takes several batches, run.batches(loader, accumulate=n) says so", Code.FAILED_PRECONDITION)  # fmt: skip
         self._made = True
         k = self._expected
-        if not self._leave_out and self._part == 0:
-            self._run.note_place()
         while not self._leave_out and self._part == 0:
             try:
                 self._run.begin_step(k)
+                self._run.enter_step()
                 break
             except BaseException as error:
+                self._run.note_place()  # the script stays here
                 self._run.settle(error)
                 self._refuse_to_go_behind(k - 1)
         return k, self._leave_out
@@ -272,14 +280,14 @@ class Loops:
     def _enter(self) -> None:
         self._run.open()
         if self._number >= 0:
-            self._end(self._run.committed)  # one that was left, and whose iterator somebody still has
+            self._end()  # one that was left, and whose iterator somebody still has
         self._number = self._program.begin_loop()
         base = self._program.base_of(self._number) if self.arriving else self._run.committed
         self._base = self._run.committed if base is None else base
         self._run.note_place()
 
-    def _end(self, step: int) -> None:
-        self._program.record_end(self._number, step) if not self.arriving else None
+    def _end(self) -> None:
+        self._run.leave_loop(self._number)
         self._program.leave_loop()
         self._number = -1
         if not self.arriving:

@@ -52,12 +52,12 @@ class News:
 
     def forget_before(self, step: int) -> None:
         """It is committed, and what came before it is with the partners."""
-        self._program.forget_before(step)
+        self._program.forget_before(step, self._objects.variables_in)
         self._of_before = {}
 
     def facts(self, step: int) -> dict[str, Any]:
         """What is told to all, as JSON."""
-        sections = {name: [kept.step, kept.lasting, digest_of(kept.result + kept.changes).hex()] for name, kept in self._program.sections_since(step).items()}
+        sections = {name: [kept.step, kept.behind, kept.lasting, digest_of(kept.result + kept.changes).hex()] for name, kept in self._program.sections_since(step).items()}
         return {"sections": sections, "before": [*self._of_before], "changed": self._objects.changes_behind_gate(step),
                 "usual": self._objects.usual_changes()}  # fmt: skip
 
@@ -110,8 +110,8 @@ class News:
             lacking = [rank for rank in sorted(told) if name not in told[rank]["sections"]]
             if not lacking:
                 continue
-            step, lasting, _ = told[having[0]]["sections"][name]
-            alike = len({told[rank]["sections"][name][2] for rank in having}) == 1
+            step, behind, lasting, _ = told[having[0]]["sections"][name]
+            alike = len({told[rank]["sections"][name][3] for rank in having}) == 1
             if me == having[0]:
                 own = self._program.recorded(name)
                 assert own is not None
@@ -127,7 +127,7 @@ class News:
                 result, changes = pickle.dumps((self.pending[1], pickle.loads(result)[1])), self.pending[2]
             elif not alike and not kept_for_me:
                 self._agent.note_inexact(f"run.do ({name}) of rank {me}: what it gave there is lost, that of rank {having[0]} counts")
-            self._learnt[name] = Recorded(step, result, lasting, changes)
+            self._learnt[name] = Recorded(step, behind, result, lasting, changes)
 
     def _learn_objects(self, meeting: Meeting, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
         me = self._agent.rank

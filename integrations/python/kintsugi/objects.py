@@ -21,6 +21,7 @@ from .program import Program
 from .sections import digest_of
 from .terms import Codec, Encoder
 from .values import Values
+from .variables import Variable
 
 PROGRAM = "program"  # the name of the record, which is an object as others are
 _TOLD_MOST = 16 << 20  # bytes of one object that go over the control plane
@@ -39,6 +40,7 @@ class Objects:
         self._gate: tuple[int, dict[str, bytes]] = (0, {})
         self._end: tuple[int, dict[str, bytes]] | None = None  # of the newest step that this rank has ended
         self._place: tuple[int, dict[str, bytes]] | None = None  # as the script had made them behind that step
+        self._iteration: tuple[int, dict[str, bytes]] | None = None  # as the script's iteration at hand began
         self._told: dict[str, tuple[str, bytes]] = {}  # by others: digest at the gate, and the newer bytes
         self._not_told: set[str] = set()  # what has changed on another rank, and is not alike, or nobody has any more
         self._newest_put: dict[str, bytes] = {}
@@ -88,6 +90,14 @@ class Objects:
         """Behind `step` the script was on its own: what it has changed there is made again by nobody but newcomers."""
         self._place = step, self._now()
 
+    def note_iteration(self, step: int) -> None:
+        """Behind `step` the script begins an iteration, which as a whole is made again where its step is void."""
+        self._place = self._iteration = step, self._now()
+
+    def return_to_iteration(self) -> None:
+        """What the script does until the step's end is made again from the beginning of its iteration."""
+        self._place = self._iteration
+
     def changes_since_place(self) -> bytes:
         """Of the section that began there: what a newcomer that passes by it must put in place. Empty: nothing."""
         assert self._place is not None
@@ -95,13 +105,32 @@ class Objects:
         changed = {key: data for key, data in self._now().items() if key != PROGRAM and before.get(key) != data}
         return pickle.dumps({key: data if fits(data) else None for key, data in changed.items()}) if changed else b""
 
-    def apply(self, changes: bytes, rank: int, section: str) -> None:
-        """A newcomer passes by a section."""
+    def apply(self, changes: bytes, rank: int, section: str, arriving: bool) -> None:
+        """A section is passed by. What a newcomer does before it has come to where the run stands is about variables alone."""
         for key, data in (pickle.loads(changes) if changes else {}).items():
+            if arriving and not self._is_variable(key):
+                continue
             if data is None:
                 self._note_inexact(f"object '{key}' of rank {rank}, changed in run.do ({section})")
             else:
                 self._load_one(key, data)
+
+    # ---- variables ----------------------------------------------------------------------------------------------------
+
+    def variables(self) -> dict[str, bytes]:
+        return {key: bytes_of(key, thing) for key, thing in self._things.items() if isinstance(thing, Variable)}
+
+    def variables_in(self, changes: bytes) -> bytes:
+        """Of a section's changes what a newcomer needs on its way."""
+        kept = {key: data for key, data in pickle.loads(changes).items() if self._is_variable(key)}
+        return pickle.dumps(kept) if kept else b""
+
+    def load(self, values: dict[str, bytes]) -> None:
+        for key, data in values.items():
+            self._load_one(key, data)
+
+    def _is_variable(self, key: str) -> bool:
+        return isinstance(self._things[key], Variable)
 
     def _refresh(self, step: int) -> None:
         gate = self._gate[1]

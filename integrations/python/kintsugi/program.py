@@ -3,8 +3,8 @@
 A process that takes a lost one's place runs the script from the top. What its run has done already it passes by: loops that ended before
 the step it joins at, and sections, whose results are recorded here. The record travels with the rank's objects and is in checkpoints.
 
-Sections are named by where they stand: outside of loops by how many loops came before ("after loop 1, number 0"), within one by the step
-that its iteration makes ("iteration 10, number 0"). Where a step is made again its iteration begins again, with the same names. Those within
+Sections are named by their function and by where they stand: outside of loops by how many loops came before ("save, after loop 1, number 0"),
+within one by the step that its iteration makes ("evaluate, iteration 10, number 0"). Where a step is made again its iteration begins again, with the same names. Those within
 iterations are needed for as long as a newcomer may join there; the others for good.
 
 Threads: none; pure.
@@ -12,13 +12,18 @@ Threads: none; pure.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 
+Variables = dict[str, bytes]  # the script's own, by name (variables.py)
+
+
 @dataclass(frozen=True)
 class Recorded:
-    step: int  # the iteration's, or the one behind which it stands
+    step: int  # the iteration's, or the one behind which it stands: a newcomer that joins at a later one needs it no more
+    behind: int  # the newest that was committed then: less by one where it stands before its iteration's step
     result: bytes
     lasting: bool  # outside of iterations
     changes: bytes = b""  # what it changed in registered objects, for as long as a newcomer may come by it
@@ -28,7 +33,8 @@ class Program:
     """The record of one rank, and where its process is in it."""
 
     def __init__(self) -> None:
-        self._ends: list[int] = []  # the step at which each loop ended, in the order of the script
+        self._ends: list[tuple[int, Variables]] = []  # the step at which each loop ended, in the order of the script
+        self._at_iterations: dict[int, Variables] = {}  # as they began: the one at hand, and the one before
         self._sections: dict[str, Recorded] = {}
         self._ended = 0  # the newest step whose objects were taken at its end, not at its gate; which had changed between
         self._ended_keys: list[str] = []
@@ -41,12 +47,13 @@ class Program:
     # ---- what travels -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        sections = {name: (kept.step, kept.result, kept.lasting, kept.changes) for name, kept in self._sections.items()}
-        return {"ends": list(self._ends), "sections": sections, "loader": self._loader, "ended": self._ended, "ended_keys": self._ended_keys}
+        sections = {name: (kept.step, kept.behind, kept.result, kept.lasting, kept.changes) for name, kept in self._sections.items()}
+        return {"ends": list(self._ends), "iterations": dict(self._at_iterations), "sections": sections, "loader": self._loader, "ended": self._ended,
+                "ended_keys": self._ended_keys}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Where this process is in the script is not changed by it."""
-        self._ends, self._loader = list(state["ends"]), state["loader"]
+        self._ends, self._at_iterations, self._loader = list(state["ends"]), dict(state["iterations"]), state["loader"]
         self._ended, self._ended_keys = state["ended"], state["ended_keys"]
         self._sections = {name: Recorded(*kept) for name, kept in state["sections"].items()}
 
@@ -72,16 +79,28 @@ class Program:
 
     def end_of(self, loop: int) -> int | None:
         """The step at which it ended; None: it has not, as far as is recorded."""
-        return self._ends[loop] if loop < len(self._ends) else None
+        return self._ends[loop][0] if loop < len(self._ends) else None
 
     def base_of(self, loop: int) -> int | None:
         """The step at which it began, which is where the one before ended; None: not known."""
         return 0 if loop == 0 else self.end_of(loop - 1)
 
-    def record_end(self, loop: int, step: int) -> None:
+    def record_end(self, loop: int, step: int, variables: Variables) -> None:
         del self._ends[loop:]
-        self._ends += [step] * (loop + 1 - len(self._ends))
+        self._ends += [(step, variables)] * (loop + 1 - len(self._ends))
         self._loader = None
+
+    def variables_behind(self, loop: int) -> Variables:
+        """For who passes it by: as they were there; none where that is not known."""
+        return self._ends[loop][1] if loop < len(self._ends) else {}
+
+    def note_variables(self, variables: Variables) -> None:
+        """As the iteration at hand begins. A newcomer may join at the one before."""
+        before = self._iteration - 1
+        self._at_iterations = {step: kept for step, kept in self._at_iterations.items() if step == before} | {self._iteration: variables}
+
+    def variables_of_iteration(self) -> Variables:
+        return self._at_iterations.get(self._iteration, {})
 
     def note_loader(self, state: Any) -> None:
         self._loader = state
@@ -96,17 +115,17 @@ class Program:
         """For the first time, or again."""
         self._iteration, self._number = step, 0
 
-    def next_section(self) -> str:
+    def next_section(self, name: str) -> str:
         self._number += 1
         where = f"iteration {self._iteration}" if self._in_loop else f"after loop {self._begun}"
-        return f"{where}, number {self._number - 1}"
+        return f"{name}, {where}, number {self._number - 1}"
 
     def recorded(self, section: str) -> Recorded | None:
         return self._sections.get(section)
 
     def record(self, section: str, step: int, result: bytes, changes: bytes) -> Recorded:
         """`step`: the newest that is committed."""
-        kept = Recorded(self._iteration if self._in_loop else step, result, not self._in_loop, changes)
+        kept = Recorded(self._iteration if self._in_loop else step, step, result, not self._in_loop, changes)
         self._sections[section] = kept
         return kept
 
@@ -122,15 +141,16 @@ class Program:
         """Of what stands behind `step` these alone."""
         self._sections = {name: kept for name, kept in self._sections.items() if kept.step < step or name in names}
 
-    def forget_before(self, step: int) -> None:
-        """A newcomer joins at `step` at the earliest: of what came before it passes by what is outside of iterations."""
+    def forget_before(self, step: int, needed: Callable[[bytes], bytes]) -> None:
+        """A newcomer joins at `step` at the earliest: of what came before it passes by what is outside of iterations. `needed`: of the
+        changes there."""
         for name, kept in [(name, kept) for name, kept in self._sections.items() if kept.step < step]:
             if not kept.lasting:
                 del self._sections[name]
             elif kept.changes:
-                self._sections[name] = replace(kept, changes=b"")
+                self._sections[name] = replace(kept, changes=needed(kept.changes))
 
     def forget_after(self, step: int) -> None:
         """The run goes on from an older step: what came behind it has not happened."""
-        self._sections = {name: kept for name, kept in self._sections.items() if kept.step <= step}
-        self._ends = [end for end in self._ends if end <= step]
+        self._sections = {name: kept for name, kept in self._sections.items() if kept.behind <= step}
+        self._ends = [end for end in self._ends if end[0] <= step]

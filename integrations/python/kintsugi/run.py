@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import pickle
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ from .sections import pickled
 from .take_over import TakeOver, take_over_of
 from .terms import ACTIVITIES, FIRST_OF_HOLDERS, HANDLERS, PHASES, Codec, Guarded, Handler, Incident, Piece
 from .values import NamedValues, Values
+from .variables import variables_of
 
 _PAUSED = int(Code.PAUSED)  # every step looks for it
 
@@ -217,6 +219,12 @@ class Run:
         self.agent.register_object(key, True, how, function)
         self._objects.add(key, thing, take_over == "rank-zero")
 
+    def keep(self, owner: Any, /, *names: str, take_over: TakeOver | None = None) -> None:
+        """Protects variables of the script's own, which change from step to step or decide what it does: `run.keep(globals(), "best", "x")`,
+        or attributes of an object, `run.keep(trainer, "best")`. Each is an object with its name. `take_over`: as of register_object."""
+        for name, variable in variables_of(owner, names, sys._getframe(1)).items():
+            self.register_object(name, variable, take_over)
+
     def register_values(self, key: str, thing: NamedValues) -> None:
         """The same for small numbers and texts that are equal on all ranks: `thing.state_dict()` gives them by name ("consumed_samples",
         "opt_param_scheduler.num_steps": dots are dictionaries within each other). A checkpoint of any format has each of them under
@@ -316,16 +324,16 @@ class Run:
         if self._in_step and self.committed == self.at:
             raise Error(f"run.do({name}) behind the update of step {self.at}, within the step: a process that took a lost one's place could "
                         "not come here. Move it behind the step, or before its update", Code.FAILED_PRECONDITION)  # fmt: skip
-        section = self._program.next_section()
+        section = self._program.next_section(name)
         if not self._in_step:
             self.note_place()
         kept = self._program.recorded(section)
-        if kept is not None and not self._loops.arriving:
-            self._objects.apply(kept.changes, self.rank, section)  # a newcomer's
+        if kept is not None:
+            self._objects.apply(kept.changes, self.rank, section, self._loops.arriving)
         while kept is None:
             if self._loops.arriving:
-                raise Error(f"the result of run.do({name}) ({section}) is not known to this process, which goes on from step {self.at}: the "
-                            "checkpoint was made by another script, or without it", Code.NOT_FOUND)  # fmt: skip
+                raise Error(f"the result of run.do({name}) ({section}) is not known to this process, which goes on from step {self.at}: the script decides "
+                            "by a variable that the run does not keep (run.keep), or the checkpoint was made by another script", Code.NOT_FOUND)  # fmt: skip
             try:
                 kept = self._do(section, name, call, only, limit, wish)
             except BaseException as error:
@@ -343,7 +351,7 @@ class Run:
         self._news.pending = None
         meeting = self._news.meeting(self._guard.generation)
         self._enter_plain_code(False)
-        meeting.enter(section, name)
+        meeting.enter(section)
         result: bytes
         if only is None or only == self.rank:
             with self._in_activity("section", limit):
@@ -381,10 +389,11 @@ class Run:
         if self._guard.begun:
             return
         self._begin()
+        first = self._objects.variables()
         self._go_on_from(self._guard.begin())
-        self._loops.arriving = self.replaces or self.resumes
-        if self._loops.arriving and self.at == 0:
-            self._loops.arriving = False
+        self._loops.arriving = (self.replaces or self.resumes) and self.at > 0
+        if self._loops.arriving:
+            self._objects.load(first)
         self._enter_plain_code(True)
 
     def settle(self, error: BaseException) -> None:
@@ -405,9 +414,29 @@ class Run:
         if not self._loops.arriving:
             self._objects.note_place(self.committed)
 
+    def note_iteration(self) -> None:
+        """An iteration begins: where its step is void all of it is done again, also what the script does before the step."""
+        self._objects.note_iteration(self.committed)
+        self._program.note_variables(self._objects.variables())
+
+    def enter_step(self) -> None:
+        """From here on an incident makes the step of this iteration void."""
+        self._objects.return_to_iteration()
+
     def arrived(self) -> None:
         """A newcomer's script has come to where the run stands: objects are as they were there."""
         self._objects.put_back_end()
+
+    def leave_loop(self, number: int) -> None:
+        """The script leaves the loop, or a newcomer passes it by."""
+        if self._loops.arriving:
+            self._objects.load(self._program.variables_behind(number))
+        else:
+            self._program.record_end(number, self.committed, self._objects.variables())
+
+    def enter_iteration_again(self) -> None:
+        """A newcomer's script comes to the iteration of the newest step."""
+        self._objects.load(self._program.variables_of_iteration())
 
     def note_loop_end(self) -> None:
         if self._guard.ended or self._guard.leaves:

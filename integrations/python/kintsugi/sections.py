@@ -69,13 +69,13 @@ class Meeting:
 
     # ---- a section ----------------------------------------------------------------------------------------------------
 
-    def enter(self, section: str, what: str) -> None:
-        """`what`: the section as its reader knows it. Ranks that are in different ones are told so while they wait."""
+    def enter(self, section: str) -> None:
+        """Ranks that are in different ones are told so while they wait."""
         if section == self._section:
             return  # once more, in the same generation
         self._section_before, self._section = self._section, section
         self._said_before, self._said = self._said, []
-        self._here = f"{what} ({section})"
+        self._here = section
         self._store.set(f"where/{self._agent.rank}", self._here.encode())
 
     def tell_result(self, result: bytes) -> None:

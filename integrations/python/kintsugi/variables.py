@@ -1,0 +1,42 @@
+"""The script's own variables, each an object that the run keeps: what it carries from one step to the next.
+
+A process that takes a lost one's place runs the script from the top, and what the script decides on its way (is this the best so far? is it
+time to evaluate?) must come out as it did. So their values are also recorded where a loop ended, where the iteration at hand began, and
+where a section changed them (`program.py`), and a newcomer is given them there, not those that the run stands at.
+
+Threads: the trainer's. Errors: Error where there is no such variable, or none that could be set.
+"""
+
+from __future__ import annotations
+
+from inspect import CO_OPTIMIZED
+from types import FrameType
+from typing import Any
+
+from ._errors import Error
+from .abi import Code
+
+
+class Variable:
+    """One, by its name."""
+
+    def __init__(self, held: dict[str, Any], name: str) -> None:
+        self._held = held
+        self._name = name
+
+    def state_dict(self) -> Any:
+        return self._held[self._name]
+
+    def load_state_dict(self, state: Any) -> None:
+        self._held[self._name] = state
+
+
+def variables_of(owner: Any, names: tuple[str, ...], caller: FrameType) -> dict[str, Variable]:
+    """`owner`: globals(), or an object that has them as attributes."""
+    held = owner if isinstance(owner, dict) else vars(owner)
+    if caller.f_code.co_flags & CO_OPTIMIZED and held is caller.f_locals:
+        raise Error(f"locals() of the function '{caller.f_code.co_name}' is a copy: nothing can be put back there. Keep {', '.join(names)} as attributes of an "
+                    "object (types.SimpleNamespace), and give that", Code.INVALID_ARGUMENT)  # fmt: skip
+    if missing := [name for name in names if name not in held]:
+        raise Error(f"there is no variable {', '.join(missing)} yet: run.keep comes behind their first values", Code.INVALID_ARGUMENT)
+    return {name: Variable(held, name) for name in names}
