@@ -68,6 +68,7 @@ class Loops:
         self._passed_over = 0  # batches of the step that is left out, before its last
         self._leave_out = False  # the next block is that of a step which is committed
         self._made = False  # this iteration has had its block
+        self._marks_steps = False  # the loop under way does itself
         self._batches: Batches | None = None  # of the loop under way
         self._began: tuple[Any, int] = None, 0  # its state and position where the step began
         self._again = False
@@ -95,14 +96,17 @@ class Loops:
         self._end(self._run.committed)
 
     def guard(self, loop: Callable[[int], object]) -> None:
-        """A loop that marks its steps itself, from a step on."""
+        """A loop that marks its steps itself, from a step on. Sections in it belong to the step that was begun last; where it is entered again
+        those of the newest committed step come once more."""
         self._enter()
+        self._marks_steps = True
         if self.arriving:
             end = self._program.end_of(self._number)
             if end is not None and end < self._run.committed:
                 return self._end(end)
             self._arrive()
         while True:
+            self._program.begin_iteration(self._run.committed)
             try:
                 loop(self._run.committed)
                 break
@@ -110,6 +114,11 @@ class Loops:
                 self._run.settle(error)
                 self._refuse_to_go_behind(self._base)
         self._end(self._run.committed)
+
+    def note_step(self, k: int) -> None:
+        """A step begins."""
+        if self._marks_steps:
+            self._program.begin_iteration(k)
 
     # ---- iterations ---------------------------------------------------------------------------------------------------
 
@@ -281,7 +290,7 @@ class Loops:
     def _end(self, step: int) -> None:
         self._program.record_end(self._number, step) if not self.arriving else None
         self._program.leave_loop()
-        self._number = -1
+        self._number, self._marks_steps = -1, False
         if not self.arriving:
             self._run.note_loop_end()
 
