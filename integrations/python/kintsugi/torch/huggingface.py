@@ -21,7 +21,7 @@ import transformers  # type: ignore[import-not-found]
 
 from .._errors import Error
 from ..abi import Code
-from .prepared import Prepared
+from .prepared import Prepared, is_prepared
 from .run import TorchRun
 from .trainer_state import Own, Shared
 
@@ -85,14 +85,15 @@ class _Door:
 
     def _prepare(self, most_steps: int, loader: Any, checkpoint: Any) -> tuple[Any, Any]:
         model, loader = self._trainers["_prepare_for_training"](most_steps, loader, checkpoint)
-        if type(loader).__name__ != "DataLoaderShard" and not type(loader).__module__.startswith("accelerate."):
+        if not is_prepared(loader):
             raise Error(f"Trainer cannot be protected: get_train_dataloader gives a {type(loader).__name__}: have it return "
                         "self.accelerator.prepare(loader)", Code.INVALID_ARGUMENT)  # fmt: skip
         trainer = self._trainer
         self._batches = Prepared(loader, "train_dataset")
         self._batches.keep(trainer.args.gradient_accumulation_steps)
         self._own = Own(trainer, self._batches)
-        self._run.register(model=model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler, trainer=self._shared, trainer_of_rank=self._own,
+        self._run.register(model=model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler, accelerator=trainer.accelerator,
+                           trainer=self._shared, trainer_of_rank=self._own,
                            take_over={"trainer": "rank-zero", "trainer_of_rank": Own.take_over})  # fmt: skip
         return model, loader
 

@@ -45,6 +45,7 @@ class Prepared:
         self._drawn_before = False  # the next one was read ahead before the state was taken
         self._worlds: dict[int, World] = {}  # by position: the process's generators before a batch was read, where it drew from them
         self._in_pass = False
+        self._loaded = False
         self.keep(1)
 
     def synchronize(self, section: Callable[[Callable[[], bytes]], bytes]) -> None:
@@ -60,7 +61,7 @@ class Prepared:
             self._loader.set_epoch(epoch)
         self._loader.begin()
         self._loader.set_epoch(self._loader.iteration)
-        self._in_pass = True
+        self._in_pass, self._loaded = True, False
         self._forget_ahead()
         self._worlds = {}
         self._inner.begin()
@@ -106,8 +107,11 @@ class Prepared:
             inner.seek(behind - 1)
             state = inner.state_dict()
             inner.seek(behind)
-        return {"inner": state, "iteration": self._loader.iteration, "in_pass": self._in_pass,
-                "world": self._worlds.get(self.position(), {})}  # fmt: skip
+        return {"inner": state, "iteration": self._loader.iteration, "in_pass": self._in_pass, "world": self.world()}
+
+    def world(self) -> World:
+        """What the process's generators were at before the batch ahead was drawn; empty: nothing was drawn from them."""
+        return self._worlds.get(self.position(), {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._loader.set_epoch(state["iteration"])
@@ -116,7 +120,22 @@ class Prepared:
         self._inner.load_state_dict(state["inner"])
         self._worlds = {self._inner.position(): state["world"]} if state["world"] else {}
         self._drawn_before = bool(state["world"])
+        self._loaded = True
         self.tell()
+
+    @property
+    def foreign(self) -> bool:
+        """It was read ahead here, after the state that this came from was taken: with other random numbers, if the data set draws any."""
+        return self._loaded and self._ahead is not _NOTHING
+
+    def correct(self, state: Mapping[str, Any]) -> None:
+        """With a newer state, which tells what was drawn for the batch ahead."""
+        self.load_state_dict(state)
+        self._loaded = False
+
+    @property
+    def in_pass(self) -> bool:
+        return self._in_pass
 
     def take_over(self, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         raise Error(f"loader '{self._name}' cannot go on with another number of ranks: accelerate divides its order among as many as there are; "
@@ -131,6 +150,9 @@ class Prepared:
         if self._in_pass:
             self._loader.begin()
             self._loader.end_of_dataloader = self._ahead is _NOTHING and self._inner.position() > 0 and self._is_behind_last()
+
+    def is_of(self, loader: Any) -> bool:
+        return self._loader is loader
 
     def _is_behind_last(self) -> bool:
         length = self.length_hint()
