@@ -1,7 +1,7 @@
 """A loop with Accelerate as people write it: prepared loaders, accumulate(), clipping, a scheduler that Accelerate steps, an evaluation with
 gather_for_metrics, save_state and wait_for_everyone. PLAIN=1: the same under plain torch over Gloo.
 
-  accelerate_loop.py FOLDER [--accumulate N] [--seedable] [--draws] [--workers N] [--die PLACE:RANK[:throw]]...
+  accelerate_loop.py FOLDER [--accumulate N] [--seedable] [--draws] [--workers N] [--strike PLACE:RANK[:throw]]...
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from accelerate import Accelerator  # type: ignore[import-not-found]
 from accelerate.utils import DataLoaderConfiguration  # type: ignore[import-not-found]
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+
+from places import Places
 
 EPOCHS = 3
 
@@ -47,7 +49,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seedable", action="store_true")
     parser.add_argument("--draws", action="store_true")
-    parser.add_argument("--die", action="append", default=[])
+    parser.add_argument("--strike", action="append", default=[])
     options = parser.parse_args()
     torch.set_num_threads(1)
     run: Any = None
@@ -60,15 +62,7 @@ def main() -> None:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=options.accumulate, dataloader_config=configuration)
     rank = accelerator.process_index
 
-    def perhaps(place: str) -> None:
-        for number, (where, who, *what) in enumerate(word.split(":") for word in options.die):
-            mark = options.folder / f"struck-{number}"
-            if where == place and int(who) == rank and not mark.exists():
-                mark.touch()
-                if what:
-                    raise RuntimeError(f"struck in {place}")
-                os.kill(os.getpid(), 9)
-
+    places = Places(options.folder, rank, options.strike)
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 4))
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
@@ -85,17 +79,17 @@ def main() -> None:
         model.eval()
         right: list[Tensor] = []
         for i, (x, label) in enumerate(evaluated):
-            perhaps(f"evaluate.{epoch}.{i}")
+            places.at(f"evaluate.{epoch}.{i}")
             with torch.no_grad():
                 guess = model(x).argmax(-1)
             right.append(accelerator.gather_for_metrics((guess == label).float()))
         model.train()
-        perhaps(f"evaluated.{epoch}")
+        places.at(f"evaluated.{epoch}")
         return [float(len(torch.cat(right))), float(torch.cat(right).mean())]
 
     def save(epoch: int) -> None:
         accelerator.save_state(str(options.folder / f"state-{epoch}"))
-        perhaps(f"save.{epoch}")
+        places.at(f"save.{epoch}")
         accelerator.wait_for_everyone()
 
     for epoch in range(EPOCHS):

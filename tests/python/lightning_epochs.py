@@ -10,7 +10,6 @@ import argparse
 import hashlib
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +20,7 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-
-class Places:
-    """Where a rank is killed, throws or stands still, once."""
-
-    def __init__(self, folder: Path, places: list[str]) -> None:
-        self._folder, self._places = folder, [place.split(":") for place in places]
-
-    def at(self, place: str) -> None:
-        for number, (where, rank, *what) in enumerate(self._places):
-            mark = self._folder / f"struck-{number}"
-            if where != place or int(rank) != dist.get_rank() or mark.exists():
-                continue
-            mark.touch()
-            if not what:
-                os.kill(os.getpid(), 9)
-            if what == ["throw"]:
-                raise RuntimeError(f"struck in {place}")
-            time.sleep(float(what[0]))
+from places import Places
 
 
 def waves(count: int, seed: int) -> TensorDataset:
@@ -118,7 +100,7 @@ def main() -> None:
         callbacks=[EarlyStopping("validation", patience=5), saving, told], val_check_interval=options.every,
         enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
-    model = Network(Places(options.folder, options.strike))
+    model = Network(Places(options.folder, int(os.environ["RANK"]), options.strike))
     loaders = DataLoader(waves(96, seed=1), batch_size=8, shuffle=True), DataLoader(waves(32, seed=2), batch_size=8)
     if run is None:
         trainer.fit(model, *loaders)

@@ -1,7 +1,7 @@
 """Hugging Face's Trainer as people use it: epochs, an evaluation and a save in each, the best model loaded at the end, a callback with a
 state. PLAIN=1: the same under plain torch over Gloo.
 
-  trainer_epochs.py FOLDER [--accumulate N] [--strategy epoch|steps] [--draws] [--die PLACE:RANK]...
+  trainer_epochs.py FOLDER [--accumulate N] [--strategy epoch|steps] [--scheduler NAME] [--unseeded] [--draws] [--strike EVENT@STEP:RANK]...
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import hashlib
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments, set_seed  # type: ignore[import-not-found]
+
+from places import Places
 
 RUN_TIMES = ("runtime", "per_second")
 DRAWS = False
@@ -46,27 +47,14 @@ class Net(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
-class Places(TrainerCallback):  # type: ignore[misc]
-    """Where a rank is killed, throws or stands still, once: PLACE:RANK, PLACE:RANK:throw, PLACE:RANK:sleep."""
+class Striking(TrainerCallback):  # type: ignore[misc]
+    """Strikes at Trainer's events: EVENT@STEP."""
 
-    def __init__(self, folder: Path, places: list[str]) -> None:
-        self._folder, self._places = folder, [place.split(":") for place in places]
-        self._seen: dict[str, int] = {}
-
-    def strike(self, place: str) -> None:
-        for number, (where, rank, *what) in enumerate(self._places):
-            mark = self._folder / f"struck-{number}"
-            if where != place or int(rank) != dist.get_rank() or mark.exists():
-                continue
-            mark.touch()
-            if not what:
-                os.kill(os.getpid(), 9)
-            if what == ["throw"]:
-                raise RuntimeError(f"struck in {place}")
-            time.sleep(float(what[0]))
+    def __init__(self, places: Places) -> None:
+        self._places = places
 
     def at(self, event: str, state: Any) -> None:
-        self.strike(f"{event}@{state.global_step}")
+        self._places.at(f"{event}@{state.global_step}")
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.at("predict", state)
@@ -93,16 +81,16 @@ class Places(TrainerCallback):  # type: ignore[misc]
 class Saving(Trainer):  # type: ignore[misc]
     """With places to strike in the middle of a save, and of loading the best model."""
 
-    places: Places
+    striking: Striking
 
     def _save_optimizer_and_scheduler(self, folder: str) -> None:
-        self.places.at("saving", self.state)
+        self.striking.at("saving", self.state)
         super()._save_optimizer_and_scheduler(folder)
 
     def _load_best_model(self) -> None:
-        self.places.at("load-best", self.state)
+        self.striking.at("load-best", self.state)
         super()._load_best_model()
-        self.places.at("loaded-best", self.state)
+        self.striking.at("loaded-best", self.state)
 
 
 def digest(*tensors: Tensor) -> str:
@@ -122,7 +110,7 @@ def main() -> None:
     parser.add_argument("--scheduler", default="linear")
     parser.add_argument("--unseeded", action="store_true")
     parser.add_argument("--draws", action="store_true")
-    parser.add_argument("--die", action="append", default=[])
+    parser.add_argument("--strike", action="append", default=[])
     options = parser.parse_args()
     DRAWS = options.draws
     torch.set_num_threads(1)
@@ -133,7 +121,7 @@ def main() -> None:
 
         run = kintsugi.torch.join()
         dist.init_process_group("kintsugi")
-    places = Places(options.folder, options.die)
+    striking = Striking(Places(options.folder, int(os.environ["RANK"]), options.strike))
     output = options.folder / ("trained-plain" if run is None else "trained")
     args = TrainingArguments(
         output_dir=str(output), use_cpu=True, num_train_epochs=3, per_device_train_batch_size=4, learning_rate=0.05, seed=1,
@@ -144,10 +132,10 @@ def main() -> None:
     )  # fmt: skip
     set_seed(1)
     trainer = Saving(
-        model=Net(), args=args, train_dataset=Numbers(42, 0), eval_dataset=Numbers(10, 7), callbacks=[EarlyStoppingCallback(9), places],
+        model=Net(), args=args, train_dataset=Numbers(42, 0), eval_dataset=Numbers(10, 7), callbacks=[EarlyStoppingCallback(9), striking],
         compute_metrics=lambda told: {"accuracy": float((told.predictions.argmax(-1) == told.label_ids).mean())},
     )  # fmt: skip
-    trainer.places = places
+    trainer.striking = striking
     done = trainer.train() if run is None else kintsugi.torch.huggingface.train(run, trainer)
     state = trainer.state
     saved = sorted(path.name for path in output.glob("checkpoint-*"))
