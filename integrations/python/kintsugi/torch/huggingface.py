@@ -117,6 +117,7 @@ class _Door:
                 self._trainers["_run_epoch"](epoch=epoch, **{**named, "resume_from_checkpoint": None})
                 return
             trainer.state.global_step = first - 1
+            trainer.control.should_epoch_stop = trainer.control.should_training_stop = False  # as the step's end left them: it is to come
             passed = (done - 1) * trainer.args.gradient_accumulation_steps
             as_resumed = {"resume_from_checkpoint": trainer.args.output_dir, "epochs_trained": epoch, "steps_trained_in_current_epoch": passed}
             trainer._load_rng_state = lambda _checkpoint: None
