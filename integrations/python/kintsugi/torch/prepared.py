@@ -45,6 +45,7 @@ class Prepared:
         self._drawn_before = False  # the next one was read ahead before the state was taken
         self._worlds: dict[int, World] = {}  # by position: the process's generators before a batch was read, where it drew from them
         self._in_pass = False
+        self._begun = False  # a pass, by this process or by the one whose place it takes
         self._loaded = False
         self.keep(1)
 
@@ -52,7 +53,9 @@ class Prepared:
         """Once, before the first pass. `section`: what gives rank 0's result of a function on all ranks."""
         generator = self._loader.synchronized_generator
         if generator is not None and "generator" in (self._loader.rng_types or ()):
-            set_state(generator, section(lambda: state_of(generator)))
+            state = section(lambda: state_of(generator))
+            if not self._begun:  # else this process goes on with what others have made of it since
+                set_state(generator, state)
 
     # ---- a pass ---------------------------------------------------------------------------------------------------------
 
@@ -61,7 +64,8 @@ class Prepared:
             self._loader.set_epoch(epoch)
         self._loader.begin()
         self._loader.set_epoch(self._loader.iteration)
-        self._in_pass, self._loaded = True, False
+        self._in_pass = self._begun = True
+        self._loaded = False
         self._forget_ahead()
         self._worlds = {}
         self._inner.begin()
@@ -107,7 +111,8 @@ class Prepared:
             inner.seek(behind - 1)
             state = inner.state_dict()
             inner.seek(behind)
-        return {"inner": state, "iteration": self._loader.iteration, "in_pass": self._in_pass, "world": self.world()}
+        return {"inner": state, "iteration": self._loader.iteration, "in_pass": self._in_pass, "begun": self._begun,
+                "world": self.world()}  # fmt: skip
 
     def world(self) -> World:
         """What the process's generators were at before the batch ahead was drawn; empty: nothing was drawn from them."""
@@ -115,7 +120,7 @@ class Prepared:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._loader.set_epoch(state["iteration"])
-        self._in_pass = state["in_pass"]
+        self._in_pass, self._begun = state["in_pass"], state["begun"]
         self._forget_ahead()
         self._inner.load_state_dict(state["inner"])
         self._worlds = {self._inner.position(): state["world"]} if state["world"] else {}
