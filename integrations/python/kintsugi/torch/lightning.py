@@ -313,20 +313,20 @@ class _Loop:
         self._automatic.run = self._optimize
         self._epoch.on_run_start = self._start_epoch
         self._epoch.val_loop.run = self._validate
-        trainer.save_checkpoint = self._standing_still("save", "save")
+        trainer.save_checkpoint = self._standing_still("save")
         trainer.precision_plugin.optimizer_step = self._update
         warnings.filterwarnings("ignore", message="You're resuming from a checkpoint that ended before the epoch ended")
         self._run.guard(self._enter)
 
     def _validate(self) -> Any:
         self._epoch.val_loop._results.reset()  # one that was broken off has left its sums there
-        return self._standing_still("eval", "validate")()
+        return self._standing_still("validate")()
 
-    def _standing_still(self, activity: str, what: str) -> Callable[..., Any]:
+    def _standing_still(self, what: str) -> Callable[..., Any]:
         """It may take as long as it likes. A fault within breaks it off, and it is done again with what follows the newest update."""
 
         def do(*args: Any, **named: Any) -> Any:
-            with self._run.activity(activity):
+            with self._run.activity("section"):  # the one that has no limit
                 return self._lightnings[what](*args, **named)
 
         return do
