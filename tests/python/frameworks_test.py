@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from compared import Compared
 from door import HERE, ROOT, Door, Failure, Skip, main, skip_without_torch
 
 EXAMPLES = ROOT / "integrations/examples"
@@ -75,6 +76,18 @@ if __name__ == "__main__":
     slow = ["--join-timeout", "400", "--silence", "8", "--hang-least", "20"]
     lightning = [str(EXAMPLES / "torch_lightning/train.py")]
 
+    epochs, steps = Compared(door, "trainer_epochs.py"), Compared(door, "trainer_epochs.py", *"--accumulate 4 --strategy steps --draws --unseeded".split())
+    prepared = Compared(door, "accelerate_loop.py")
+    accumulated = Compared(door, "accelerate_loop.py", "--accumulate", "4", "--seedable", "--draws")
+    validated = Compared(door, "lightning_epochs.py")
+
+    def struck_at(*places):
+        return [word for place in places for word in ("--strike", place)]
+
+    def path(*rungs):
+        """However a lost rank is replaced: its memory is adopted where it was not in its update."""
+        return [rungs]
+
     def with_lightning(test):
         def run(arguments):
             if not door.has("lightning"):
@@ -91,6 +104,25 @@ if __name__ == "__main__":
         ("a loop with Accelerate, an exception after the update, killed in its backward pass",
          door.same(loop, [*slow, "--inject", "throw:0@3:param-sync", "--inject", "kill:1@6:backward"], nproc=2,
                    paths=[["retry", "adopt"]])),
+        ("Trainer's epochs, evaluations, saves and best model: gone on with from the middle", epochs.resumed(8)),
+        ("Trainer killed in an evaluation, in a save, at an epoch's end, in a forward pass and a tail, an exception as the best model is loaded",
+         epochs.same("kill:1@3:forward", "throw:0@8:update", "kill:1@13:param-sync", paths=path("adopt", "adopt", "rebuild", "adopt", "adopt", "retry"),
+                     more=struck_at("predict@6:1", "saving@12:0", "loaded-best@18:0:throw"))),
+        ("Trainer, batches of a step and random data: exceptions in a tail and an evaluation, killed in a save, at an epoch's begin and its end",
+         steps.same("kill:1@2:backward", paths=path("adopt", "retry", "retry", "adopt", "adopt", "adopt"),
+                    more=struck_at("tail@2:0:throw", "predict@3:1:throw", "saving@3:1", "epoch-begin@4:0", "epoch-end@6:1"))),
+        ("Accelerate's loaders: killed in each phase, at an epoch's end and in an evaluation, exceptions",
+         prepared.same("kill:1@3:forward", "kill:0@7:update", "throw:1@9:backward", "kill:1@12:param-sync", "throw:0@13:forward",
+                       paths=path("adopt", "adopt", "respawn", "retry", "adopt", "retry"), more=struck_at("evaluate.0.1:1"))),
+        ("Accelerate's accumulate() and random data: killed and thrown within a step, at a pass's short last one, in a save and an evaluation",
+         accumulated.same("kill:1@2:backward", "throw:0@3:gradient-sync", "kill:0@4:update", "kill:1@5:forward",
+                          paths=path("adopt", "adopt", "retry", "respawn", "retry", "adopt", "adopt"),
+                          more=struck_at("save.0:0", "evaluated.1:1:throw", "evaluate.2.0:0"))),
+        ("Accelerate's accumulate(), gone on with from the middle", accumulated.resumed(3)),
+        ("what is not protected of Trainer and Accelerate is refused by name", door.alone("trainer_mistakes.py", door.environment()["PYTHONPATH"])),
+        ("Lightning's Trainer killed in a validation and in a save, and an exception in another", with_lightning(
+            validated.same("kill:1@3:forward", paths=path("adopt", "adopt", "adopt", "retry"),
+                           more=struck_at("validate@6.1:1", "save@12:0", "validate@18.0:0:throw")))),
         ("Lightning's Trainer: exceptions at the gate, killed in its backward pass and in its update", with_lightning(
             door.same(lightning, [*slow, *struck], nproc=2, paths=[["retry", "adopt", "retry", "respawn"]]))),
         ("Lightning's Trainer, struck in forward, behind an epoch's last update and in its first step, killed at an epoch's end and start",

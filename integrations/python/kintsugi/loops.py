@@ -72,6 +72,7 @@ class Loops:
         self._passed_over = 0  # batches of the step that is left out, before its last
         self._leave_out = False  # the next block is that of a step which is committed
         self._made = False  # this iteration has had its block
+        self._marks_steps = False  # the loop under way does itself
         self._batches: Batches | None = None  # of the loop under way
         self._began: tuple[Any, int] = None, 0  # its state and position where the step began
         self._again = False
@@ -99,14 +100,17 @@ class Loops:
         self._end()
 
     def guard(self, loop: Callable[[int], object]) -> None:
-        """A loop that marks its steps itself, from a step on."""
+        """A loop that marks its steps itself, from a step on. Sections in it belong to the step that was begun last; where it is entered again
+        those of the newest committed step come once more."""
         self._enter()
+        self._marks_steps = True
         if self.arriving:
             end = self._program.end_of(self._number)
             if end is not None and end < self._run.committed:
                 return self._end()
             self._arrive()
         while True:
+            self._program.begin_iteration(self._run.committed)
             try:
                 loop(self._run.committed)
                 break
@@ -114,6 +118,11 @@ class Loops:
                 self._run.settle(error)
                 self._refuse_to_go_behind(self._base)
         self._end()
+
+    def note_step(self, k: int) -> None:
+        """A step begins."""
+        if self._marks_steps:
+            self._program.begin_iteration(k)
 
     # ---- iterations ---------------------------------------------------------------------------------------------------
 
@@ -289,7 +298,7 @@ class Loops:
     def _end(self) -> None:
         self._run.leave_loop(self._number)
         self._program.leave_loop()
-        self._number = -1
+        self._number, self._marks_steps = -1, False
         if not self.arriving:
             self._run.note_loop_end()
 

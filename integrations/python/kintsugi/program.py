@@ -38,7 +38,7 @@ class Program:
         self._sections: dict[str, Recorded] = {}
         self._ended = 0  # the newest step whose objects were taken at its end, not at its gate; which had changed between
         self._ended_keys: list[str] = []
-        self._loader: Any = None  # state of the loader of the loop under way
+        self._loaders: dict[int, Any] = {}  # by loop: state of what it walks, of the one under way and the one before
         self._begun = 0  # loops that this process has begun, and whether it is in the last of them
         self._in_loop = False
         self._iteration = 0  # the step that it makes
@@ -48,12 +48,12 @@ class Program:
 
     def state_dict(self) -> dict[str, Any]:
         sections = {name: (kept.step, kept.behind, kept.result, kept.lasting, kept.changes) for name, kept in self._sections.items()}
-        return {"ends": list(self._ends), "iterations": dict(self._at_iterations), "sections": sections, "loader": self._loader, "ended": self._ended,
+        return {"ends": list(self._ends), "iterations": dict(self._at_iterations), "sections": sections, "loaders": self._loaders, "ended": self._ended,
                 "ended_keys": self._ended_keys}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Where this process is in the script is not changed by it."""
-        self._ends, self._at_iterations, self._loader = list(state["ends"]), dict(state["iterations"]), state["loader"]
+        self._ends, self._at_iterations, self._loaders = list(state["ends"]), dict(state["iterations"]), dict(state["loaders"])
         self._ended, self._ended_keys = state["ended"], state["ended_keys"]
         self._sections = {name: Recorded(*kept) for name, kept in state["sections"].items()}
 
@@ -88,7 +88,6 @@ class Program:
     def record_end(self, loop: int, step: int, variables: Variables) -> None:
         del self._ends[loop:]
         self._ends += [(step, variables)] * (loop + 1 - len(self._ends))
-        self._loader = None
 
     def variables_behind(self, loop: int) -> Variables:
         """For who passes it by: as they were there; none where that is not known."""
@@ -103,11 +102,14 @@ class Program:
         return self._at_iterations.get(self._iteration, {})
 
     def note_loader(self, state: Any) -> None:
-        self._loader = state
+        """Of the loop under way. A newcomer may still join at the end of the one before, and walks on from there."""
+        loop = self._begun - 1
+        self._loaders = {known: kept for known, kept in self._loaders.items() if known == loop - 1} | {loop: state}
 
     @property
     def loader(self) -> Any:
-        return self._loader
+        """What was noted in the loop that this process is in."""
+        return self._loaders.get(self._begun - 1)
 
     # ---- sections -----------------------------------------------------------------------------------------------------
 

@@ -500,6 +500,7 @@ class Run:
 
     def begin_step(self, k: int) -> None:
         self._enter_plain_code(False)
+        self._loops.note_step(k)
         code = self.agent.begin_step(k)
         while code == _PAUSED:  # a save point
             task = self.agent.next()

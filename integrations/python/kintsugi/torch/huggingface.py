@@ -3,140 +3,206 @@
     run = kintsugi.torch.join()
     torch.distributed.init_process_group("kintsugi")       # before TrainingArguments
     trainer = Trainer(...)
-    kintsugi.torch.huggingface.train(run, trainer)
+    done = kintsugi.torch.huggingface.train(run, trainer)
 
-Trainer's loop is entered again where an incident made a step void: as it resumes from a checkpoint, but model, optimizer and
-scheduler stay as they are, and the step is the run's. Batches are skipped by their indices, so a dataset or collator that draws
-random numbers of its own draws others after a fault; dropout and the order of the data are the same.
+Trainer.train() is called once, and is Trainer's own. Each of its epochs is a loop of the run's; a log line, an evaluation, a save, and what
+it does behind the last step are sections. Where a step is void Trainer's epoch is entered again as it resumes from a checkpoint: with the
+newest step that is committed, of which everything but its computation and update is done again (`_passes_by`), so that what follows it
+(sections that are recorded, the end of an epoch) follows once more. A process that takes a lost one's place comes there the same way.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+import torch
+import transformers  # type: ignore[import-not-found]
 
 from .._errors import Error
 from ..abi import Code
-from . import state
-from .randomness import Randomness
+from .prepared import Prepared, is_prepared
 from .run import TorchRun
+from .trainer_state import Own, Shared
 
 
-def train(run: TorchRun, trainer: Any) -> None:
-    """Trains to the end, whatever strikes. `trainer`: a transformers.Trainer whose train() was not called."""
+def train(run: TorchRun, trainer: Any) -> Any:
+    """Trains to the end, whatever strikes; gives what trainer.train() gives. `trainer`: a transformers.Trainer whose train() was not called."""
     _refuse(trainer)
-    _Loop(run, trainer).train()
+    return _Door(run, trainer).train()
 
 
 def _refuse(trainer: Any) -> None:
     args = trainer.args
     reasons = {
+        f"transformers {transformers.__version__} was not tried, 5.23 was: what its loop calls differs between versions":
+            not transformers.__version__.startswith("5.23."),
         "DeepSpeed is on: its engine owns model and optimizer": trainer.is_deepspeed_enabled,
         "FSDP is on, which was not tried through Trainer": trainer.is_fsdp_enabled,
         "fp16 is on: the state of its scaler is not protected; use bf16": args.fp16,
-        "load_best_model_at_end replaces the weights behind the run's back: load them after training": args.load_best_model_at_end,
         "auto_find_batch_size takes errors for want of memory: set the batch size": args.auto_find_batch_size,
-        "model_init makes the model anew at each entry of the loop: pass model": trainer.model_init is not None,
-    }
+        "model_init makes the model when training begins: pass model": trainer.model_init is not None,
+        "ignore_data_skip leaves the batches of a broken epoch out: a run that resumes goes on where it was, leave it out": args.ignore_data_skip,
+        "torch_compile was not tried through Trainer: compile the model that you pass": args.torch_compile,
+    }  # fmt: skip
     for reason, holds in reasons.items():
         if holds:
             raise Error(f"Trainer cannot be protected: {reason}", Code.INVALID_ARGUMENT)
 
 
-class _Progress:
-    """What Trainer adds up between two log lines. It begins at nothing whenever the loop is entered."""
+class _Door:
+    """What Trainer calls in place of its own methods, and its callback."""
 
-    _NAMES = ("_total_loss_scalar", "_globalstep_last_logged", "current_flos")
-
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-        self._kept: dict[str, float] | None = None
-
-    def state_dict(self) -> dict[str, float]:
-        sums = {name: getattr(self._trainer, name, 0) for name in self._NAMES}
-        return {**sums, "_tr_loss": float(getattr(self._trainer, "_tr_loss", 0.0))}
-
-    def load_state_dict(self, kept: dict[str, float]) -> None:
-        self._kept = kept
-
-    def put_back(self) -> None:
-        if self._kept is None:
-            return
-        for name in self._NAMES:
-            setattr(self._trainer, name, self._kept[name])
-        self._trainer._tr_loss.fill_(self._kept["_tr_loss"])
-        self._trainer._initial_global_step = 0
-        self._kept = None
-
-
-class _Loop:
-    """Trainer's callback, and the parts of Trainer that would load or make what the run holds."""
+    # Trainer's method, and ours
+    _METHODS = {
+        "_prepare_for_training": "_prepare", "_run_epoch": "_run_epoch", "get_batch_samples": "_take_batches", "training_step": "_compute",
+        "_track_num_input_tokens": "_count_tokens", "_clip_grad_norm": "_clip", "_get_grad_norm": "_grad_norm", "_get_learning_rate": "_rate",
+        "_maybe_log_save_evaluate": "_log_save_evaluate", "_evaluate": "_evaluate", "_save_checkpoint": "_save", "_finalize_training": "_finalize",
+    }  # fmt: skip
 
     def __init__(self, run: TorchRun, trainer: Any) -> None:
         self._run = run
         self._trainer = trainer
+        self._trainers: dict[str, Callable[..., Any]] = {name: getattr(trainer, name) for name in self._METHODS}
+        self._shared = Shared(trainer)
+        self._batches: Any = None
+        self._own: Any = None  # what this rank has of Trainer that the others have not
+        self._synchronized = False
         self._loss = 0.0
-        self._random = Randomness()
-        self._at_entry: dict[str, Any] = {}
-        self._progress = _Progress(trainer)
-        loader = trainer.get_train_dataloader()
-        epochs, updates_each, *_, most_steps = trainer.set_initial_training_values(trainer.args, loader)
-        trainer._init_training_state(most_steps, updates_each, epochs, None, None)
-        trainer.accelerator.free_memory()
-        self._model, _ = trainer._prepare_for_training(most_steps, loader, None)
-        accelerator = trainer.accelerator
-        self._accelerated = accelerator._models, accelerator._optimizers, accelerator._schedulers
-        run.register(take_over={"progress": "rank-zero"}, model=self._model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler,
-                     progress=self._progress)  # fmt: skip
-        self._training_step: Callable[..., Any] = trainer.training_step
+        self._passes_by = False  # the step at hand is committed: neither computed nor updated
 
-    def train(self) -> None:
+    def train(self) -> Any:
         trainer = self._trainer
-        trainer._prepare_for_training = self._stay_prepared
-        trainer._load_rng_state = lambda _checkpoint: self._random.load_state_dict(self._at_entry)
-        for name in ("_load_from_checkpoint", "_load_optimizer_and_scheduler", "_load_scaler"):
-            setattr(trainer, name, lambda *_, **__: None)
-        trainer.training_step = self._add_loss
+        for name, ours in self._METHODS.items():
+            setattr(trainer, name, getattr(self, ours))
         trainer.add_callback(self)
-        self._run.guard(self._enter)
+        try:
+            return trainer.train()
+        finally:
+            trainer.remove_callback(self)
+            for name in self._METHODS:
+                delattr(trainer, name)
 
-    def _enter(self, first: int) -> None:
-        self._at_entry = self._random.state_dict()
-        if first == 0:
-            self._trainer.train()
-            return
-        with tempfile.TemporaryDirectory(prefix="kintsugi-") as folder:
-            self._trainer.state.global_step = first
-            self._trainer.state.save_to_json(str(Path(folder) / "trainer_state.json"))
-            self._trainer.train(resume_from_checkpoint=folder)
+    def _prepare(self, most_steps: int, loader: Any, checkpoint: Any) -> tuple[Any, Any]:
+        model, loader = self._trainers["_prepare_for_training"](most_steps, loader, checkpoint)
+        if not is_prepared(loader):
+            raise Error(f"Trainer cannot be protected: get_train_dataloader gives a {type(loader).__name__}: have it return "
+                        "self.accelerator.prepare(loader)", Code.INVALID_ARGUMENT)  # fmt: skip
+        trainer = self._trainer
+        self._batches = Prepared(loader, "train_dataset")
+        self._batches.keep(trainer.args.gradient_accumulation_steps)
+        self._own = Own(trainer, self._batches)
+        self._run.register(model=model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler, accelerator=trainer.accelerator,
+                           trainer=self._shared, trainer_of_rank=self._own,
+                           take_over={"trainer": "rank-zero", "trainer_of_rank": Own.take_over})  # fmt: skip
+        return model, loader
 
-    def _stay_prepared(self, _most_steps: int, loader: Any, _checkpoint: Any) -> tuple[Any, Any]:
-        accelerator = self._trainer.accelerator
-        accelerator._models, accelerator._optimizers, accelerator._schedulers = self._accelerated
-        self._trainer.callback_handler.train_dataloader = loader
-        return self._model, loader
+    # ---- steps ----------------------------------------------------------------------------------------------------------
 
-    def _add_loss(self, *args: Any, **kwargs: Any) -> Any:
-        loss = self._training_step(*args, **kwargs)
+    def _run_epoch(self, *, epoch: int, **named: Any) -> None:
+        trainer, shared = self._trainer, self._shared
+        if not self._synchronized:
+            self._synchronized = True
+            self._batches.synchronize(lambda function: self._run.do(function, only=0))
+        entered = False
+        shared.epoch_began = trainer.state.global_step
+
+        def enter(first: int) -> None:
+            nonlocal entered
+            entered = True
+            done = first - shared.epoch_began
+            self._passes_by = done > 0
+            if done == 0:
+                self._batches.begin(epoch)
+                self._trainers["_run_epoch"](epoch=epoch, **{**named, "resume_from_checkpoint": None})
+                return
+            trainer.state.global_step = first - 1
+            trainer.control.should_epoch_stop = trainer.control.should_training_stop = False  # as the step's end left them: it is to come
+            passed = (done - 1) * trainer.args.gradient_accumulation_steps
+            as_resumed = {"resume_from_checkpoint": trainer.args.output_dir, "epochs_trained": epoch, "steps_trained_in_current_epoch": passed}
+            trainer._load_rng_state = lambda _checkpoint: None
+            try:
+                self._trainers["_run_epoch"](epoch=epoch, **{**named, **as_resumed})
+            finally:
+                del trainer._load_rng_state
+
+        self._run.guard(enter)
+        if not entered:  # others have done it long since, and did not stop there
+            trainer.control.should_training_stop = False
+
+    def _take_batches(self, _iterator: Any, count: int, device: Any) -> tuple[list[Any], Any]:
+        """Trainer's iterator is never asked: it would draw, and talk to others, where this rank alone begins anew."""
+        if self._passes_by:
+            return [{} for _ in range(count)], None
+        samples: tuple[list[Any], Any] = self._trainers["get_batch_samples"](self._batches, count, device)
+        return samples
+
+    def _compute(self, *args: Any, **named: Any) -> Any:
+        if self._passes_by:
+            self._trainer.accelerator.gradient_state._set_sync_gradients(False)  # optimizer.step() does nothing then
+            return torch.zeros(())
+        loss = self._trainers["training_step"](*args, **named)
         self._loss += float(loss)
         return loss
 
+    def _count_tokens(self, inputs: Any) -> None:
+        if not self._passes_by:
+            self._trainers["_track_num_input_tokens"](inputs)
+
+    def _clip(self, model: Any) -> Any:
+        return None if self._passes_by else self._trainers["_clip_grad_norm"](model)
+
+    def _grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        if not self._passes_by:
+            norm = self._trainers["_get_grad_norm"](model, grad_norm=grad_norm)
+            self._own.grad_norm = norm.item() if isinstance(norm, torch.Tensor) else norm
+        return self._own.grad_norm
+
+    def _rate(self) -> Any:
+        if not self._passes_by:
+            self._own.rate = self._trainers["_get_learning_rate"]()
+        return self._own.rate
+
+    # ---- sections -------------------------------------------------------------------------------------------------------
+
+    def _log_save_evaluate(self, *args: Any, **named: Any) -> None:
+        """Each of the three is a section. The first has no function of its own: the other two are put off."""
+        control = self._trainer.control
+        if control.should_log:
+            later = control.should_evaluate, control.should_save
+            control.should_evaluate = control.should_save = False
+            self._run.do(self._trainers["_maybe_log_save_evaluate"], *args, **named)
+            control.should_evaluate, control.should_save = later
+        self._trainers["_maybe_log_save_evaluate"](*args, **named)
+
+    def _evaluate(self, *args: Any, **named: Any) -> Any:
+        return self._run.do(self._trainers["_evaluate"], *args, **named)
+
+    def _save(self, *args: Any, **named: Any) -> None:
+        self._run.do(self._trainers["_save_checkpoint"], *args, **named)
+
+    def _finalize(self, *args: Any, **named: Any) -> Any:
+        return self._run.do(self._trainers["_finalize_training"], *args, **named)
+
     # ---- Trainer's events -----------------------------------------------------------------------------------------------
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self._progress.put_back()
-
     def on_step_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
-        self._loss = 0.0
-        self._run.begin_step(state.global_step + 1)
+        if not self._passes_by:
+            self._loss = 0.0
+            self._run.begin_step(state.global_step + 1)
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._run.report(self._loss)
+        if not self._passes_by:
+            self._run.report(self._loss)
+            self._rate()
 
     def on_step_end(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
-        self._run.end_step(state.global_step)
+        if not self._passes_by:
+            self._run.end_step(state.global_step)
+            return
+        self._passes_by = False
+        self._trainer.accelerator.gradient_state._set_sync_gradients(True)
+        self._run.arrived()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):  # Trainer asks for all events; most are none of ours

@@ -16,6 +16,7 @@ import copy
 import dataclasses
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import lightning  # type: ignore[import-not-found]
@@ -143,7 +144,8 @@ def _refuse_settings(run: TorchRun, trainer: Any, model: Any) -> None:
 
 
 class _Kept:
-    """What Lightning knows at a step's gate beside model and optimizer: an object of the run's."""
+    """What Lightning knows at a step's gate beside model and optimizer: an object of the run's. It stays as it was at the gate, also at the
+    step's end: the loop is entered again with what follows the update."""
 
     # Of the logger connector: what was logged last, and where in an epoch it stands.
     _CONNECTOR = ("_callback_metrics", "_logged_metrics", "_progress_bar_metrics", "_first_loop_iter", "_current_fx")
@@ -155,16 +157,18 @@ class _Kept:
         self.epoch_random: dict[str, Any] = {}  # the generators before the loader's iterator was made
         self.loss: Any = None  # of the step's last batch; None where no step has come to its gate
         self.loaded: dict[str, Any] | None = None
+        self._taken: dict[str, Any] = {}
 
     def _progress(self) -> list[Any]:
         epoch = self._fit.epoch_loop
         return [self._fit.epoch_progress, epoch.batch_progress, epoch.scheduler_progress, epoch.automatic_optimization.optim_progress,
                 epoch.val_loop.batch_progress]  # fmt: skip
 
-    def state_dict(self) -> dict[str, Any]:
+    def take(self) -> None:
+        """A gate is about to be passed."""
         trainer, epoch = self._trainer, self._fit.epoch_loop
         connector = trainer._logger_connector
-        return {
+        taken = {
             "batches": self._fit.max_batches,
             "progress": [progress.state_dict() for progress in self._progress()],
             "stepped": epoch._batches_that_stepped,
@@ -178,12 +182,16 @@ class _Kept:
             "logged": {key: self._of_logged(metric) for key, metric in epoch._results.items()},
             "metrics": {key: self._of_metric(metric) for key, metric in self._metrics().items()},
         }
+        self._taken = copy.deepcopy(taken)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._taken
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["batches"] != self._fit.max_batches:
             raise _refusal(f"an epoch had {state['batches']} batches and has {self._fit.max_batches}: resume with as many ranks and "
                            "the same loader")  # fmt: skip
-        self.loaded = state
+        self.loaded = self._taken = state
 
     def rewind(self) -> None:
         """Counts as they were before the last batch of the step whose gate this is."""
@@ -279,7 +287,8 @@ class _Loop:
         self._in_step = False
         self._entering = False  # the loader's iterator is to be made anew, and taken to where the epoch stands
         self._replaying = False  # the next batch is one whose step all ranks have
-        self._lightnings = {"run": self._fit.run, "optimize": self._automatic.run, "start": self._epoch.on_run_start}
+        self._lightnings = {"run": self._fit.run, "optimize": self._automatic.run, "start": self._epoch.on_run_start, "validate": self._epoch.val_loop.run,
+                            "save": trainer.save_checkpoint}  # fmt: skip
 
     def broadcast_of(self, strategy: Any) -> Any:
         """The strategy's, but a newcomer that sets up has nobody to hear from: it answers itself, and learns later what was kept."""
@@ -298,13 +307,29 @@ class _Loop:
         if fit.skip:
             return
         self._refuse_setup()
+        self._kept.take()
         self._run.register(take_over={"lightning": "rank-zero"}, model=trainer.strategy.model, optimizer=trainer.optimizers[0],
                            lightning=self._kept)  # fmt: skip
         self._automatic.run = self._optimize
         self._epoch.on_run_start = self._start_epoch
+        self._epoch.val_loop.run = self._validate
+        trainer.save_checkpoint = self._standing_still("save")
         trainer.precision_plugin.optimizer_step = self._update
         warnings.filterwarnings("ignore", message="You're resuming from a checkpoint that ended before the epoch ended")
         self._run.guard(self._enter)
+
+    def _validate(self) -> Any:
+        self._epoch.val_loop._results.reset()  # one that was broken off has left its sums there
+        return self._standing_still("validate")()
+
+    def _standing_still(self, what: str) -> Callable[..., Any]:
+        """It may take as long as it likes. A fault within breaks it off, and it is done again with what follows the newest update."""
+
+        def do(*args: Any, **named: Any) -> Any:
+            with self._run.activity("section"):  # the one that has no limit
+                return self._lightnings[what](*args, **named)
+
+        return do
 
     def _refuse_setup(self) -> None:
         if len(self._trainer.optimizers) != 1:
@@ -385,6 +410,7 @@ class _Loop:
         loss = closure()
         self._trainer.precision_plugin._after_closure(model, optimizer)
         self._kept.loss = loss.detach().clone()
+        self._kept.take()
         self._run.report(self._loss + float(loss))
         optimizer.step(**kwargs)
         return loss

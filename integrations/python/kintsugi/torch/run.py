@@ -23,6 +23,7 @@ from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Incident, Piece
 from . import _build, agentless, off, parallel, refused, warm
+from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
 from .built import Builder, Built, Make, Reset
 from .ddp_layout import DdpLayouts
@@ -30,6 +31,7 @@ from .facts import Facts
 from .framework import Framework
 from .groups import Groups, refuse_others
 from .loaders import Batches
+from .prepared import Prepared, is_prepared
 from .randomness import Randomness
 from .registry import Hooks, Registry
 
@@ -81,7 +83,8 @@ class TorchRun(Run):
         self._registry = Registry(self, extension, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
         self._ddp = DdpLayouts(extension)
         self._builder: Builder | None = None
-        self._loaders: list[tuple[Any, Batches]] = []
+        self._loaders: list[tuple[Any, Batches | Prepared]] = []
+        self._has_accelerator = False
         self.resets: list[Reset] = []  # one for each incident, where run.build made the models
         self._left_over = False  # a step has been in these models: it may have left something
         self._gather_again = True  # parameters that other ranks own may be those of another step
@@ -134,7 +137,12 @@ class TorchRun(Run):
                                 "make it there", Code.FAILED_PRECONDITION)  # fmt: skip
         if cuts is not None and not isinstance(cuts, Mapping):
             raise Error(f"cuts is {cuts!r}: say it by name, cuts={{'{next(iter(things), 'model')}/*.weight': ...}}", Code.INVALID_ARGUMENT)
-        self._registry.add(things, dict(take_over or {}), dict(cuts or {}))
+        said = dict(take_over or {})
+        for name in [name for name, thing in things.items() if is_accelerator(thing)]:
+            counts = things[name] = Counts(things[name], self._prepared_loaders)
+            said.setdefault(name, counts.take_over)
+            self._has_accelerator = True
+        self._registry.add(things, said, dict(cuts or {}))
         self._facts.add(things)
         return None
 
@@ -187,28 +195,49 @@ class TorchRun(Run):
 
     # ---- the guard ----------------------------------------------------------------------------------------------------
 
-    def batches(self, loader: Any, epoch: int | None = None, *, accumulate: int = 1) -> Iterator[Any]:
+    def batches(self, loader: Any, epoch: int | None = None, *, accumulate: int | None = None) -> Iterator[Any]:
         """`for batch in run.batches(loader, epoch):` gives what `for batch in loader:` does, and the same batch once more where a fault
         made its step void; a newcomer goes on with the batch that the others are at. Each iteration has one `with run.step():`.
 
         `loader`: a DataLoader, or anything else that can be walked again (kintsugi/torch/loaders.py). `epoch`: given to the sampler's
-        set_epoch. `accumulate`: so many batches make one step; the last of a pass may have fewer."""
+        set_epoch. `accumulate`: so many batches make one step, if nothing is said one, or as many as Accelerate was told; the last of a pass
+        may have fewer."""
         return self._walk(loader, epoch, accumulate, lambda _, batch: batch)
 
-    def enumerate(self, loader: Any, epoch: int | None = None, start: int = 0, *, accumulate: int = 1) -> Iterator[tuple[int, Any]]:
+    def enumerate(self, loader: Any, epoch: int | None = None, start: int = 0, *, accumulate: int | None = None) -> Iterator[tuple[int, Any]]:
         """`enumerate` over `run.batches`: a batch that is given once more has the number that it had."""
         return self._walk(loader, epoch, accumulate, lambda position, batch: (position - 1 + start, batch))
 
-    def _walk(self, loader: Any, epoch: int | None, accumulate: int, give: Callable[[int, Any], Any]) -> Iterator[Any]:
+    def _walk(self, loader: Any, epoch: int | None, accumulate: int | None, give: Callable[[int, Any], Any]) -> Iterator[Any]:
+        told = accumulated_steps()
+        if accumulate is None:
+            accumulate = told
         if accumulate < 1:
             raise Error(f"accumulate={accumulate}: a step takes one batch at least", Code.INVALID_ARGUMENT)
-        found = next((known for thing, known in self._loaders if thing is loader), None)
-        if found is None:
-            found = Batches(loader, f"number {len(self._loaders)}")
-            self._loaders.append((loader, found))
-        batches = found
+        if told not in (1, accumulate):
+            raise Error(f"accumulate={accumulate}, and accelerate's gradient_accumulation_steps is {told}: leave accumulate out", Code.INVALID_ARGUMENT)
+        batches = self.walked(loader)
         batches.keep(accumulate)
         return self._loops.batches(batches, epoch, accumulate, lambda batch: give(batches.position(), batch))
+
+    def walked(self, loader: Any) -> Batches | Prepared:
+        """How the run walks a loader, the same for all its passes."""
+        for thing, known in self._loaders:
+            if thing is loader:
+                return known
+        name = f"number {len(self._loaders)}"
+        if not is_prepared(loader):
+            self._loaders.append((loader, found := Batches(loader, name)))
+            return found
+        if not self._has_accelerator:
+            raise Error(f"loader '{name}' is one of Accelerate's, which counts its batches: register(accelerator=accelerator, ...), too", Code.INVALID_ARGUMENT)
+        prepared = Prepared(loader, name)
+        self._loaders.append((loader, prepared))
+        prepared.synchronize(lambda function: self.do(function, only=0))
+        return prepared
+
+    def _prepared_loaders(self) -> dict[str, Prepared]:
+        return {f"number {i}": known for i, (_, known) in enumerate(self._loaders) if isinstance(known, Prepared)}
 
     def finish(self) -> None:
         super().finish()
@@ -229,6 +258,9 @@ class TorchRun(Run):
     def _begin_checks(self) -> None:
         if not dist.is_initialized():
             raise Error('torch.distributed.init_process_group("kintsugi") comes before training', Code.FAILED_PRECONDITION)
+        if accumulated_steps() > 1 and not self._has_accelerator:
+            raise Error("Accelerate accumulates gradients, and counts batches in its Accelerator: register(accelerator=accelerator, ...), too",
+                        Code.FAILED_PRECONDITION)  # fmt: skip
         refuse_others()
 
     def _rebuild(self, incident: Incident) -> str:

@@ -1,0 +1,119 @@
+"""PyTorch Lightning's Trainer as people use it: epochs, a validation and a checkpoint in each, the best one known at the end. PLAIN=1: the same
+under plain torch over Gloo.
+
+  lightning_epochs.py FOLDER [--accumulate N] [--every N] [--strike PLACE:RANK[:throw|:SECONDS]]...
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import lightning  # type: ignore[import-not-found]
+import torch
+import torch.distributed as dist
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # type: ignore[import-not-found]
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from places import Places
+
+
+def waves(count: int, seed: int) -> TensorDataset:
+    points = torch.rand(count, 8, generator=torch.Generator().manual_seed(seed))
+    return TensorDataset(points, torch.sin(points * 6).sum(dim=1, keepdim=True))
+
+
+class Network(lightning.LightningModule):  # type: ignore[misc]
+    def __init__(self, places: Places) -> None:
+        super().__init__()
+        self.places = places
+        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        loss = torch.nn.functional.mse_loss(self.layers(batch[0]), batch[1])
+        self.log("loss", loss, on_step=True, on_epoch=True, sync_dist=True)
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self.places.at(f"validate@{self.global_step}.{batch_idx}")
+        self.log("validation", torch.nn.functional.mse_loss(self.layers(batch[0]), batch[1]), sync_dist=True)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.2)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "validation"}}
+
+
+class Saving(ModelCheckpoint):  # type: ignore[misc]
+    def _save_checkpoint(self, trainer: Any, filepath: str) -> None:
+        trainer.lightning_module.places.at(f"save@{trainer.global_step}")
+        super()._save_checkpoint(trainer, filepath)
+        trainer.lightning_module.places.at(f"saved@{trainer.global_step}")
+
+
+class Told(Callback):  # type: ignore[misc]
+    """What was known at the end of each validation."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, str] = {}
+
+    def on_validation_end(self, trainer: Any, model: Any) -> None:
+        if not trainer.sanity_checking:
+            self.lines[str(trainer.global_step)] = str(sorted((name, float(value)) for name, value in trainer.callback_metrics.items()))
+
+    def state_dict(self) -> dict[str, str]:
+        return dict(self.lines)
+
+    def load_state_dict(self, state: dict[str, str]) -> None:
+        self.lines = dict(state)
+
+
+def digest(*tensors: Tensor) -> str:
+    return hashlib.sha256(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--every", type=float, default=1.0)
+    parser.add_argument("--strike", action="append", default=[])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    run: Any = None
+    if os.environ.get("PLAIN") != "1":
+        import kintsugi.torch
+        import kintsugi.torch.lightning
+
+        run = kintsugi.torch.join()
+        dist.init_process_group("kintsugi")
+    torch.manual_seed(1)
+    told, saving = Told(), Saving(dirpath=options.folder / "saved", monitor="validation", save_top_k=2, filename="{step}")
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", plugins=[] if run is None else [kintsugi.torch.lightning.Environment(run)], max_epochs=3,
+        accumulate_grad_batches=options.accumulate, gradient_clip_val=1.0, default_root_dir=options.folder, logger=False,
+        callbacks=[EarlyStopping("validation", patience=5), saving, told], val_check_interval=options.every,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    model = Network(Places(options.folder, int(os.environ["RANK"]), options.strike))
+    loaders = DataLoader(waves(96, seed=1), batch_size=8, shuffle=True), DataLoader(waves(32, seed=2), batch_size=8)
+    if run is None:
+        trainer.fit(model, *loaders)
+    else:
+        kintsugi.torch.lightning.fit(run, trainer, model, *loaders)
+    left = {
+        "model": {"bits": digest(*model.parameters())},
+        "told": told.lines,
+        "end": {name: str(float(value)) for name, value in trainer.callback_metrics.items()},
+        "best": {"score": str(saving.best_model_score), "path": Path(saving.best_model_path).name.replace("-v1", "")},
+        "counts": {"step": str(trainer.global_step), "epoch": str(trainer.current_epoch), "rate": str(trainer.optimizers[0].param_groups[0]["lr"])},
+    }
+    (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(left))
+
+
+main()

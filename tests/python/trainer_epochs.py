@@ -1,0 +1,153 @@
+"""Hugging Face's Trainer as people use it: epochs, an evaluation and a save in each, the best model loaded at the end, a callback with a
+state. PLAIN=1: the same under plain torch over Gloo.
+
+  trainer_epochs.py FOLDER [--accumulate N] [--strategy epoch|steps] [--scheduler NAME] [--unseeded] [--draws] [--strike EVENT@STEP:RANK]...
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments, set_seed  # type: ignore[import-not-found]
+
+from places import Places
+
+RUN_TIMES = ("runtime", "per_second")
+DRAWS = False
+
+
+class Numbers(torch.utils.data.Dataset[dict[str, Tensor]]):
+    def __init__(self, count: int, first: int) -> None:
+        self._count, self._first = count, first
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        at = self._first + index
+        noise = torch.rand(6) * 0.1 if DRAWS else torch.zeros(6)
+        return {"x": torch.full((6,), at / 50) + noise, "labels": torch.tensor(at % 4)}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 4))
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        logits = self.layers(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Striking(TrainerCallback):  # type: ignore[misc]
+    """Strikes at Trainer's events: EVENT@STEP."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def at(self, event: str, state: Any) -> None:
+        self._places.at(f"{event}@{state.global_step}")
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.at("predict", state)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.at("evaluate", state)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.at("save", state)
+
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.at("log", state)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.at("epoch-end", state)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.at("epoch-begin", state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.at("tail", state)
+
+
+class Saving(Trainer):  # type: ignore[misc]
+    """With places to strike in the middle of a save, and of loading the best model."""
+
+    striking: Striking
+
+    def _save_optimizer_and_scheduler(self, folder: str) -> None:
+        self.striking.at("saving", self.state)
+        super()._save_optimizer_and_scheduler(folder)
+
+    def _load_best_model(self) -> None:
+        self.striking.at("load-best", self.state)
+        super()._load_best_model()
+        self.striking.at("loaded-best", self.state)
+
+
+def digest(*tensors: Tensor) -> str:
+    return hashlib.sha256(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
+
+
+def without_times(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if not any(time in name for time in RUN_TIMES)}
+
+
+def main() -> None:
+    global DRAWS
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--strategy", default="epoch")
+    parser.add_argument("--scheduler", default="linear")
+    parser.add_argument("--unseeded", action="store_true")
+    parser.add_argument("--draws", action="store_true")
+    parser.add_argument("--strike", action="append", default=[])
+    options = parser.parse_args()
+    DRAWS = options.draws
+    torch.set_num_threads(1)
+    run: Any = None
+    if os.environ.get("PLAIN") != "1":
+        import kintsugi.torch
+        import kintsugi.torch.huggingface
+
+        run = kintsugi.torch.join()
+        dist.init_process_group("kintsugi")
+    striking = Striking(Places(options.folder, int(os.environ["RANK"]), options.strike))
+    output = options.folder / ("trained-plain" if run is None else "trained")
+    args = TrainingArguments(
+        output_dir=str(output), use_cpu=True, num_train_epochs=3, per_device_train_batch_size=4, learning_rate=0.05, seed=1,
+        gradient_accumulation_steps=options.accumulate, logging_steps=2, report_to=[], disable_tqdm=True, dataloader_pin_memory=False,
+        eval_strategy=options.strategy, eval_steps=3, save_strategy=options.strategy, save_steps=3, save_total_limit=2, eval_on_start=True,
+        load_best_model_at_end=True, metric_for_best_model="loss", greater_is_better=False, lr_scheduler_type=options.scheduler,
+        accelerator_config={"use_seedable_sampler": not options.unseeded},
+    )  # fmt: skip
+    set_seed(1)
+    trainer = Saving(
+        model=Net(), args=args, train_dataset=Numbers(42, 0), eval_dataset=Numbers(10, 7), callbacks=[EarlyStoppingCallback(9), striking],
+        compute_metrics=lambda told: {"accuracy": float((told.predictions.argmax(-1) == told.label_ids).mean())},
+    )  # fmt: skip
+    trainer.striking = striking
+    done = trainer.train() if run is None else kintsugi.torch.huggingface.train(run, trainer)
+    state = trainer.state
+    saved = sorted(path.name for path in output.glob("checkpoint-*"))
+    left = {
+        "model": {"bits": digest(*trainer.model.parameters())},
+        "done": {"steps": done.global_step, "loss": str(done.training_loss), "metrics": str(sorted(without_times(done.metrics).items()))},
+        "history": {str(number): str(sorted(without_times(entry).items())) for number, entry in enumerate(state.log_history)},
+        "best": {"metric": str(state.best_metric), "checkpoint": str(state.best_model_checkpoint).rpartition("/")[2]},
+        "state": {"epoch": str(state.epoch), "saved": str(saved), "rate": str(trainer.optimizer.param_groups[0]["lr"])},
+        "random": {"torch": str(torch.rand(1).item())},
+    }
+    (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(left))
+
+
+main()
