@@ -1,7 +1,8 @@
 """What ranks tell each other at an incident, so that all go on from one place of the script.
 
 Sections: one that any rank has passed was done by all, and counts as done. Objects: what changed behind the update of the newest step is
-told to those that do not have it, where all that have it have it alike. Both go through the run's store, in REBUILD.
+told to those that do not have it, where all that have it have it alike. Both go through the run's store, in REBUILD. What has come back with the memory
+of lost processes, or from a checkpoint, is known in ROLLBACK only: where no living rank has ended the step, objects are told then.
 
 Threads: the trainer's. Errors: as the store's.
 """
@@ -30,6 +31,7 @@ class News:
         self._meeting: tuple[int, Meeting] | None = None
         self._of_before: dict[str, bytes] = {}  # sections of the rank before this one, where they differ from ours
         self._learnt: dict[str, Recorded] = {}
+        self._nobody_ended = False  # the newest step, of the processes that live
         self._known: set[str] | None = None  # sections that count, of those behind the step at hand
         self.pending: tuple[str, bytes, bytes] | None = None  # done here, and not known whether by all
 
@@ -58,8 +60,7 @@ class News:
     def facts(self, step: int) -> dict[str, Any]:
         """What is told to all, as JSON."""
         sections = {name: [kept.step, kept.behind, kept.lasting, digest_of(kept.result + kept.changes).hex()] for name, kept in self._program.sections_since(step).items()}
-        return {"sections": sections, "before": [*self._of_before], "changed": self._objects.changes_behind_gate(step),
-                "usual": self._objects.usual_changes()}  # fmt: skip
+        return {"sections": sections, "before": [*self._of_before], "changed": self._objects.changes_behind_gate(step)}
 
     def learn(self, generation: int, step: int, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
         """What the others have and this rank lacks, and the reverse."""
@@ -79,28 +80,36 @@ class News:
             self._program.take_record(name, kept)
         self._learnt = {}
 
-    def level(self, generation: int, step: int, kept: dict[str, bytes]) -> dict[str, bytes]:
-        """Of a checkpoint that was written when a rank was lost: what it has of that rank's objects is as at the gate of its step, what it has
-        of the others as at the step's end. What these have alike the rank takes from them."""
+    def level(self, generation: int, step: int, kept: dict[str, bytes], resumes: bool) -> None:
+        """What comes from a checkpoint or from the memory of lost processes is as at the gate of its step for some ranks, and as at the step's
+        end for others. What these have alike the others take from them; `kept`: what this rank has."""
+        if not resumes and not self._nobody_ended:
+            return
+        self._nobody_ended = False
         me, meeting = self._agent.rank, self.meeting(generation)
         program = pickle.loads(kept[PROGRAM])
         mine = {"changed": program["ended_keys"] if program["ended"] == step else None,
+                "usual": [*program["ended_keys"]] if program["ended"] == step - 1 else [],
                 "digests": {key: digest_of(data).hex() for key, data in kept.items()}}  # fmt: skip
         meeting.say(f"level/{me}", json.dumps(mine).encode())
         told = {rank: json.loads(meeting.hear(f"level/{rank}", _LEVEL_MS)) for rank in range(self._agent.world_size)}
         ended = [rank for rank, facts in told.items() if facts["changed"] is not None]
-        if not ended or len(ended) == len(told):
-            return kept
-        made = dict(kept)
-        for key in sorted({key for rank in ended for key in told[rank]["changed"]} & {*kept}):
-            alike = len({told[rank]["digests"][key] for rank in ended}) == 1 and (len(ended) > 1 or self._objects.is_alike(key))
+        if len(ended) == len(told):
+            return
+        if not ended:
+            return self._objects.learn({}, {key for facts in told.values() for key in facts["usual"]})
+        newer: dict[str, tuple[str, bytes]] = {}
+        own: set[str] = set()
+        for key in sorted({key for rank in ended for key in told[rank]["changed"]} & {*kept} - {PROGRAM}):
+            versions = {(told[rank]["changed"].get(key), told[rank]["digests"][key]) for rank in ended}
+            alike = len(versions) == 1
             if alike and me == ended[0]:
                 meeting.say(f"level/object/{key}", kept[key])
             elif alike and me not in ended:
-                made[key] = meeting.hear(f"level/object/{key}", _LEVEL_MS)
+                newer[key] = str(next(iter(versions))[0]), meeting.hear(f"level/object/{key}", _LEVEL_MS)
             elif me not in ended:
-                self._agent.note_inexact(f"object '{key}' of rank {me}, step {step}")
-        return made
+                own.add(key)
+        self._objects.learn(newer, own)
 
     def _learn_sections(self, meeting: Meeting, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
         me, size = self._agent.rank, self._agent.world_size
@@ -132,10 +141,9 @@ class News:
     def _learn_objects(self, meeting: Meeting, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
         me = self._agent.rank
         ended = [rank for rank in sorted(told) if told[rank]["changed"] is not None]
-        if len(ended) == len(told):
+        self._nobody_ended = not ended
+        if len(ended) in (0, len(told)):
             return
-        if not ended:
-            return self._objects.learn({}, {key for facts in told.values() for key in facts["usual"]})
         newer: dict[str, tuple[str, bytes]] = {}
         own: set[str] = set()
         for key in sorted({key for rank in ended for key in told[rank]["changed"]}):

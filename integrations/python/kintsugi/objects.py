@@ -35,7 +35,6 @@ class Objects:
         self._program = program
         self._note_inexact = note_inexact
         self._things: dict[str, Codec | Values] = {}
-        self._alike: set[str] = set()
         self._after: list[Callable[[int], object]] = []
         self._gate: tuple[int, dict[str, bytes]] = (0, {})
         self._end: tuple[int, dict[str, bytes]] | None = None  # of the newest step that this rank has ended
@@ -44,7 +43,6 @@ class Objects:
         self._told: dict[str, tuple[str, bytes]] = {}  # by others: digest at the gate, and the newer bytes
         self._not_told: set[str] = set()  # what has changed on another rank, and is not alike, or nobody has any more
         self._newest_put: dict[str, bytes] = {}
-        self._usual: set[str] = set()  # what changed behind the gate in the newest step that this rank has ended
 
     def __iter__(self) -> Any:
         return iter(self._things)
@@ -52,14 +50,8 @@ class Objects:
     def __contains__(self, key: str) -> bool:
         return key in self._things
 
-    def add(self, key: str, thing: Codec | Values, alike: bool = False) -> None:
-        """`alike`: all ranks have the same of it, by its own word."""
+    def add(self, key: str, thing: Codec | Values) -> None:
         self._things[key] = thing
-        if alike:
-            self._alike.add(key)
-
-    def is_alike(self, key: str) -> bool:
-        return key in self._alike
 
     def add_after(self, function: Callable[[int], object]) -> None:
         self._after.append(function)
@@ -137,12 +129,11 @@ class Objects:
         now = self._now()
         changed = [key for key, data in now.items() if gate.get(key) != data]
         if changed:
-            self._program.note_ended(step, changed)
+            self._program.note_ended(step, {key: _hex(gate[key]) for key in changed})
             now[PROGRAM] = bytes_of(PROGRAM, self._program)
             for key in dict.fromkeys([*changed, PROGRAM]):
                 self._put(key, step, now[key])
             self._agent.refresh_objects(step)
-        self._usual = {*changed} - {PROGRAM}
         self._end = step, now
 
     def _put(self, key: str, step: int, data: bytes) -> None:
@@ -164,9 +155,6 @@ class Objects:
         gate, end = self._gate[1], self._end[1]
         return {key: [_hex(gate[key]), _hex(data)] for key, data in end.items() if key != PROGRAM and gate[key] != data}
 
-    def usual_changes(self) -> list[str]:
-        return sorted(self._usual)
-
     def end_bytes(self, key: str) -> bytes:
         assert self._end is not None
         return self._end[1][key]
@@ -177,8 +165,8 @@ class Objects:
 
     # ---- put back -----------------------------------------------------------------------------------------------------
 
-    def put_back(self, step: int, rank: int, level: Callable[[dict[str, bytes]], dict[str, bytes]] | None) -> None:
-        """All ranks go on behind `step`. `level`: they begin from a checkpoint, in which ranks may stand differently behind its gate."""
+    def put_back(self, step: int, rank: int, level: Callable[[dict[str, bytes]], None]) -> None:
+        """All ranks go on behind `step`. `level`: lets `learn` know what other ranks have of the step that this one lacks."""
         self._newest_put.clear()  # the engine has put back others
         for key, thing in self._things.items() if self._gate[1] else ():
             if isinstance(thing, Encoder) and thing.has_missed():
@@ -187,9 +175,8 @@ class Objects:
             self._load(self._place[1], but=PROGRAM)  # which knows more by now
             return
         kept = {key: self._agent.get_object(key) for key in self._things}
-        if level is not None:
-            kept = level(kept)
-        elif step > 0 and pickle.loads(kept[PROGRAM])["ended"] != step and (self._end is None or self._end[0] != step):
+        level(kept)
+        if step > 0 and pickle.loads(kept[PROGRAM])["ended"] != step and (self._end is None or self._end[0] != step):
             kept = self._behind_gate(step, rank, kept)
         for key, data in kept.items():
             self._put(key, step, data)

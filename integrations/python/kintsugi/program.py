@@ -37,7 +37,7 @@ class Program:
         self._at_iterations: dict[int, Variables] = {}  # as they began: the one at hand, and the one before
         self._sections: dict[str, Recorded] = {}
         self._ended = 0  # the newest step whose objects were taken at its end, not at its gate; which had changed between
-        self._ended_keys: list[str] = []
+        self._ended_keys: dict[str, str] = {}
         self._loaders: dict[int, Any] = {}  # by loop: state of what it walks, of the one under way and the one before
         self._begun = 0  # loops that this process has begun, and whether it is in the last of them
         self._in_loop = False
@@ -57,7 +57,8 @@ class Program:
         self._ended, self._ended_keys = state["ended"], state["ended_keys"]
         self._sections = {name: Recorded(*kept) for name, kept in state["sections"].items()}
 
-    def note_ended(self, step: int, changed: list[str]) -> None:
+    def note_ended(self, step: int, changed: dict[str, str]) -> None:
+        """What changed between its gate and its end, with the digests at the gate."""
         self._ended, self._ended_keys = step, changed
 
     # ---- loops --------------------------------------------------------------------------------------------------------

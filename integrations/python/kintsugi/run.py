@@ -217,7 +217,7 @@ class Run:
         how, function = take_over_of(key, take_over)
         bytes_of(key, thing)  # what cannot travel is told here
         self.agent.register_object(key, True, how, function)
-        self._objects.add(key, thing, take_over == "rank-zero")
+        self._objects.add(key, thing)
 
     def keep(self, owner: Any, /, *names: str, take_over: TakeOver | None = None) -> None:
         """Protects variables of the script's own, which change from step to step or decide what it does: `run.keep(globals(), "best", "x")`,
@@ -232,7 +232,7 @@ class Run:
         values = Values(key, thing)
         values.encode()  # what is no value is told here
         self.agent.register_object(key, True, *take_over_of(key, "rank-zero"))
-        self._objects.add(key, values, True)
+        self._objects.add(key, values)
 
     def exchange_object(self, key: str, thing: Codec) -> None:
         """Another in the place of a registered object: from now on it is its state that is kept, and put back."""
@@ -476,7 +476,7 @@ class Run:
         if not self._guard.released and not self.replaces and self.agent.joined_as == Joined.FRESH:
             return  # the run begins: they are live
         begins = self.resumes and not self._guard.released
-        self._objects.put_back(step, self.rank, (lambda kept: self._news.level(self._guard.generation, step, kept)) if begins else None)
+        self._objects.put_back(step, self.rank, lambda kept: self._news.level(self._guard.generation, step, kept, begins))
         self._program.forget_after(step)
         self._news.apply(step, begins)
 
