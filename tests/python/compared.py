@@ -31,10 +31,11 @@ class Compared:
                 self._plain = left_in(folder)
         return self._plain
 
-    def same(self, *faults, more=(), paths=((),)):
+    def same(self, *faults, more=(), paths=((),), options=()):
+        """`more`: words for the program; `options`: for the launcher."""
         def test(_):
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                self._run(folder, [word for fault in faults for word in ("--inject", fault)], more, paths)
+                self._run(folder, [*options, *(word for fault in faults for word in ("--inject", fault))], more, paths)
         return test
 
     def off(self, _):

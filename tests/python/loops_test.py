@@ -17,6 +17,7 @@ if __name__ == "__main__":
     skip_without_torch(door)
     loop, parts = Compared(door, "torch_loop.py"), Compared(door, "torch_loop.py", "--accumulate", "2", "--workers", "2")
 
+    shards = Compared(door, "torch_shards_epochs.py")
     buffers = Compared(door, "torch_buffers.py")
 
     def dies(place, path):
@@ -39,6 +40,8 @@ if __name__ == "__main__":
         ("killed behind the last step", dies("behind:1", "adopt")),
         ("several batches a step, from workers: killed in the middle of a step, and at an epoch's end",
          parts.same("kill:1@3:backward", "kill:0@5:update", paths=[("adopt", "respawn"), ("adopt", "adopt")])),
+        ("shards without a second copy go back behind an epoch, and by a step within one",
+         shards.same("kill:1@7:update", "kill:0@14:update", options=("--snapshot-every", "4"), paths=[("reload", "adopt", "reload")])),
         ("large buffers, most of which stay what they are: killed in a backward pass and in an update, an exception behind one",
          buffers.same("kill:1@5:backward", "throw:1@7:param-sync", "kill:0@9:update", paths=[("adopt", "retry", "respawn"), ("adopt", "retry", "adopt")])),
     ]

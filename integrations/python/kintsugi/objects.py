@@ -171,11 +171,12 @@ class Objects:
         for key, thing in self._things.items() if self._gate[1] else ():
             if isinstance(thing, Encoder) and thing.has_missed():
                 self._note_inexact(f"object '{key}' of rank {rank}, about step {step}: written past torch's counters")
-        if self._place is not None and self._place[0] == step:
-            self._load(self._place[1], but=PROGRAM)  # which knows more by now
-            return
         kept = {key: self._agent.get_object(key) for key in self._things}
         level(kept)
+        if self._place is not None and self._place[0] == step:
+            self._load(self._place[1], but=PROGRAM)  # which knows more by now
+            self._told, self._not_told = {}, set()
+            return
         if step > 0 and pickle.loads(kept[PROGRAM])["ended"] != step and (self._end is None or self._end[0] != step):
             kept = self._behind_gate(step, rank, kept)
         for key, data in kept.items():

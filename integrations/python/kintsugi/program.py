@@ -137,8 +137,8 @@ class Program:
         self._sections.setdefault(section, kept)
 
     def sections_since(self, step: int) -> dict[str, Recorded]:
-        """What a newcomer at this step may have missed."""
-        return {name: kept for name, kept in self._sections.items() if kept.step >= step}
+        """What a newcomer at this step may have missed: not what came behind a later one, from which the run has gone back."""
+        return {name: kept for name, kept in self._sections.items() if kept.step >= step >= kept.behind}
 
     def keep_since(self, step: int, names: set[str]) -> None:
         """Of what stands behind `step` these alone."""
