@@ -20,6 +20,8 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from .state import unwrapped
+
 FOLDER = "KINTSUGI_FACTS"
 
 
@@ -48,6 +50,7 @@ class Facts:
 
 
 def _values(key: str, thing: Any) -> Iterator[tuple[str, str]]:
+    thing = unwrapped(thing)
     if isinstance(thing, Module):
         module = thing.module if isinstance(thing, DistributedDataParallel) else thing
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:

@@ -21,6 +21,7 @@ import transformers  # type: ignore[import-not-found]
 
 from .._errors import Error
 from ..abi import Code
+from . import off
 from .prepared import Prepared, is_prepared
 from .run import TorchRun
 from .trainer_state import Own, Shared
@@ -28,6 +29,10 @@ from .trainer_state import Own, Shared
 
 def train(run: TorchRun, trainer: Any) -> Any:
     """Trains to the end, whatever strikes; gives what trainer.train() gives. `trainer`: a transformers.Trainer whose train() was not called."""
+    if off.is_off():
+        given = trainer.train()
+        run.register(model=trainer.model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler)
+        return given
     _refuse(trainer)
     return _Door(run, trainer).train()
 

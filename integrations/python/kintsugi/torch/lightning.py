@@ -30,13 +30,16 @@ from torchmetrics import Metric  # type: ignore[import-not-found]
 
 from .._errors import Error
 from ..abi import Code
-from . import agentless
+from . import agentless, off
 from .randomness import Randomness
 from .run import TorchRun
 
 
 def fit(run: TorchRun, trainer: Any, model: Any, *arguments: Any, **named: Any) -> None:
     """Trains to the end, whatever strikes. The arguments are those of Trainer.fit."""
+    if off.is_off():
+        trainer.fit(model, *arguments, **named)
+        return run.register(model=trainer.strategy.model, optimizer=trainer.optimizers[0])  # type: ignore[no-any-return]
     if named.get("ckpt_path") is not None or len(arguments) > 3:
         raise _refusal("ckpt_path replaces the weights behind the run's back: a run resumes with `kintsugi run --resume`")
     if not lightning.__version__.startswith("2.6."):

@@ -34,14 +34,9 @@ def join() -> PlainRun:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free.getsockname()[1]))
-    dist.Backend.register_backend("kintsugi", _plain_backend, extended_api=True, devices=["cuda" if torch.cuda.is_available() else "cpu"])
+    # How torch itself reads the name of a backend: as another word for it, so that whoever asks is told the plain one's.
+    setattr(dist.Backend, "KINTSUGI", "nccl" if torch.cuda.is_available() else "gloo")
     return PlainRun(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-
-
-def _plain_backend(options: Any, _: Any) -> Any:
-    if torch.cuda.is_available():
-        return dist.ProcessGroupNCCL(options.store, options.group_rank, options.group_size, dist.ProcessGroupNCCL.Options())
-    return dist.ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
 
 
 class PlainRun:
@@ -73,6 +68,12 @@ class PlainRun:
         things = dict(make())
         self.register(**things)
         return Built(things)
+
+    def follow(self, *_: Any) -> None:
+        raise Error(f"{SWITCH}=0: nobody trains a model of Megatron's as if nothing of Kintsugi were in it: leave kintsugi.megatron out", Code.FAILED_PRECONDITION)
+
+    def keep(self, owner: Any, /, *names: str, take_over: Any = None) -> None:
+        pass
 
     def plan(self) -> str:
         return f"{SWITCH}=0: nothing is protected"

@@ -24,6 +24,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from .._errors import Error
 from ..abi import Code
 from ..take_over import TakeOver
+from . import off
 from .parallel import local_of
 from .run import TorchRun
 
@@ -38,6 +39,8 @@ def train(
 ) -> None:
     """Trains to step `steps` (training.steps of the trainer's config), whatever strikes. `samples`: which samples a batch has, from its
     dictionary of inputs, for the run's record. `take_over`: how the data loader goes on where a run resumes with other ranks."""
+    if off.is_off():
+        return trainer.train()  # type: ignore[no-any-return]
     _refuse(trainer)
     last = _setting(trainer, "training.steps") if steps is None else steps
     if last is None:
