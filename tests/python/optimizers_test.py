@@ -17,6 +17,7 @@ if __name__ == "__main__":
     door = Door(options.door)
     skip_without_torch(door)
     alone, pair = Compared(door, "torch_optimizers.py"), Compared(door, "torch_gan.py")
+    schedules = Compared(door, "torch_schedulers.py")
     tests = [
         ("one after the other, undisturbed, and gone on with from its middle", alone.resumed()),
         ("one after the other, killed in the first update, an exception in a later one, killed in a forward pass",
@@ -27,7 +28,12 @@ if __name__ == "__main__":
         ("two updates in a step, exceptions and kills between them, behind the second, and where the second is left out",
          pair.same("throw:1@2,collective=4", "kill:1@3:gradient-sync", "throw:0@4:update", "kill:0@5:update", "throw:1@6:param-sync",
                    paths=[("retry", "adopt", "rebuild", "respawn", "retry")])),
+        ("schedules, averages and loss scales, undisturbed, and gone on with from the middle", schedules.resumed(4)),
+        ("schedules, averages and loss scales: killed in an update, behind one and in a forward pass, an exception in an update",
+         schedules.same("kill:1@2:update", "throw:0@4:update", "kill:0@6:param-sync", "kill:1@7:forward",
+                        paths=[("respawn", "rebuild", "adopt", "adopt"), ("respawn", "rebuild", "respawn", "adopt")])),
+        ("each public class stands in the table of kinds", door.alone("torch_kinds.py")),
         ("what an optimizer keeps is kept, or refused by name", door.alone("torch_kept.py")),
-        ("types of the trainers are as they say", door.typed(str(HERE / "torch_optimizers.py"), str(HERE / "torch_gan.py"))),
+        ("types of the trainers are as they say", door.typed(str(HERE / "torch_optimizers.py"), str(HERE / "torch_gan.py"), str(HERE / "torch_schedulers.py"))),
     ]
     sys.exit(main(tests, door.bin, options.only))
