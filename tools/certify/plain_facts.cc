@@ -8,13 +8,13 @@
 namespace kintsugi {
 namespace {
 
-Result<RankFacts> ReadRank(const std::filesystem::path& file) {
+Result<PlainFacts> ReadRank(const std::filesystem::path& file) {
   std::ifstream in(file);
   if (!in) return Status(StatusCode::kNotFound, "'" + file.string() + "' is not there");
   const auto wrong = [&] { return Status(StatusCode::kDataLoss, "'" + file.string() + "' holds no facts of a rank"); };
   const auto json = nlohmann::json::parse(in, nullptr, false);
   if (!json.is_object() || !json.contains("values") || !json.contains("losses")) return wrong();
-  RankFacts facts;
+  PlainFacts facts;
   try {
     facts.values = json["values"].get<std::map<std::string, std::string>>();
     for (const auto& [step, loss] : json["losses"].items()) facts.losses[std::stoull(step)] = loss.get<std::string>();
@@ -26,8 +26,8 @@ Result<RankFacts> ReadRank(const std::filesystem::path& file) {
 
 }  // namespace
 
-Result<std::vector<RankFacts>> ReadFacts(const std::filesystem::path& folder, int world_size) {
-  std::vector<RankFacts> ranks;
+Result<std::vector<PlainFacts>> ReadFacts(const std::filesystem::path& folder, int world_size) {
+  std::vector<PlainFacts> ranks;
   for (int rank = 0; rank < world_size; ++rank) {
     KINTSUGI_ASSIGN_OR_RETURN(auto facts, ReadRank(folder / ("rank-" + std::to_string(rank) + ".json")));
     ranks.push_back(std::move(facts));
@@ -35,7 +35,7 @@ Result<std::vector<RankFacts>> ReadFacts(const std::filesystem::path& folder, in
   return ranks;
 }
 
-std::string DifferenceFromPlain(const std::vector<RankFacts>& found, const std::vector<RankFacts>& plain) {
+std::string DifferenceFromPlain(const std::vector<PlainFacts>& found, const std::vector<PlainFacts>& plain) {
   for (size_t rank = 0; rank < plain.size(); ++rank) {
     const std::string whose = "rank " + std::to_string(rank) + ": ";
     for (const auto& [step, loss] : plain[rank].losses) {
@@ -61,7 +61,7 @@ std::string DifferenceFromPlain(const std::vector<RankFacts>& found, const std::
   return Counted(differ, "value differs", "values differ") + ": " + first;
 }
 
-std::string DescribeFacts(const std::vector<RankFacts>& plain) {
+std::string DescribeFacts(const std::vector<PlainFacts>& plain) {
   if (plain.empty()) return "nothing";
   return Counted(plain[0].values.size(), "value", "values") + " and " +
          Counted(plain[0].losses.size(), "loss", "losses") + " of each rank";

@@ -14,17 +14,17 @@
 
 namespace kintsugi {
 
-struct RankFacts {
+struct PlainFacts {
   std::map<std::string, std::string> values;  // by torch's names: numbers, digests of tensors
   std::map<uint64_t, std::string> losses;     // by step, as far as they were reported
 };
 
-Result<std::vector<RankFacts>> ReadFacts(const std::filesystem::path& folder, int world_size);
+Result<std::vector<PlainFacts>> ReadFacts(const std::filesystem::path& folder, int world_size);
 
 // How `found` differs from what plain torch leaves, in words; empty: in nothing that plain torch has.
-std::string DifferenceFromPlain(const std::vector<RankFacts>& found, const std::vector<RankFacts>& plain);
+std::string DifferenceFromPlain(const std::vector<PlainFacts>& found, const std::vector<PlainFacts>& plain);
 
 // "37 values and 8 losses of each rank".
-std::string DescribeFacts(const std::vector<RankFacts>& plain);
+std::string DescribeFacts(const std::vector<PlainFacts>& plain);
 
 }  // namespace kintsugi

@@ -204,11 +204,11 @@ TEST(CertificatePage, EscapesWhatComesFromOutside) {
   EXPECT_THAT(page, HasSubstr("kintsugi run --inject x"));
 }
 
-TEST(PlainFacts, TellTheFirstLossThatDiffersAndElseTheFirstValue) {
-  const std::vector<RankFacts> plain = {
+TEST(PlainTorch, TellTheFirstLossThatDiffersAndElseTheFirstValue) {
+  const std::vector<PlainFacts> plain = {
       {{{"model/w", "float32 [2] aa"}, {"rate/last_epoch", "3"}}, {{1, "0.5"}, {2, "0.25"}}},
       {{{"model/w", "float32 [2] aa"}}, {}}};
-  std::vector<RankFacts> found = plain;
+  std::vector<PlainFacts> found = plain;
   found[1].values["model/more"] = "what plain torch does not have is no difference";
   EXPECT_EQ(DifferenceFromPlain(found, plain), "");
   found[0].values["rate/last_epoch"] = "2";
@@ -221,7 +221,7 @@ TEST(PlainFacts, TellTheFirstLossThatDiffersAndElseTheFirstValue) {
   EXPECT_EQ(DescribeFacts(plain), "2 values and 2 losses of each rank");
 }
 
-TEST(PlainFacts, ReadsWhatRanksWriteAndNothingElse) {
+TEST(PlainTorch, ReadsWhatRanksWriteAndNothingElse) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "facts";
   std::filesystem::create_directories(folder);
   std::filesystem::remove(folder / "rank-0.json");

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -106,14 +107,14 @@ class PlainRun:
         for k in range(self.committed + 1, self.committed + count + 1):
             yield k
 
-    def batches(self, loader: Any, epoch: int | None = None, *, accumulate: int = 1) -> Iterator[Any]:
+    def batches(self, loader: Any, epoch: int | None = None, *, accumulate: int | None = None) -> Iterator[Any]:
         for _, batch in self.enumerate(loader, epoch, accumulate=accumulate):
             yield batch
 
-    def enumerate(self, loader: Any, epoch: int | None = None, start: int = 0, *, accumulate: int = 1) -> Iterator[tuple[int, Any]]:
+    def enumerate(self, loader: Any, epoch: int | None = None, start: int = 0, *, accumulate: int | None = None) -> Iterator[tuple[int, Any]]:
         if epoch is not None:
             set_epoch(loader, epoch)
-        self._parts, self._part = accumulate, 0
+        self._parts, self._part = accumulate or _accelerated_steps(), 0
         for i, batch in enumerate(loader, start):
             yield i, batch
         if self._part:  # the last step of a pass may have fewer
@@ -133,8 +134,11 @@ class PlainRun:
         self._after.append(function)
 
     def finish(self) -> None:
+        """As of a run: what follows has no groups. Threads of theirs that outlive the interpreter would abort it."""
         atexit.unregister(self.finish)
         self._facts.write()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
     # ---- sections -------------------------------------------------------------------------------------------------------
 
@@ -162,8 +166,16 @@ class PlainRun:
         return contextlib.nullcontext()
 
 
+def _accelerated_steps() -> int:
+    """Batches of an update, as Accelerate has been told; else one."""
+    module = sys.modules.get("accelerate.state")
+    return int(module.GradientState().num_steps) if module is not None and module.GradientState().initialized else 1
+
+
 def set_epoch(loader: Any, epoch: int) -> None:
-    """Where plain loops do: on the loader's sampler, or on what else of it has one."""
+    """Where plain loops do: on a loader that has it, on the loader's sampler, or on what else of it has one."""
+    if callable(getattr(loader, "set_epoch", None)):
+        return loader.set_epoch(epoch)  # type: ignore[no-any-return]
     batch_sampler = getattr(loader, "batch_sampler", None)
     told: list[Any] = []
     things: list[Any] = [getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None), getattr(loader, "dataset", None)]
