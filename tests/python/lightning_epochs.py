@@ -114,6 +114,8 @@ def main() -> None:
         "counts": {"step": str(trainer.global_step), "epoch": str(trainer.current_epoch), "rate": str(trainer.optimizers[0].param_groups[0]["lr"])},
     }
     (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(left))
+    if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts
+        dist.destroy_process_group()
 
 
 main()

@@ -84,6 +84,8 @@ def main() -> None:
         values = [value for state in optimizer.state_dict()["state"].values() for value in state.values()]
         left[name] = digest(*values) + str(optimizer.param_groups[0]["lr"])
     (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps({name: {"bits": value} for name, value in left.items()}))
+    if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts
+        dist.destroy_process_group()
 
 
 main()

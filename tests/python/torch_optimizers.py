@@ -327,6 +327,8 @@ def main() -> None:
                       "inner": bits(inner.state_dict()["state"]), "attributes": bits({**attributes, **({"updates": inner.updates} if isinstance(inner, Counting) else {})}),
                       "groups": bits([{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups])}  # fmt: skip
     (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(left))
+    if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts
+        dist.destroy_process_group()
 
 
 main()

@@ -133,6 +133,8 @@ def main() -> None:
         left[name] = {"bits": digest(*average.parameters()), "buffers": digest(*average.buffers())}
     left["scaler"] = {"scale": scaler.state_dict(), "off": off.state_dict(), "bits": digest(*averaged.parameters(), *averaged.buffers())}
     (options.folder / f"rank-{rank}.json").write_text(json.dumps(left))
+    if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

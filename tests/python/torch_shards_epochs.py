@@ -71,6 +71,8 @@ def main() -> None:
         rates.step()
     left = {name: hashlib.sha256(parameter.to_local().detach().numpy().tobytes()).hexdigest()[:16] for name, parameter in model.named_parameters()}  # type: ignore[attr-defined]
     (options.folder / f"rank-{rank}.json").write_text(json.dumps({"model": left, "rest": {"said": said, "rate": optimizer.param_groups[0]["lr"]}}))
+    if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
