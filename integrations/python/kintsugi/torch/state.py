@@ -240,6 +240,6 @@ class LossScale:
         return self._scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state:  # one that is not enabled has none, and refuses it
+        if self._scaler.is_enabled():  # else it has no state, not even what was unscaled
             self._scaler.load_state_dict(state)
-        self._scaler._per_optimizer_states.clear()
+            self._scaler._per_optimizer_states.clear()
