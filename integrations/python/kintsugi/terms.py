@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -50,11 +51,11 @@ class Codec(Protocol):
     def load_state_dict(self, state: Any, /) -> Any: ...
 
 
-class Encoder:
+class Encoder(ABC):
     """State that makes its own bytes: the very same object again where nothing has changed, so that nothing is handed on."""
 
-    def encode(self) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    def encode(self) -> bytes: ...
 
     def has_missed(self) -> bool:
         """Whether what `encode` gave last was behind already, as far as that can be seen now."""

@@ -1,6 +1,6 @@
 """KINTSUGI=0: the script trains as if nothing of Kintsugi were in it, over Gloo or NCCL, and with the same bits. No agent, no thread.
 
-What `kintsugi certify` holds a protected run against: so nothing here is shared with what protects.
+What `kintsugi certify` holds a protected run against: so the loops, loaders and sections here are their own, and none of those that protect.
 """
 
 from __future__ import annotations
