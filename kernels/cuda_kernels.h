@@ -1,9 +1,9 @@
-// The kernels of byte_kernels.h for a CUDA device.
+// ByteKernels for a CUDA device.
 //
 // What: MakeCudaKernels gives an implementation for one device. Streams are cudaStream_t of that device (null: its
 // legacy default stream). Calls enqueue on the stream and return without a synchronization or an allocation; they
 // change the calling thread's current device back to what it was.
-// Threads: as byte_kernels.h.
+// Threads: any thread, several at once.
 // Errors: kUnavailable where there is no such device or driver (the message carries CUDA's words, and a caller goes on
 // with HostKernels()); kInternal names a launch's error. In the library kintsugi::kernels_cuda, which is built where
 // the CUDA Toolkit is.

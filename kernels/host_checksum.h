@@ -1,7 +1,7 @@
 // Checksums of host memory: one value per block of at most 1 MiB of state, and a hash over small lists of values.
 //
 // kCrc32c is the standard CRC-32C ("123456789" gives 0xE3069283), computed by ISA-L; kXxh3 is XXH3-64 (Collet);
-// kMultilinear is the order-free sum of multilinear.h, which a device computes at the speed of its memory. All run at
+// kMultilinear is the order-free sum multilinear-64, which a device computes at the speed of its memory. All run at
 // memory speed here. None is a MAC: they find damage, not an adversary.
 // Threads: free functions are pure; a RunningChecksum belongs to one thread.
 // Units: bytes.

@@ -4,12 +4,12 @@
 
 namespace kintsugi::internal {
 
+template <int streams>
 void CopyTileAvx2(uint8_t* to, const uint8_t* from, const uint8_t* next) {
-  // Four streams side by side, one per quarter of the tile: more memory channels and prefetchers at work than one.
-  constexpr uint64_t kStreams = 4;
-  constexpr uint64_t kStreamBytes = kCopyTileBytes / kStreams;
+  // Where several are the fastest: more memory channels and prefetchers at work than with one.
+  constexpr uint64_t kStreamBytes = kCopyTileBytes / streams;
   for (uint64_t line = 0; line < kStreamBytes; line += 64) {
-    for (uint64_t stream = 0; stream < kStreams; ++stream) {
+    for (uint64_t stream = 0; stream < streams; ++stream) {
       const uint64_t at = stream * kStreamBytes + line;
       _mm_prefetch(reinterpret_cast<const char*>(next + at), _MM_HINT_T0);
       const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at));
@@ -19,6 +19,10 @@ void CopyTileAvx2(uint8_t* to, const uint8_t* from, const uint8_t* next) {
     }
   }
 }
+
+template void CopyTileAvx2<1>(uint8_t*, const uint8_t*, const uint8_t*);
+template void CopyTileAvx2<2>(uint8_t*, const uint8_t*, const uint8_t*);
+template void CopyTileAvx2<4>(uint8_t*, const uint8_t*, const uint8_t*);
 
 void CopyFenceAvx2() { _mm_sfence(); }
 

@@ -1,4 +1,4 @@
-// The AVX2 tile of host_copy.cc. Internal to kernels.
+// The AVX2 tiles of host_copy_way.cc. Internal to kernels.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,11 @@ namespace kintsugi::internal {
 
 inline constexpr uint64_t kCopyTileBytes = 16384;
 
-// Copies one tile with non-temporal stores while the tile at `next` is fetched. REQUIRES: `to` aligned to 64 bytes.
+using CopyTile = void (*)(uint8_t* to, const uint8_t* from, const uint8_t* next);
+
+// Copies one tile with non-temporal stores, in so many streams side by side (1, 2, 4), while the tile at `next` is fetched. REQUIRES: `to` aligned
+// to 64 bytes.
+template <int streams>
 void CopyTileAvx2(uint8_t* to, const uint8_t* from, const uint8_t* next);
 // Makes the stores of all tiles visible in order.
 void CopyFenceAvx2();

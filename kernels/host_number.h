@@ -42,61 +42,64 @@ using E5M2 = FloatFormat<uint8_t, 5, 2>;
 
 // bits / 2^shift, to nearest, ties to even. REQUIRES: 0 < shift < the bits of a word, no overflow.
 template <typename Word>
-KINTSUGI_HOST_DEVICE constexpr Word RoundedShift(Word bits, int shift) {
+KINTSUGI_HOST_DEVICE constexpr Word RoundedShift(Word bits, Word shift) {
   return (bits + ((Word{1} << (shift - 1)) - 1) + ((bits >> shift) & 1)) >> shift;
 }
 
-// From a wide format to a narrower one with a range that is not larger. In words of the wide format: compilers work on
-// several at a time.
+// From a wide format to a narrower one with a range that is not larger. In words of the wide format and without branches: compilers work
+// on several at a time.
 template <typename Wide, typename Narrow>
 KINTSUGI_HOST_DEVICE constexpr typename Narrow::Bits RoundTo(typename Wide::Bits bits) {
   using Word = typename Wide::Bits;
-  constexpr int kShift = Wide::kFraction - Narrow::kFraction;
+  constexpr Word kShift = Wide::kFraction - Narrow::kFraction;
   constexpr auto kInfinity = static_cast<Word>(Wide::kInfinity), kOverflow = static_cast<Word>(Narrow::kOverflow);
-  const Word sign = (bits >> Wide::kSignShift) & 1;
+  constexpr auto kNan = static_cast<Word>(Narrow::kNan);
+  const Word sign = (bits >> Wide::kSignShift) << Narrow::kSignShift;
   const Word magnitude = bits & ((Word{1} << Wide::kSignShift) - 1);
-  const auto with_sign = [sign](Word value) {
-    return static_cast<typename Narrow::Bits>(value | (sign << Narrow::kSignShift));
-  };
-  const bool is_nan = magnitude > kInfinity;
   // Exponent and fraction are rounded as one number: a carry of the fraction raises the exponent, also into infinity.
-  if constexpr (Wide::kBias == Narrow::kBias)
-    return with_sign(is_nan ? static_cast<Word>(Narrow::kNan) : RoundedShift(magnitude, kShift));
-  constexpr int kBiasDown = Wide::kBias - Narrow::kBias;
-  const int exponent = static_cast<int>(magnitude >> Wide::kFraction) - kBiasDown;
-  if (is_nan) return with_sign(static_cast<Word>(Narrow::kNan));
-  if (exponent >= 1) {
-    const Word rounded = RoundedShift(static_cast<Word>(magnitude - (Word{kBiasDown} << Wide::kFraction)), kShift);
-    return with_sign(rounded >= kOverflow ? kOverflow : rounded);
+  if constexpr (Wide::kBias == Narrow::kBias) {
+    const Word rounded = RoundedShift(magnitude, kShift);
+    return static_cast<typename Narrow::Bits>((magnitude > kInfinity ? kNan : rounded) | sign);
   }
-  const int shift = kShift + 1 - exponent;
-  if (shift > Wide::kFraction + 1) return with_sign(0);
+  constexpr Word kBiasDown = Wide::kBias - Narrow::kBias;
+  const Word exponent = magnitude >> Wide::kFraction;
+  const Word raised = RoundedShift(static_cast<Word>(magnitude - (kBiasDown << Wide::kFraction)), kShift);
+  const Word normal = raised >= kOverflow ? kOverflow : raised;
+  // Below the smallest normal number the fraction moves down by one bit for each exponent that is missing; by kGone it is 0.
+  constexpr Word kGone = Wide::kFraction + 2;
+  const Word missing = kShift + 1 + kBiasDown - exponent;
+  const Word shift = exponent > kBiasDown ? kGone : missing > kGone ? kGone : missing;
   const Word fraction = (magnitude & ((Word{1} << Wide::kFraction) - 1)) | (Word{1} << Wide::kFraction);
-  return with_sign(RoundedShift(fraction, shift));
+  const Word finite = exponent > kBiasDown ? normal : RoundedShift(fraction, shift);
+  return static_cast<typename Narrow::Bits>((magnitude > kInfinity ? kNan : finite) | sign);
 }
 
-KINTSUGI_HOST_DEVICE inline float QuietNan(bool negative) {
+KINTSUGI_HOST_DEVICE float QuietNan(bool negative) {
   return std::bit_cast<float>(static_cast<uint32_t>(Binary32::kNan | (uint64_t{negative} << Binary32::kSignShift)));
 }
 
-// A narrow format's value as a float.
+// A narrow format's value as a float. Without branches, as above.
 template <typename Narrow>
 KINTSUGI_HOST_DEVICE float Widen(typename Narrow::Bits bits) {
-  const bool negative = (bits >> Narrow::kSignShift) & 1;
-  const uint64_t magnitude = bits & ((uint64_t{1} << Narrow::kSignShift) - 1);
-  if (Narrow::kHasInfinity ? magnitude > Narrow::kInfinity : magnitude == Narrow::kNan) return QuietNan(negative);
-  const auto with_sign = [negative](float value) { return negative ? -value : value; };
-  if (Narrow::kHasInfinity && magnitude == Narrow::kInfinity) return with_sign(std::numeric_limits<float>::infinity());
-  constexpr int kBiasUp = Binary32::kBias - Narrow::kBias;
+  constexpr auto kSign = uint32_t{1} << Narrow::kSignShift;
+  constexpr auto kNan = static_cast<uint32_t>(Binary32::kNan), kInfinity = static_cast<uint32_t>(Binary32::kInfinity);
+  constexpr uint32_t kBiasUp = Binary32::kBias - Narrow::kBias;
+  const uint32_t magnitude = bits & (kSign - 1);
+  const uint32_t sign = (uint32_t{bits} & kSign) << (Binary32::kSignShift - Narrow::kSignShift);
+  uint32_t wide = (magnitude << (Binary32::kFraction - Narrow::kFraction)) + (kBiasUp << Binary32::kFraction);
   // A subnormal is so many of the smallest value, a power of two; one of a format with binary32's range is one there.
   if constexpr (kBiasUp > 0) {
-    constexpr uint32_t kUnit = static_cast<uint32_t>(kBiasUp + 1 - Narrow::kFraction) << Binary32::kFraction;
-    if (magnitude >> Narrow::kFraction == 0)
-      return with_sign(static_cast<float>(magnitude) * std::bit_cast<float>(kUnit));
+    constexpr uint32_t kUnit = (kBiasUp + 1 - Narrow::kFraction) << Binary32::kFraction;
+    const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * std::bit_cast<float>(kUnit);
+    wide = magnitude >> Narrow::kFraction == 0 ? std::bit_cast<uint32_t>(subnormal) : wide;
   }
-  const uint64_t moved = (magnitude << (Binary32::kFraction - Narrow::kFraction)) +
-                         (static_cast<uint64_t>(kBiasUp) << Binary32::kFraction);
-  return with_sign(std::bit_cast<float>(static_cast<uint32_t>(moved)));
+  if constexpr (Narrow::kHasInfinity) {
+    wide = magnitude == Narrow::kInfinity ? kInfinity : wide;
+    wide = magnitude > Narrow::kInfinity ? kNan : wide;
+  } else {
+    wide = magnitude == Narrow::kNan ? kNan : wide;
+  }
+  return std::bit_cast<float>(wide | sign);
 }
 
 // The double whose later rounding to at most 51 bits is that of the integer itself: bits that do not fit are kept as

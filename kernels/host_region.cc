@@ -5,18 +5,50 @@
 #include <cstring>
 
 #include "kernels/host_rows.h"
+#include "kernels/host_transpose.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
 
+using internal::Plane;
 using internal::RegionRows;
 
-void CopyRows(uint8_t* to, const uint8_t* from, const RegionRows& rows, bool past_caches) {
+bool HasAvx2() {
 #if defined(__x86_64__)
-  if (past_caches) return internal::StreamRowsAvx2(to, from, rows);
+  static const bool has = __builtin_cpu_supports("avx2");
+  return has;
+#else
+  return false;
 #endif
-  (void)past_caches;
+}
+
+// Of a length that the compiler knows: a call for each would cost more than the copy.
+template <size_t kBytes>
+void CopyShortRows(uint8_t* to, const uint8_t* from, const RegionRows& rows) {
+  for (int64_t row = 0; row < rows.count; ++row, to += rows.to_stride, from += rows.from_stride)
+    std::memcpy(to, from, kBytes);
+}
+
+void CopyRows(uint8_t* to, const uint8_t* from, const RegionRows& rows, [[maybe_unused]] bool past_caches) {
+#if defined(__x86_64__)
+  if (past_caches && rows.row_bytes >= internal::kStreamRowBytes) return internal::StreamRowsAvx2(to, from, rows);
+  if (past_caches && internal::FillsLines(to, rows)) return internal::StreamShortRowsAvx2(to, from, rows);
+#endif
+  switch (rows.row_bytes) {
+    case 8:
+      return CopyShortRows<8>(to, from, rows);
+    case 16:
+      return CopyShortRows<16>(to, from, rows);
+    case 32:
+      return CopyShortRows<32>(to, from, rows);
+    case 64:
+      return CopyShortRows<64>(to, from, rows);
+    case 128:
+      return CopyShortRows<128>(to, from, rows);
+    case 256:
+      return CopyShortRows<256>(to, from, rows);
+  }
   for (int64_t row = 0; row < rows.count; ++row)
     std::memcpy(to + row * rows.to_stride, from + row * rows.from_stride, rows.row_bytes);
 }
@@ -48,10 +80,15 @@ void TransposeSquare(uint8_t* to, int64_t to_stride_y, const uint8_t* from, int6
 
 // The last two axes, neither of which is contiguous in both memories, square by square.
 template <typename Word>
-void CopyPlane(uint8_t* to, const uint8_t* from, const RegionPair& region) {
+void CopyPlane(uint8_t* to, const uint8_t* from, const RegionPair& region, [[maybe_unused]] bool past_caches) {
   constexpr auto kStep = static_cast<int64_t>(sizeof(Word));
   const int y = region.axes - 2, x = region.axes - 1;
   const bool is_transpose = region.to_stride[x] == kStep && region.from_stride[y] == kStep;
+#if defined(__x86_64__)
+  const Plane plane{region.length[y], region.length[x], region.to_stride[y], region.from_stride[x]};
+  if (is_transpose && HasAvx2() && internal::CanTranspose(sizeof(Word), plane))
+    return internal::TransposePlaneAvx2(to, from, plane, sizeof(Word), past_caches);
+#endif
   for (int64_t row = 0; row < region.length[y]; row += kSide<Word>)
     for (int64_t column = 0; column < region.length[x]; column += kSide<Word>) {
       const int64_t rows = std::min(kSide<Word>, region.length[y] - row);
@@ -65,6 +102,12 @@ void CopyPlane(uint8_t* to, const uint8_t* from, const RegionPair& region) {
           CopyElements<Word>(t + r * region.to_stride[y], region.to_stride[x], f + r * region.from_stride[y],
                              region.from_stride[x], columns);
     }
+}
+
+uint64_t BytesOf(const RegionPair& region, uint64_t element_bytes) {
+  uint64_t bytes = element_bytes;
+  for (int axis = 0; axis < region.axes; ++axis) bytes *= static_cast<uint64_t>(region.length[axis]);
+  return bytes;
 }
 
 // Calls `body` with both addresses of each element of the first `axes` axes.
@@ -88,10 +131,14 @@ void ForEach(uint8_t* to, const uint8_t* from, const RegionPair& region, int axe
 
 template <typename Word>
 void CopyWords(uint8_t* to, const uint8_t* from, const RegionPair& region) {
-  if (region.axes >= 2)
-    return ForEach(to, from, region, region.axes - 2,
-                   [&](uint8_t* t, const uint8_t* f) { CopyPlane<Word>(t, f, region); });
-  CopyElements<Word>(to, region.to_stride[0], from, region.from_stride[0], region.length[0]);
+  if (region.axes < 2)
+    return CopyElements<Word>(to, region.to_stride[0], from, region.from_stride[0], region.length[0]);
+  const bool past_caches = HasAvx2() && BytesOf(region, sizeof(Word)) >= internal::kStreamRegionBytes;
+  ForEach(to, from, region, region.axes - 2,
+          [&](uint8_t* t, const uint8_t* f) { CopyPlane<Word>(t, f, region, past_caches); });
+#if defined(__x86_64__)
+  if (past_caches) internal::StreamFenceAvx2();
+#endif
 }
 
 struct Word16 {
@@ -113,26 +160,15 @@ void CopyScattered(uint8_t* to, const uint8_t* from, const RegionPair& region, u
   }
 }
 
-bool CanStream([[maybe_unused]] uint64_t row_bytes, [[maybe_unused]] uint64_t total_bytes) {
-#if defined(__x86_64__)
-  static const bool have = __builtin_cpu_supports("avx2");
-  return have && row_bytes >= internal::kStreamRowBytes && total_bytes >= internal::kStreamRegionBytes;
-#else
-  return false;
-#endif
-}
-
 // The last axis is contiguous in both memories: rows.
 void CopyContiguous(uint8_t* to, const uint8_t* from, const RegionPair& region, uint64_t element_bytes) {
   RegionRows rows{static_cast<uint64_t>(region.length[region.axes - 1]) * element_bytes, 1, 0, 0};
-  uint64_t total_bytes = rows.row_bytes;
-  for (int axis = 0; axis + 1 < region.axes; ++axis) total_bytes *= static_cast<uint64_t>(region.length[axis]);
   if (region.axes >= 2) {
     rows.count = region.length[region.axes - 2];
     rows.to_stride = region.to_stride[region.axes - 2];
     rows.from_stride = region.from_stride[region.axes - 2];
   }
-  const bool past_caches = CanStream(rows.row_bytes, total_bytes);
+  const bool past_caches = HasAvx2() && BytesOf(region, element_bytes) >= internal::kStreamRegionBytes;
   ForEach(to, from, region, std::max(0, region.axes - 2),
           [&](uint8_t* t, const uint8_t* f) { CopyRows(t, f, rows, past_caches); });
 #if defined(__x86_64__)

@@ -17,6 +17,12 @@ struct RegionRows {
 };
 
 void StreamRowsAvx2(uint8_t* to, const uint8_t* from, const RegionRows& rows);
+
+// Rows of 16 to 256 bytes, a power of two, that fill whole lines: they lie one after another in the destination, or each
+// begins a line there and has whole ones.
+bool FillsLines(const uint8_t* to, const RegionRows& rows);
+// REQUIRES: FillsLines(to, rows).
+void StreamShortRowsAvx2(uint8_t* to, const uint8_t* from, const RegionRows& rows);
 // Makes the stores of all rows visible in order.
 void StreamFenceAvx2();
 

@@ -43,7 +43,45 @@ void StreamRow(Row row, Row next, uint64_t size_bytes) {
   std::memcpy(row.to + body_end, row.from + body_end, size_bytes - body_end);
 }
 
+// So far ahead is read: rows that lie apart are no stream to the processor.
+constexpr int64_t kAheadShortBytes = 2048;
+
+template <int64_t kBytes>
+void StreamShortRows(uint8_t* to, const uint8_t* from, const RegionRows& rows) {
+  constexpr int64_t kAhead = kAheadShortBytes / kBytes;
+  for (int64_t row = 0; row < rows.count; ++row, to += rows.to_stride, from += rows.from_stride) {
+    for (int64_t at = 0; at < kBytes; at += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(from + kAhead * rows.from_stride + at), _MM_HINT_T0);
+    for (int64_t at = 0; at < kBytes; at += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+  }
+}
+
 }  // namespace
+
+bool FillsLines(const uint8_t* to, const RegionRows& rows) {
+  const auto row_bytes = static_cast<int64_t>(rows.row_bytes);
+  const bool is_known = row_bytes >= 16 && row_bytes <= 256 && (row_bytes & (row_bytes - 1)) == 0;
+  const uintptr_t at = reinterpret_cast<uintptr_t>(to);
+  const bool dense = rows.to_stride == row_bytes && at % 16 == 0;
+  return is_known && (dense || (row_bytes % 64 == 0 && at % 64 == 0 && rows.to_stride % 64 == 0));
+}
+
+void StreamShortRowsAvx2(uint8_t* to, const uint8_t* from, const RegionRows& rows) {
+  switch (rows.row_bytes) {
+    case 16:
+      return StreamShortRows<16>(to, from, rows);
+    case 32:
+      return StreamShortRows<32>(to, from, rows);
+    case 64:
+      return StreamShortRows<64>(to, from, rows);
+    case 128:
+      return StreamShortRows<128>(to, from, rows);
+    default:
+      return StreamShortRows<256>(to, from, rows);
+  }
+}
 
 void StreamRowsAvx2(uint8_t* to, const uint8_t* from, const RegionRows& rows) {
   for (int64_t row = 0; row < rows.count; ++row) {

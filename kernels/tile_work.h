@@ -198,7 +198,7 @@ KINTSUGI_HOST_DEVICE uint64_t SumTileWords(const Range& range, uint64_t tile, ui
 }
 
 // What the thread adds to the block that holds the tile.
-KINTSUGI_HOST_DEVICE inline uint64_t SumTile(const Range& range, uint64_t tile, uint32_t thread, uint64_t block_mask) {
+KINTSUGI_HOST_DEVICE uint64_t SumTile(const Range& range, uint64_t tile, uint32_t thread, uint64_t block_mask) {
   uint64_t sum = 0;
   ForWordBytes(range.word_bytes,
                [&]<uint32_t kWordBytes>() { sum = SumTileWords<kWordBytes>(range, tile, thread, block_mask); });
@@ -236,7 +236,7 @@ KINTSUGI_HOST_DEVICE uint64_t CompareTileWords(const Range& range, uint64_t tile
 }
 
 // The first difference among the thread's bytes, or kNoDifference.
-KINTSUGI_HOST_DEVICE inline uint64_t CompareTile(const Range& range, uint64_t tile, uint32_t thread) {
+KINTSUGI_HOST_DEVICE uint64_t CompareTile(const Range& range, uint64_t tile, uint32_t thread) {
   uint64_t found = kNoDifference;
   ForWordBytes(range.word_bytes,
                [&]<uint32_t kWordBytes>() { found = CompareTileWords<kWordBytes>(range, tile, thread); });
@@ -244,7 +244,7 @@ KINTSUGI_HOST_DEVICE inline uint64_t CompareTile(const Range& range, uint64_t ti
 }
 
 // What block `block` of `size_bytes` bytes begins with: the term of its length.
-KINTSUGI_HOST_DEVICE inline uint64_t StartOfSum(uint64_t block, uint64_t size_bytes, uint64_t block_bytes) {
+KINTSUGI_HOST_DEVICE uint64_t StartOfSum(uint64_t block, uint64_t size_bytes, uint64_t block_bytes) {
   const uint64_t left = size_bytes - block * block_bytes;
   return MultilinearOfZeros(left < block_bytes ? left : block_bytes);
 }

@@ -102,7 +102,8 @@ Status ReplicaDefaults::Open(HandlerContext& call) {
   }
   self_ = call.rank;
   const CancelToken::Subscription superseded(*call.cancel, [&] { opening->Cancel(); });
-  return OpenLinks(call, *opening);
+  KINTSUGI_RETURN_IF_ERROR(OpenLinks(call, *opening));
+  return call.begins && start_check_ ? start_check_(call) : Status::Ok();
 }
 
 Status ReplicaDefaults::OpenLinks(HandlerContext& call, CancelToken& cancel) {

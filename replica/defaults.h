@@ -13,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -43,6 +44,8 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   static Status RepairHandler(HandlerContext& call, void* context);
   // What repair does on the rung reload: reads a checkpoint. The code that installs the save handlers sets it.
   void SetLoader(HandlerFunction load, void* context);
+  // Asked once the links of a run that begins are open (HandlerContext::begins); its refusal is Open's.
+  void SetStartCheck(std::function<Status(HandlerContext& call)> check) { start_check_ = std::move(check); }
   // Where a reload from memory takes what it gives back; outlives this object. Null: there is no such reload.
   void SetSnapshots(Snapshots* snapshots) { snapshots_ = snapshots; }
 
@@ -83,6 +86,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   const ReplicaOptions options_;
   HandlerFunction load_ = nullptr;
   void* load_context_ = nullptr;
+  std::function<Status(HandlerContext& call)> start_check_;
   Snapshots* snapshots_ = nullptr;
   Rank self_{-1};  // known from the first Open on
   MirrorStore mirrored_;

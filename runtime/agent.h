@@ -188,6 +188,8 @@ class KINTSUGI_EXPORT Agent {
   // The rendezvous store of `generation`, or of the one this rank joined in (0), for groups that are made before Run.
   // Any thread; it does not outlive the agent.
   std::unique_ptr<Store> OpenStore(Generation generation);
+  // That of the pass through the loop that is under way; 0 before the first one. The trainer's thread.
+  Generation generation() const;
 
   // ---- in the loop -----------------------------------------------------------------------------------------------
 
@@ -240,8 +242,8 @@ class KINTSUGI_EXPORT Agent {
   Status ReportMemoryError(const std::vector<std::string>& keys, const std::string& text,
                            ErrorTime when = ErrorTime::Now());
 
-  // A CUDA call failed. `error` is its cudaError_t, `query` what something trivial gave right after it
-  // (runtime/device/cuda_error.h); `damaged`: addresses, where an event named them. Return the status from the loop.
+  // A CUDA call failed. `error` is its cudaError_t, `query` what something trivial gave right after it;
+  // `damaged`: addresses, where an event named them. Return the status from the loop.
   //   no fault of the device (kInternal):              an exception as any other
   //   context alive, damage within registered tensors: these get fresh memory and are streamed (patch)
   //   context alive, other damage:                     all of this rank's memory is streamed (rebuild)
@@ -253,7 +255,7 @@ class KINTSUGI_EXPORT Agent {
   class Impl;
 
  private:
-  friend bool TakeInjectedThrow(Agent& agent);  // runtime/agent/injected_throw.h
+  friend bool TakeInjectedThrow(Agent& agent);  // for the C ABI
   explicit Agent(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

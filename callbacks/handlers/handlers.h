@@ -44,10 +44,10 @@ struct HandlerContext {
   Rank rank;
   int world_size = 0;
   Generation generation;
-  Step step;                       // S: the step every rank meets at; 0 in stop
+  Step step;  // S: the step every rank meets at; 0 in stop
   TimePoint deadline;
-  CancelToken* cancel = nullptr;   // set when a newer generation supersedes this call; never null
-  Store* store = nullptr;          // rendezvous of this generation; null in stop and exit
+  CancelToken* cancel = nullptr;  // set when a newer generation supersedes this call; never null
+  Store* store = nullptr;         // rendezvous of this generation; null in stop and exit
   // How this incident is repaired; kResume in stop, where that is not decided yet, and outside of an incident (the
   // run's start, a save at a boundary).
   Rung rung = Rung::kResume;
@@ -58,11 +58,12 @@ struct HandlerContext {
   std::vector<RepairMove> moves;   // repair: all moves of the incident, in the order every rank works them off
   std::vector<SaveEntry> entries;  // save: what this rank writes
   std::string directory;           // save, rename: the checkpoint root; repair on reload: the checkpoint to read
+  bool begins = false;             // rebuild_group: the run begins, no rank was in its loop yet; the same on all ranks
   bool from_snapshot = false;      // repair on reload: from the in-memory snapshot of `step`, not from `directory`
   bool moves_latest = true;        // rename: false where a minority saves; the checkpoint is visible, `latest` stays
   // Sorted: tensors that are no part of the state any more, taken out by any rank; what is older may still hold them.
   std::vector<std::string> unregistered;
-  uint64_t bytes_moved = 0;        // repair: set by the handler on the receiving side
+  uint64_t bytes_moved = 0;  // repair: set by the handler on the receiving side
   // repair on a resume from a directory in a form of the trainer's own, where `step` is 0: the step that was loaded,
   // set by the handler and equal on all ranks.
   Step loaded_step;

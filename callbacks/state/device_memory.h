@@ -44,7 +44,7 @@ class KINTSUGI_EXPORT DeviceMemory {
 
   // Whether BlockSums is there: checksums of device memory without a copy to the host.
   virtual bool CanSum() const = 0;
-  // One multilinear-64 checksum (kernels/multilinear.h) for each begun block of `block_bytes`, a power of two from 64
+  // One multilinear-64 checksum for each begun block of `block_bytes`, a power of two from 64
   // KiB on; into `sums` on the host. kFailedPrecondition unless CanSum.
   virtual Status BlockSums(const void* data, uint64_t size_bytes, uint64_t block_bytes, uint64_t* sums,
                            const CopyLimit& limit = {}) const = 0;

@@ -4,7 +4,7 @@
 // What: a name is parts joined by dots, which are dictionaries within each other where a format has such
 // ("opt_param_scheduler.num_steps"). Registered as a mirrored object (ObjectOf), they are kept, repaired and saved as
 // any other; because their bytes say what they are, a checkpoint in another format has each value under its name, as a
-// number of that format (replica/formats/values.h), and a run resumes them from there with any number of ranks.
+// number of that format, and a run resumes them from there with any number of ranks.
 // Form: "kintsugi.values 1", a line feed, and one JSON object, names in order: {"consumed_samples":1200,"rate":0.5}. A
 // number with a dot or an exponent is a float; one that JSON does not have is {"float":"inf"}, "-inf" or "nan".
 // Threads: the trainer's.

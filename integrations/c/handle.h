@@ -19,6 +19,7 @@
 #undef KINTSUGI_C_ONLY
 #include "callbacks/state/device_memory.h"
 #include "callbacks/state/mirrored.h"
+#include "integrations/cpp/reshard.h"
 #include "runtime/agent.h"
 #include "runtime/agent/injected_throw.h"
 #include "runtime/base/log.h"
@@ -84,6 +85,8 @@ struct kintsugi_agent {
   std::vector<kintsugi_move> moves;
   std::vector<kintsugi_save_entry> entries;
   std::atomic<bool> in_task{false};
+  std::map<std::vector<int32_t>, std::unique_ptr<kintsugi::ReshardGroup>> reshards;  // by ranks; none: all
+  std::string unread, unfilled, notes;               // of the newest
   std::unique_ptr<kintsugi::Agent> agent;  // last: its threads use what is above until it is destroyed
 };
 
@@ -125,6 +128,9 @@ Status AtEdge(const kintsugi_agent* agent, const Function& function) {
     return {StatusCode::kInternal, "something that is no std::exception"};
   }
 }
+
+// The tensor as the library has it; kInvalidArgument names it.
+Result<ShardedTensor> TensorFrom(const kintsugi_tensor* given, const Agent& agent);
 
 // A structure of the caller's, as this library knows it: what the caller does not know is zero.
 template <typename T>

@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 9
+#define KINTSUGI_ABI_VERSION 10
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -236,6 +236,9 @@ typedef struct kintsugi_tensor {
   uint64_t size_bytes;
   int32_t layout;               /* which replica layout it belongs to */
   int32_t device;               /* 0: host memory (kintsugi_allocate's is recognised); n: device number n - 1 */
+  /* Not 0: where a run resumes, or a reshard begins, from a tensor of another global shape with as many axes, what both have is taken,
+   * the rest is zero (a vocabulary padded to another number of rows). All ranks say the same of a key. Since version 10. */
+  int32_t allow_shape_mismatch;
 } kintsugi_tensor;
 
 KINTSUGI_C_API kintsugi_code kintsugi_register_tensor(kintsugi_agent* agent, const kintsugi_tensor* tensor,
@@ -429,6 +432,44 @@ KINTSUGI_C_API kintsugi_code kintsugi_report_old_memory_error(kintsugi_agent* ag
                                                               int64_t age_ms, const char* text);
 /* Text of the newest step marker that did not return KINTSUGI_OK. */
 KINTSUGI_C_API const char* kintsugi_why(const kintsugi_agent* agent);
+
+/* ---- state between layouts --------------------------------------------------------------------------------------------- */
+
+/* Since version 10. The same on every rank, but for timeout_ms and own_error. */
+typedef struct kintsugi_reshard_options {
+  size_t size;
+  const char* program;  /* statements of AOA, one a line, or a JSON list of them; "@NAME:VALUES": one that ships; NULL: names stay */
+  int32_t reverse;      /* not 0: the program is run backwards */
+  int32_t allow_cast;   /* not 0: where types differ and no program says so, elements are cast; else that is an error */
+  const char* strict;   /* of keys on one side only; NULL: raise_unexpected. As --resume-strict names the modes */
+  int64_t timeout_ms;   /* 0: ten minutes */
+  const char* own_error; /* not NULL: this rank cannot take part, and why: every rank's call ends with it */
+  const int32_t* ranks; /* those that reshard with each other, this one among them, and call it as one; NULL: all of the run */
+  size_t rank_count;
+} kintsugi_reshard_options;
+
+typedef struct kintsugi_reshard_report {
+  size_t size;
+  int64_t bytes_sent; /* of this rank, in the source's types */
+  int64_t bytes_received;
+  int64_t bytes_local;
+  const char* unread;   /* keys, each on a line: of the source, that nobody asks for, where `strict` looks for them; "" */
+  const char* unfilled; /* of the target, without a source: left as they were. Both live until the agent's next reshard */
+  const char* notes;
+} kintsugi_reshard_report;
+
+/* What ranks hold in one layout becomes what they ask for in another, in one call of all ranks (or those of options.ranks), in the loop: all
+ * of them make the same reshards in the same order. A rank that has nothing on a side passes none. `source` is read: every element of each key is held by some
+ * rank; ranks that hold the same box hold copies of it. `target` is written: any shards of the keys, in other memory than the source's.
+ * Of a shard count key, type, shapes, offset, flat range, memory on the host and allow_shape_mismatch; `layout` does not.
+ * INVALID_ARGUMENT, FAILED_PRECONDITION: the same text on every rank, with key, ranks and remedy; nothing was written. INTERRUPTED,
+ * COMM_FAILURE: an incident, or its echo: leave the loop, the step is made again and the reshard with it. THROW: as of
+ * kintsugi_begin_collective, of which this is one. DEADLINE_EXCEEDED names a rank that did not come. After these the targets are
+ * undefined, the sources as they were. `options` and `report` may be NULL. */
+KINTSUGI_C_API kintsugi_code kintsugi_reshard(kintsugi_agent* agent, const kintsugi_tensor* const* source, size_t source_count,
+                                              const kintsugi_tensor* const* target, size_t target_count,
+                                              const kintsugi_reshard_options* options, kintsugi_reshard_report* report,
+                                              kintsugi_error** error);
 
 /* ---- rendezvous -------------------------------------------------------------------------------------------------------- */
 

@@ -8,38 +8,6 @@ namespace {
 
 Shape ShapeOf(const int64_t* numbers, int32_t count) { return Shape(numbers, numbers + count); }
 
-Result<ShardedTensor> Convert(const kintsugi_tensor* from, const Agent& agent) {
-  kintsugi_tensor given;
-  KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(from, "kintsugi_tensor", &given));
-  if (!given.key || !given.dtype)
-    return Status(StatusCode::kInvalidArgument, "kintsugi_tensor: key and dtype are needed");
-  ShardedTensor tensor;
-  tensor.key = given.key;
-  const std::optional<DType> dtype = DTypeFromName(given.dtype);
-  if (!dtype)
-    return Status(StatusCode::kInvalidArgument,
-                  "tensor '" + tensor.key + "': '" + given.dtype + "' is no element type that can be repaired");
-  tensor.dtype = *dtype;
-  if (given.dimensions < 0 || given.dimensions > 64 || (given.dimensions > 0 && !given.global_shape))
-    return Status(StatusCode::kInvalidArgument,
-                  "tensor '" + tensor.key + "': " + std::to_string(given.dimensions) + " dimensions without a shape");
-  tensor.global_shape = ShapeOf(given.global_shape, given.dimensions);
-  tensor.local_shape = given.local_shape ? ShapeOf(given.local_shape, given.dimensions) : tensor.global_shape;
-  tensor.global_offset = given.global_offset ? ShapeOf(given.global_offset, given.dimensions)
-                                             : Shape(static_cast<size_t>(given.dimensions), 0);
-  if (given.flat_start != 0 || given.flat_stop != 0) tensor.flattened_range = {given.flat_start, given.flat_stop};
-  tensor.layout = given.layout;
-  tensor.memory.data = given.data;
-  tensor.memory.size_bytes = given.size_bytes;
-  if (given.device > 0) {
-    tensor.memory.kind = MemoryKind::kDevice;
-    tensor.memory.device = given.device - 1;
-  } else {
-    agent.DescribeMemory(&tensor.memory);
-  }
-  return tensor;
-}
-
 void Capture(void* context, std::vector<uint8_t>* out) {
   const auto& object = *static_cast<kintsugi_agent::Object*>(context);
   out->insert(out->end(), object.bytes->begin(), object.bytes->end());
@@ -115,6 +83,39 @@ Result<kintsugi_agent::Object*> Find(kintsugi_agent* agent, const char* key) {
 
 }  // namespace
 
+Result<ShardedTensor> kintsugi::c::TensorFrom(const kintsugi_tensor* from, const Agent& agent) {
+  kintsugi_tensor given;
+  KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(from, "kintsugi_tensor", &given));
+  if (!given.key || !given.dtype)
+    return Status(StatusCode::kInvalidArgument, "kintsugi_tensor: key and dtype are needed");
+  ShardedTensor tensor;
+  tensor.key = given.key;
+  const std::optional<DType> dtype = DTypeFromName(given.dtype);
+  if (!dtype)
+    return Status(StatusCode::kInvalidArgument,
+                  "tensor '" + tensor.key + "': '" + given.dtype + "' is no element type that can be repaired");
+  tensor.dtype = *dtype;
+  if (given.dimensions < 0 || given.dimensions > 64 || (given.dimensions > 0 && !given.global_shape))
+    return Status(StatusCode::kInvalidArgument,
+                  "tensor '" + tensor.key + "': " + std::to_string(given.dimensions) + " dimensions without a shape");
+  tensor.global_shape = ShapeOf(given.global_shape, given.dimensions);
+  tensor.local_shape = given.local_shape ? ShapeOf(given.local_shape, given.dimensions) : tensor.global_shape;
+  tensor.global_offset = given.global_offset ? ShapeOf(given.global_offset, given.dimensions)
+                                             : Shape(static_cast<size_t>(given.dimensions), 0);
+  if (given.flat_start != 0 || given.flat_stop != 0) tensor.flattened_range = {given.flat_start, given.flat_stop};
+  tensor.layout = given.layout;
+  tensor.allow_shape_mismatch = given.allow_shape_mismatch != 0;
+  tensor.memory.data = given.data;
+  tensor.memory.size_bytes = given.size_bytes;
+  if (given.device > 0) {
+    tensor.memory.kind = MemoryKind::kDevice;
+    tensor.memory.device = given.device - 1;
+  } else {
+    agent.DescribeMemory(&tensor.memory);
+  }
+  return tensor;
+}
+
 kintsugi_code kintsugi_allocate(kintsugi_agent* agent, uint64_t size_bytes, void** data, kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent,
                              [&]() -> Status {
@@ -133,7 +134,8 @@ kintsugi_code kintsugi_share_memory(kintsugi_agent* agent, void* data, uint64_t 
 kintsugi_code kintsugi_register_tensor(kintsugi_agent* agent, const kintsugi_tensor* tensor, kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent,
                              [&]() -> Status {
-                               KINTSUGI_ASSIGN_OR_RETURN(const ShardedTensor given, Convert(tensor, *agent->agent));
+                               KINTSUGI_ASSIGN_OR_RETURN(const ShardedTensor given,
+                                                         c::TensorFrom(tensor, *agent->agent));
                                return agent->agent->RegisterTensor(given);
                              }),
                    error);
@@ -142,7 +144,8 @@ kintsugi_code kintsugi_register_tensor(kintsugi_agent* agent, const kintsugi_ten
 kintsugi_code kintsugi_rebind_tensor(kintsugi_agent* agent, const kintsugi_tensor* tensor, kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent,
                              [&]() -> Status {
-                               KINTSUGI_ASSIGN_OR_RETURN(const ShardedTensor given, Convert(tensor, *agent->agent));
+                               KINTSUGI_ASSIGN_OR_RETURN(const ShardedTensor given,
+                                                         c::TensorFrom(tensor, *agent->agent));
                                return agent->agent->RebindTensor(given);
                              }),
                    error);

@@ -2,7 +2,7 @@
 // handlers stop, clean and rebuild_group, and so is torn down and connected anew in every incident.
 //
 // A trainer with several groups (tensor, data, pipeline parallel) registers handlers of its own over GlooGroup; one
-// GlooDevice then serves all groups of a generation (integrations/examples/byte_lm/process_groups.h).
+// GlooDevice then serves all groups of a generation (the example trainer byte_lm does so).
 //
 // Threads: the trainer's; the stop handler aborts from the agent's thread.
 // Ownership: outlives the agent's Run.

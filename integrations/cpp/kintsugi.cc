@@ -1,9 +1,13 @@
 #include "integrations/cpp/kintsugi.h"
 
+#include <sstream>
+
 #include "replica/defaults.h"
 #include "replica/formats/save_as.h"
+#include "replica/formats/save_check.h"
 #include "replica/layout/factory.h"
 #include "replica/resume/held_sums.h"
+#include "replica/resume/layouts.h"
 #include "replica/resume/read_share.h"
 #include "replica/resume/reshaped_load.h"
 #include "replica/save/save_handlers.h"
@@ -28,13 +32,16 @@ struct StatePlane {
 };
 
 // How a checkpoint of other ranks, of another layout or in other names is loaded.
-Status SetReshape(const AgentOptions& options, const Agent& agent, std::shared_ptr<LogSink> log,
-                  checkpoint::SaveContext* save) {
+Status SetReshape(const AgentOptions& options, const aoa::UserMacros& macros, const Agent& agent,
+                  std::shared_ptr<LogSink> log, checkpoint::SaveContext* save) {
   const StateRegistry& registry = agent.registry();
   resume::ReshapeOptions reshape;
   reshape.aliases = &agent.aliases();
   if (!options.resume_aoa.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(reshape.statements, resume::ReadProgram(options.resume_aoa));
+    KINTSUGI_ASSIGN_OR_RETURN(aoa::ProgramText program, resume::ReadProgram(options.resume_aoa));
+    reshape.statements = std::move(program.statements);
+    reshape.reverse = program.reverse;
+    reshape.macros = macros;
   }
   if (!options.resume_strict.empty()) {
     const auto strict = layout::StrictHandlingFromName(options.resume_strict);
@@ -43,6 +50,8 @@ Status SetReshape(const AgentOptions& options, const Agent& agent, std::shared_p
               "'" + options.resume_strict + "' is no strict mode (KINTSUGI_RESUME_STRICT)"};
     reshape.strict = *strict;
   }
+  std::istringstream shapes(options.resume_shapes);
+  for (std::string pattern; std::getline(shapes, pattern, ',');) reshape.other_shapes.push_back(pattern);
   save->always_reshape = reshape.statements.has_value();
   save->all_fit = [](HandlerContext& call, bool fits) -> Result<bool> {
     resume::Agreement agreement(call.store, call.rank, call.world_size, call.deadline);
@@ -106,15 +115,33 @@ Status SetReadShare(const AgentOptions& options, const Agent& agent, const Repli
 
 // What a save writes beside the native checkpoint. That one is whole by then: nothing here can take it back, so what
 // goes wrong is told and no more.
-Status SetOtherFormats(const AgentOptions& options, std::shared_ptr<LogSink> log, checkpoint::SaveContext* save) {
+Status SetOtherFormats(const AgentOptions& options, const aoa::UserMacros& macros, const Agent& agent,
+                       std::shared_ptr<LogSink> log, StatePlane* plane) {
+  checkpoint::SaveContext* const save = &plane->save;
   const auto formats = formats::FormatsToSave(options.save_format);
   if (!formats.ok()) return formats.status().Annotate("KINTSUGI_SAVE_FORMAT");
   formats::SaveAsOptions common;
   if (!options.save_aoa.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(common.statements, resume::ReadProgram(options.save_aoa));
+    KINTSUGI_ASSIGN_OR_RETURN(aoa::ProgramText program, resume::ReadProgram(options.save_aoa));
+    common.statements = std::move(program.statements);
+    common.reverse = program.reverse;
+    common.macros = macros;
   }
+  if (!options.save_only.empty() && options.save_only != "model")
+    return {StatusCode::kInvalidArgument, "'" + options.save_only + "' is not model (KINTSUGI_SAVE_ONLY)"};
+  common.model_only = options.save_only == "model";
+  common.file_bytes_max = options.save_file_bytes;
   common.keep = save->keep;
   if (formats->empty()) return Status::Ok();
+  // What a save would find out, said before the first step: the names of the program are known once all have registered.
+  if (!common.statements.empty() || common.model_only)
+    plane->replica.SetStartCheck([common, &agent](HandlerContext& call) -> Status {
+      const resume::Agreement agreement(call.store, call.rank, call.world_size, call.deadline);
+      KINTSUGI_ASSIGN_OR_RETURN(const layout::Metadata registered,
+                                RegisteredByAll(agent.registry(), &agent.aliases(), agreement));
+      return CheckSaveProgram(registered, common)
+          .Annotate(common.statements.empty() ? "--save-only model" : "the AOA program (--save-aoa)");
+    });
   save->after_publish = [formats = *formats, common, log = std::move(log)](HandlerContext& call,
                                                                            const checkpoint::CheckpointInfo& info) {
     // A sync of what was written is not to be interrupted: time is left for one, before the process would be given up.
@@ -147,15 +174,15 @@ Status SetOtherFormats(const AgentOptions& options, std::shared_ptr<LogSink> log
 }  // namespace
 
 Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr<LogSink> log,
-                                    const ReplicaOptions& replica) {
+                                    const ReplicaOptions& replica, const aoa::UserMacros& macros) {
   KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Agent> agent, Agent::Join(options, log));
   auto plane = std::make_shared<StatePlane>(agent->registry(), replica);
   plane->save.job = options.job;
   plane->save.aliases = &agent->aliases();
   plane->save.side_files = options.save_with;
-  KINTSUGI_RETURN_IF_ERROR(SetReshape(options, *agent, log, &plane->save));
+  KINTSUGI_RETURN_IF_ERROR(SetReshape(options, macros, *agent, log, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(SetReadShare(options, *agent, replica, &plane->save));
-  KINTSUGI_RETURN_IF_ERROR(SetOtherFormats(options, std::move(log), &plane->save));
+  KINTSUGI_RETURN_IF_ERROR(SetOtherFormats(options, macros, *agent, std::move(log), plane.get()));
   plane->replica.SetLoader(checkpoint::LoadHandler, &plane->save);
   KINTSUGI_RETURN_IF_ERROR(
       agent->RegisterHandler(HandlerKind::kRepair, ReplicaDefaults::RepairHandler, &plane->replica));

@@ -11,17 +11,21 @@
 #include "callbacks/state/experts.h"
 #include "callbacks/state/values.h"
 #include "integrations/cpp/gloo_world.h"
+#include "integrations/cpp/reshard.h"
+#include "replica/aoa/user_macro.h"
 #include "replica/links/replica_options.h"
 #include "replica/stream/gloo_group.h"
 #include "runtime/agent.h"
 
 namespace kintsugi {
 
-// `replica`: how the default handlers move state.
+// `replica`: how the default handlers move state. `macros`: words that the AOA programs of --resume-aoa and --save-aoa may
+// use beside those of the language.
 // Errors: as Agent::Join.
 KINTSUGI_EXPORT Result<std::unique_ptr<Agent>> Join(const AgentOptions& options,
                                                     std::shared_ptr<LogSink> log = NullLogSink(),
-                                                    const ReplicaOptions& replica = {});
+                                                    const ReplicaOptions& replica = {},
+                                                    const aoa::UserMacros& macros = {});
 
 // Registers what the factory builds of its tensor, in the tensor's place: an array that is stored as several tensors
 // (gate and up of a fused projection), each under its own name and box. What is held, repaired and streamed is the

@@ -50,10 +50,10 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("allocate", &PythonAgent::Allocate, nb::arg("size_bytes"))
       .def("register_tensor", &PythonAgent::WithTensor<kintsugi_register_tensor>, nb::arg("key"), nb::arg("dtype"),
            nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
-           nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"))
+           nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"), nb::arg("allow_shape_mismatch") = false)
       .def("rebind_tensor", &PythonAgent::WithTensor<kintsugi_rebind_tensor>, nb::arg("key"), nb::arg("dtype"),
            nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
-           nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"))
+           nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"), nb::arg("allow_shape_mismatch") = false)
       .def("set_layout", &PythonAgent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
       .def("unregister_tensor", &PythonAgent::UnregisterTensor, nb::arg("key"))
       .def("has_tensor", &PythonAgent::HasTensor, nb::arg("key"))

@@ -97,7 +97,8 @@ class PythonAgent {
   template <kintsugi_code (*call)(kintsugi_agent*, const kintsugi_tensor*, kintsugi_error**)>
   void WithTensor(const std::string& key, const std::string& dtype, const std::vector<int64_t>& global_shape,
                   const std::vector<int64_t>& local_shape, const std::vector<int64_t>& global_offset,
-                  std::pair<int64_t, int64_t> flat, uintptr_t data, uint64_t size_bytes, int layout, int device) {
+                  std::pair<int64_t, int64_t> flat, uintptr_t data, uint64_t size_bytes, int layout, int device,
+                  bool allow_shape_mismatch) {
     if (local_shape.size() != global_shape.size() || global_offset.size() != global_shape.size())
       throw DoorError(KINTSUGI_INVALID_ARGUMENT, "tensor '" + key + "': shapes and offset of different dimensions");
     kintsugi_tensor tensor{};
@@ -114,6 +115,7 @@ class PythonAgent {
     tensor.size_bytes = size_bytes;
     tensor.layout = layout;
     tensor.device = device;
+    tensor.allow_shape_mismatch = allow_shape_mismatch;
     Checked([&](kintsugi_error** error) { return call(get(), &tensor, error); });
   }
 
@@ -318,6 +320,7 @@ class PythonAgent {
 };
 
 nb::class_<PythonAgent> BindAgent(nb::module_& module);
+void BindReshard(nb::class_<PythonAgent>* agent);
 void BindStateMemory(nb::module_& module);
 void BindStore(nb::module_& module, nb::class_<PythonAgent>* agent);
 

@@ -50,5 +50,6 @@ void Checked(const Function& function) {
 void LogLine(void*, kintsugi_log_level level, const char* line);
 
 void BindController(nb::module_& module);
+void BindConvert(nb::module_& module);
 
 }  // namespace kintsugi::python

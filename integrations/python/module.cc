@@ -1,4 +1,4 @@
-// kintsugi._core: the C ABI as Python sees it. Typed and documented in kintsugi/_core.pyi; kintsugi/run.py makes an API
+// kintsugi._core: the C ABI as Python sees it, and conversions of checkpoints (convert.cc). Typed and documented in kintsugi/_core.pyi; kintsugi/run.py makes an API
 // of it.
 //
 // Threads: calls that may wait let go of Python's lock.
@@ -32,7 +32,9 @@ NB_MODULE(_core, module) {
 
   module.def("version", [] { return std::string(kintsugi_version()); });
   nb::class_<kintsugi::python::PythonAgent> agent = kintsugi::python::BindAgent(module);
+  kintsugi::python::BindReshard(&agent);
   kintsugi::python::BindStateMemory(module);
   kintsugi::python::BindController(module);
   kintsugi::python::BindStore(module, &agent);
+  kintsugi::python::BindConvert(module);
 }

@@ -72,8 +72,13 @@ Status Evaluator::CollectAll() {
   return Status::Ok();
 }
 
-void Evaluator::CollectStates() {
+Status Evaluator::CollectStates() {
   std::set<std::string> used;
+  const auto twice = [this](const std::string& name, const FollowedState& taken) {
+    return reporter_.Fail("'" + name + "' is what " +
+                          (taken.model.empty() ? "another state" : "the state of '" + taken.model + "'") +
+                          " is called as well: say by a statement what the state of one of the two is to be called");
+  };
   for (const auto& [key, product] : evaluation_.products) {
     if (!product.description || names_.IsState(key)) continue;
     for (const StateForm* form : evaluation_.stored_forms)
@@ -82,12 +87,15 @@ void Evaluator::CollectStates() {
         if (!IsStored(stored) || evaluation_.read_inputs.contains(stored)) continue;
         used.insert(stored);
         // Called as the first of its parts. That others lack it is an error of the question for it.
-        const StateForm* const called = names_.Split(stored, &source_).form;
+        const StateForm* called = names_.Split(stored, &source_).form;
+        if (!called) called = form;
         const Tensor& state = source_.find(stored)->second;
-        const std::string name = names_.KeyOf(key, called ? *called : *form, source_);
-        if (!evaluation_.products.contains(name))
-          evaluation_.followed.try_emplace(
-              name, ModelTensor{form->is_scalar ? state.shape : product.description->shape, state.dtype});
+        const std::string name = names_.NameFor(key, *called);
+        if (evaluation_.products.contains(name)) continue;
+        const auto [taken, is_new] = evaluation_.followed.try_emplace(
+            name,
+            FollowedState{{form->is_scalar ? state.shape : product.description->shape, state.dtype}, key, called});
+        if (!is_new && taken->second.model != key) return twice(name, taken->second);
       }
   }
   for (const auto& [key, tensor] : source_) {
@@ -96,9 +104,14 @@ void Evaluator::CollectStates() {
     const bool is_used = used.contains(key) || evaluation_.products.contains(key) || IsRemoved(key) ||
                          evaluation_.read_inputs.contains(key) || evaluation_.read_inputs.contains(split.model);
     if (!split.form || is_used || (model && model->state == Variable::State::kAdded)) continue;
-    if (evaluation_.followed.try_emplace(key, ModelTensor{tensor.shape, tensor.dtype}).second)
+    const auto [taken, is_new] =
+        evaluation_.followed.try_emplace(key, FollowedState{{tensor.shape, tensor.dtype}, "", nullptr});
+    if (is_new)
       evaluation_.own_states.insert(key);
+    else if (taken->second.model != split.model)  // else it goes with its model key, in whose place another came
+      return twice(key, taken->second);
   }
+  return Status::Ok();
 }
 
 // What following its model key gives the state `key` of the destination.

@@ -59,37 +59,56 @@ Result<DescriptionPtr> Cast(const Description& input, const Transform& transform
   return std::make_shared<const Description>(std::move(made));
 }
 
-// [rows, columns] of a shape of three or more axes; nothing when the product does not fit.
-std::optional<Shape> Flat(const Shape& shape) {
-  Shape flat = {0, 1};
-  if (__builtin_mul_overflow(shape[0], shape[1], &flat[0])) return std::nullopt;
-  for (size_t axis = 2; axis < shape.size(); ++axis)
-    if (__builtin_mul_overflow(flat[1], shape[axis], &flat[1])) return std::nullopt;
-  return flat;
+// The shape with axes of length 1 put in or taken out at the places of `list`: of the shape that has them.
+Result<Shape> Squeezed(const Shape& from, const std::vector<int64_t>& list, bool adds) {
+  const char* const name = adds ? "unsqueeze" : "squeeze";
+  const size_t axes = adds ? from.size() + list.size() : from.size();
+  std::vector<bool> is_named(axes);
+  for (const int64_t axis : list) {
+    if (axis < 0 || static_cast<size_t>(axis) >= axes || is_named[static_cast<size_t>(axis)])
+      return Invalid(std::string(name) + " " + DescribeShape(list) + ": every axis must be one of the " +
+                     std::to_string(axes) + " that " + (adds ? "there will be, beside those of " : "there are, of ") +
+                     DescribeShape(from) + ", and be named once");
+    is_named[static_cast<size_t>(axis)] = true;
+    if (!adds && from[static_cast<size_t>(axis)] != 1)
+      return Invalid("squeeze " + DescribeShape(list) + ": axis " + std::to_string(axis) + " of " +
+                     DescribeShape(from) + " is not of length 1");
+  }
+  Shape to;
+  auto next = from.begin();
+  for (size_t axis = 0; axis < axes; ++axis) {
+    if (adds) to.push_back(is_named[axis] ? 1 : *next++);
+    if (!adds && !is_named[axis]) to.push_back(from[axis]);
+  }
+  return to;
+}
+
+Result<Shape> ShapeBehind(const Description& input, const Transform& transform, const Shape* target) {
+  if (transform.kind != Transform::Kind::kReshape)
+    return Squeezed(input.shape, transform.list, transform.kind == Transform::Kind::kUnsqueeze);
+  // Read backwards the list is where the tensor comes from, unless the statement was the other way round already.
+  if (!transform.backwards || input.shape != transform.list) return transform.list;
+  if (!transform.before.empty()) return transform.before;
+  if (target) return *target;
+  return Invalid("the shape that " + DescribeShape(transform.list) +
+                 " had before it was reshaped is unknown, for it is no key of a destination that is described");
 }
 
 Result<DescriptionPtr> Reshape(const DescriptionPtr& input, const Transform& transform, const Shape* target,
                                SliceBudget& budget) {
-  Shape to = transform.list;
-  // Read backwards the list is where the tensor comes from, unless the statement was the other way round already.
-  if (transform.backwards && input->shape == to) {
-    if (target)
-      to = *target;
-    else if (to.size() >= 3)
-      to = Flat(to).value_or(to);
-    else
-      return Invalid("the shape that " + DescribeShape(to) + " had before it was reshaped is unknown");
-  }
+  KINTSUGI_ASSIGN_OR_RETURN(const Shape to, ShapeBehind(*input, transform, target));
   const Shape& from = input->shape;
   if (to == from) return input;
-  const bool blocks = from.size() == 2 && to.size() >= 3 && Flat(to) == from;
-  const bool unblocks = from.size() >= 3 && to.size() == 2 && Flat(from) == to;
-  if ((!blocks && !unblocks) || !IsRepresentable(to))
+  if (!IsRepresentable(to) || Volume(WholeBox(from)) != Volume(WholeBox(to)))
     return Invalid("reshape of " + DescribeShape(from) + " to " + DescribeShape(to) +
-                   " is not possible; only [d0*d1, rest] and [d0, d1, rest...] turn into each other");
+                   " is not possible: they have not as many elements");
   KINTSUGI_RETURN_IF_ERROR(CheckSteps(*input, budget));
-  Description made{to, input->dtype, input->slices};
-  for (Slice& slice : made.slices) blocks ? BlockRows(&slice, from, to) : UnblockRows(&slice, from, to);
+  Description made{to, input->dtype, {}};
+  for (const Slice& slice : input->slices) {
+    const size_t before = made.slices.size();
+    if (!ReshapeSlice(slice, from, to, budget.left(), &made.slices)) return budget.Refuse();
+    KINTSUGI_RETURN_IF_ERROR(budget.Take(made.slices.size() - before));
+  }
   return std::make_shared<const Description>(std::move(made));
 }
 
@@ -111,10 +130,13 @@ Status CheckMergeable(const Description& first, const Name& first_name, const De
 }  // namespace
 
 Status SliceBudget::Take(size_t slices) {
-  if (static_cast<int64_t>(slices) > limits_.slices - taken_)
-    return {StatusCode::kResourceExhausted, "more than the limit of " + std::to_string(limits_.slices) + " slices"};
+  if (slices > left()) return Refuse();
   taken_ += static_cast<int64_t>(slices);
   return Status::Ok();
+}
+
+Status SliceBudget::Refuse() const {
+  return {StatusCode::kResourceExhausted, "more than the limit of " + std::to_string(limits_.slices) + " slices"};
 }
 
 DescriptionPtr DescribeSource(int source, const Shape& shape, DType dtype) {
@@ -132,6 +154,8 @@ Result<DescriptionPtr> Apply(const Transform& transform, const DescriptionPtr& i
     case Transform::Kind::kCast:
       return Cast(*input, transform, budget);
     case Transform::Kind::kReshape:
+    case Transform::Kind::kSqueeze:
+    case Transform::Kind::kUnsqueeze:
       return Reshape(input, transform, target, budget);
   }
   return Status(StatusCode::kInternal, "unknown transform");
@@ -193,12 +217,17 @@ Result<std::vector<DescriptionPtr>> Split(const Description& input, size_t parts
     const Interval had = slice.result_box[at];
     if (had.begin == had.end) continue;
     const int64_t first = had.begin / length, last = (had.end - 1) / length;
-    KINTSUGI_RETURN_IF_ERROR(budget.Take(static_cast<size_t>(last - first + 1)));
+    IndexBox wanted = slice.result_box;
     for (int64_t i = first; i <= last; ++i) {
-      Slice& cut = made[static_cast<size_t>(i)]->slices.emplace_back(slice);
-      CutAxis(&cut, at, {std::max(had.begin, i * length), std::min(had.end, (i + 1) * length)});
-      cut.result_box[at].begin -= i * length;
-      cut.result_box[at].end -= i * length;
+      std::vector<Slice>& part = made[static_cast<size_t>(i)]->slices;
+      const size_t before = part.size();
+      wanted[at] = {std::max(had.begin, i * length), std::min(had.end, (i + 1) * length)};
+      if (!CutSlice(slice, wanted, budget.left(), &part)) return budget.Refuse();
+      KINTSUGI_RETURN_IF_ERROR(budget.Take(part.size() - before));
+      for (size_t k = before; k < part.size(); ++k) {
+        part[k].result_box[at].begin -= i * length;
+        part[k].result_box[at].end -= i * length;
+      }
     }
   }
   return std::vector<DescriptionPtr>(made.begin(), made.end());

@@ -5,6 +5,7 @@
 // limit.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -29,6 +30,9 @@ class SliceBudget {
  public:
   explicit SliceBudget(const Limits& limits) : limits_(limits) {}
   Status Take(size_t slices);
+  size_t left() const { return static_cast<size_t>(std::max<int64_t>(0, limits_.slices - taken_)); }
+  // What Take says where there are not enough left.
+  Status Refuse() const;
   const Limits& limits() const { return limits_; }
 
  private:

@@ -21,13 +21,16 @@ Status Validate(const Tensors& tensors, const char* what, Reporter& reporter) {
 }
 
 Result<Evaluation> Evaluate(const Tensors& source, const Tensors* destination, const StateNames& names,
-                            const Program& program, Reporter& reporter, Statements* statements) {
-  KINTSUGI_ASSIGN_OR_RETURN(*statements, ParseProgram(program.statements, reporter));
+                            const Program& program, Reporter& reporter, Statements* statements,
+                            std::vector<FusedWeight>* fused, std::vector<std::string>* notes) {
+  KINTSUGI_RETURN_IF_ERROR(CheckUserMacros(program.macros, reporter));
+  KINTSUGI_ASSIGN_OR_RETURN(*statements, ParseProgram(program.statements, reporter, program.macros));
 
   const bool reverse = program.options.reverse;
   MacroContext context(reverse ? destination : &source, reverse ? &source : destination, names, program.options,
                        reporter);
-  KINTSUGI_RETURN_IF_ERROR(ExpandMacros(context, statements));
+  KINTSUGI_RETURN_IF_ERROR(ExpandMacros(context, program.macros, Address(program.cuts), statements, fused));
+  for (const auto& [number, note] : context.notes()) notes->push_back(note);
 
   KINTSUGI_ASSIGN_OR_RETURN(std::vector<Operation> operations, MakeOperations(*statements, reporter));
   if (reverse) {
@@ -57,7 +60,8 @@ std::map<std::string, Output> ListOutputs(const Evaluation& evaluation, const Te
     if (const auto wanted = destination->find(key); wanted != destination->end())
       output = {wanted->second.shape, wanted->second.dtype, true};
   }
-  for (const auto& [key, state] : evaluation.followed) outputs[key] = {state.shape, state.dtype, false, true};
+  for (const auto& [key, state] : evaluation.followed)
+    outputs[key] = {state.tensor.shape, state.tensor.dtype, false, true};
   return outputs;
 }
 
@@ -77,8 +81,10 @@ Result<Engine, Diagnostic> Engine::Build(Program program) {
     const Tensors* destination = Address(engine.destination_);
     KINTSUGI_RETURN_IF_ERROR(Validate(engine.source_, "source", reporter));
     if (destination) KINTSUGI_RETURN_IF_ERROR(Validate(*destination, "destination", reporter));
+    if (program.cuts) KINTSUGI_RETURN_IF_ERROR(Validate(*program.cuts, "cuts", reporter));
     engine.names_ = std::make_unique<const StateNames>(engine.source_, destination);
-    return Evaluate(engine.source_, destination, *engine.names_, program, reporter, &engine.statements_);
+    return Evaluate(engine.source_, destination, *engine.names_, program, reporter, &engine.statements_, &engine.fused_,
+                    &engine.notes_);
   };
   auto evaluation = evaluate();
   if (!evaluation.ok()) return std::move(reporter).Take();

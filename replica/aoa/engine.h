@@ -23,6 +23,7 @@
 #include "replica/aoa/options.h"
 #include "replica/aoa/piece_step.h"
 #include "replica/aoa/tensors.h"
+#include "replica/aoa/user_macro.h"
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
 
@@ -37,6 +38,9 @@ struct Program {
   Tensors source;
   std::optional<Tensors> destination;  // nothing: every name that nothing reads is an output
   Options options;
+  // Without a destination: how the outputs will be cut. It says nothing of which there are: fused macros alone ask it.
+  std::optional<Tensors> cuts{};
+  UserMacros macros{};
 };
 
 struct Output {
@@ -45,6 +49,13 @@ struct Output {
   bool is_added = false;  // has no source; shape and type are the destination's, if it is described
   bool follows = false;   // a state that no statement names
   bool is_stored = true;  // else the source describes only states of what it is made of
+};
+
+// What a fused macro took for granted: as how many ranks hold it a fused weight lies before and after. 1: the side is not
+// described, or not cut. 0: it is no fused weight there, but gate and up, or q, k and v.
+struct FusedWeight {
+  std::string macro, name;
+  int64_t from = 1, to = 1;
 };
 
 struct Target {
@@ -81,6 +92,10 @@ class KINTSUGI_EXPORT Engine {
   const std::vector<std::string>& unread() const;
   // Model keys of the destination that have no source, ascending; none unless Options::allow_unexpected.
   const std::vector<std::string>& unexpected() const;
+  // In the order of the program; fused_qkv only where one name becomes one, for its groups do not depend on ranks.
+  const std::vector<FusedWeight>& fused() const { return fused_; }
+  // What was taken for granted of statements that can be read in two ways, one text each.
+  const std::vector<std::string>& notes() const { return notes_; }
   // The statements that are run, without macros, forwards: for people.
   std::vector<std::string> expanded() const;
 
@@ -99,6 +114,8 @@ class KINTSUGI_EXPORT Engine {
   std::unique_ptr<Evaluation> evaluation_;
   std::map<std::string, Output> outputs_;
   std::vector<std::shared_ptr<const Statement>> statements_;  // without macros
+  std::vector<FusedWeight> fused_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace kintsugi::aoa

@@ -19,6 +19,7 @@ Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
       std::vector<const StateForm*>& forms = evaluation_.stored_forms;
       if (std::find(forms.begin(), forms.end(), form) == forms.end()) forms.push_back(form);
     }
+  evaluation_.slices_max = options_.limits.slices;
   variables_.reserve(operations.size() * 2);
   for (size_t i = 0; i < operations.size(); ++i) {
     for (const Name& name : *operations[i].inputs) variables_[name.text].last_reader = static_cast<int64_t>(i);
@@ -30,7 +31,7 @@ Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
     SettleStates();
   } else {
     KINTSUGI_RETURN_IF_ERROR(CollectAll());
-    CollectStates();
+    KINTSUGI_RETURN_IF_ERROR(CollectStates());
   }
   FindUnread();
   return std::move(evaluation_);
@@ -190,9 +191,7 @@ Result<DescriptionPtr> Evaluator::FollowState(const Operation& operation, const 
     followed.dtype = found->second.dtype;
     Slice& slice = followed.slices.emplace_back(from);
     slice.source = evaluation_.sources.Number(key);
-    slice.steps = nullptr;
-    for (PieceStep& step : ListSteps(from))
-      if (step.kind != PieceStepKind::kCast) AppendStep(&slice, std::move(step));
+    DropCasts(&slice);
   }
   return std::make_shared<const Description>(std::move(followed));
 }

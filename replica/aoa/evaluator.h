@@ -27,6 +27,13 @@ struct Product {
   int column = 0;
 };
 
+// Without a destination: a state that follows, or goes by its own name.
+struct FollowedState {
+  ModelTensor tensor;
+  std::string model;                // the product that it follows; empty: none
+  const StateForm* form = nullptr;  // by which its parts are found in the source
+};
+
 struct Evaluation {
   std::map<std::string, Product> products;  // model keys, and optimizer keys that a statement named
   SourceTable sources;
@@ -36,9 +43,9 @@ struct Evaluation {
   std::vector<std::string> unread;      // keys of the source that nothing is made of and that no statement removes
   std::vector<std::string> unexpected;  // keys of the destination without source, where options allow it
   std::set<std::string> read_inputs;    // keys of the source that statements read
-  std::map<std::string, ModelTensor>
-      followed;                                // without a destination: the states that follow, or go by their own name
+  std::map<std::string, FollowedState> followed;
   std::vector<const StateForm*> stored_forms;  // of the states that the source has
+  int64_t slices_max = 0;                      // in one answer
 };
 
 class Evaluator {
@@ -88,7 +95,7 @@ class Evaluator {
   Status CollectModel(const std::string& key, const Shape& shape);
   Status CollectAll();
   // Without a destination: under which names the states of the source come out. None is lost that nothing removes.
-  void CollectStates();
+  Status CollectStates();
   // How each optimizer key of the destination that no statement names comes to its value: by following its model key,
   // by its own name, or not at all.
   void SettleStates();

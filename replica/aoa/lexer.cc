@@ -152,7 +152,7 @@ Result<std::vector<Token>> Tokenize(const Line& line, Reporter& reporter) {
   std::vector<Token> tokens;
   const std::string& text = line.text;
   size_t at = 0;
-  while (at < text.size()) {
+  while (at < text.size() && text[at] != '#') {  // a comment ends the line
     if (text[at] == ' ' || text[at] == '\t') {
       ++at;
       continue;
@@ -168,7 +168,7 @@ Result<std::vector<Token>> Tokenize(const Line& line, Reporter& reporter) {
     }
     tokens.push_back(std::move(token));
   }
-  tokens.push_back({TokenKind::kEnd, "", 0, static_cast<int>(text.size()) + 1});
+  tokens.push_back({TokenKind::kEnd, "", 0, static_cast<int>(at) + 1});
   return tokens;
 }
 

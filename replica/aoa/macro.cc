@@ -23,6 +23,11 @@ MacroContext::MacroContext(const Tensors* source, const Tensors* destination, co
       source_(MakeSide(source, names, "source")),
       destination_(MakeSide(destination, names, "destination")) {}
 
+void MacroContext::Note(const Statement& statement, const std::string& text) {
+  notes_.try_emplace(statement.line->number, "statement " + std::to_string(statement.line->number) + ", '" +
+                                                 statement.line->text + "': " + text);
+}
+
 Status MacroContext::Reserve(const Statement& statement, int column, int64_t names, int64_t name_bytes) {
   const auto refuse = [&](const char* limit, int64_t value) {
     return reporter_.Fail(
@@ -44,13 +49,16 @@ std::string WithoutTranspose(const std::string& name) {
   return EndsInTranspose(name) ? name.substr(0, name.size() - 2) : name;
 }
 
-Status ExpandMacros(MacroContext& context, Statements* statements) {
+Status ExpandMacros(MacroContext& context, const UserMacros& macros, const Tensors* cuts, Statements* statements,
+                    std::vector<FusedWeight>* fused) {
+  KINTSUGI_RETURN_IF_ERROR(DropOptional(context, statements));
   KINTSUGI_RETURN_IF_ERROR(ExpandLayerOffset(context, statements));
   KINTSUGI_RETURN_IF_ERROR(ExpandIds(context, statements));
   KINTSUGI_RETURN_IF_ERROR(ExpandArrays(context, statements));
   KINTSUGI_RETURN_IF_ERROR(ExpandStars(context, statements));
+  KINTSUGI_RETURN_IF_ERROR(ExpandUserMacros(context, macros, statements));
   KINTSUGI_RETURN_IF_ERROR(ExpandTransposes(context, statements));
-  return ExpandFused(context, statements);
+  return ExpandFused(context, cuts, statements, fused);
 }
 
 }  // namespace kintsugi::aoa

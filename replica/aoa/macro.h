@@ -4,10 +4,12 @@
 // Errors: kInvalidArgument with the statement; kResourceExhausted when a limit of Options is passed.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 
 #include "replica/aoa/diagnostic.h"
+#include "replica/aoa/engine.h"
 #include "replica/aoa/name_pattern.h"
 #include "replica/aoa/options.h"
 #include "replica/aoa/state_names.h"
@@ -39,6 +41,10 @@ class MacroContext {
   // A name that no program can write: `stem` and a number of its own.
   std::string Temporary(const std::string& stem) { return stem + "#" + std::to_string(++temporaries_); }
 
+  // What people should be told of a statement that they wrote; once of each.
+  void Note(const Statement& statement, const std::string& text);
+  const std::map<int, std::string>& notes() const { return notes_; }
+
   // Asked before `statement` grows by so much.
   Status Reserve(const Statement& statement, int column, int64_t names, int64_t name_bytes);
 
@@ -47,6 +53,7 @@ class MacroContext {
   const Options& options_;
   Reporter& reporter_;
   Side source_, destination_;
+  std::map<int, std::string> notes_;  // by number
   int64_t temporaries_ = 0;
   int64_t name_count_ = 0;
   int64_t name_bytes_ = 0;
@@ -56,14 +63,25 @@ bool EndsInTranspose(const std::string& name);
 // Without an ending ^T.
 std::string WithoutTranspose(const std::string& name);
 
+// Statements with the flag `optional` whose inputs are not there are left out; all of its inputs, or it is kept.
+Status DropOptional(MacroContext& context, Statements* statements);
 Status ExpandLayerOffset(MacroContext& context, Statements* statements);  // stage 1
-Status ExpandIds(MacroContext& context, Statements* statements);          // stage 1
+Status ExpandIds(MacroContext& context, Statements* statements);          // stage 1, with `stacked`
 Status ExpandArrays(MacroContext& context, Statements* statements);       // stage 2
 Status ExpandStars(MacroContext& context, Statements* statements);        // stage 3
-Status ExpandTransposes(MacroContext& context, Statements* statements);   // stage 5
-Status ExpandFused(MacroContext& context, Statements* statements);        // stages 4 and 6
+Status CheckUserMacros(const UserMacros& macros, Reporter& reporter);
+Status ExpandUserMacros(MacroContext& context, const UserMacros& macros, Statements* statements);  // stage 4
+Status ExpandTransposes(MacroContext& context, Statements* statements);                            // stage 5
+// Stages 5 and 6. `cuts` (Program::cuts) may be null; what depends on ranks is added to `fused`.
+Status ExpandFused(MacroContext& context, const Tensors* cuts, Statements* statements, std::vector<FusedWeight>* fused);
+
+// Of stage 1: the leading axes of `one`, of these lengths, are cut away, or added; `statement` holds for each of its parts
+// and the names in `parts`, in row-major order of the axes.
+Status EmitStacked(MacroContext& context, const StatementPtr& statement, const std::vector<int64_t>& lengths,
+                   const Name& one, const std::vector<std::vector<Name>>& parts, bool many_is_left, Statements* out);
 
 // All of them in order.
-Status ExpandMacros(MacroContext& context, Statements* statements);
+Status ExpandMacros(MacroContext& context, const UserMacros& macros, const Tensors* cuts, Statements* statements,
+                    std::vector<FusedWeight>* fused);
 
 }  // namespace kintsugi::aoa

@@ -12,17 +12,26 @@ namespace {
 
 constexpr int kFusedStage = 6;
 
+constexpr const char* kKeyValueHeads = "num_key_value_heads";
+constexpr const char* kGroups = "num_key_value_groups";  // the published word
+
 struct Heads {
   int64_t query = 0;      // num_heads
-  int64_t key_value = 0;  // num_key_value_groups: the number of K heads, and of V heads
+  int64_t key_value = 0;  // of K, and of V
 };
 
 // Expands one fused statement.
 class FusedMacro {
  public:
   FusedMacro(MacroContext& context, const NameChain& chain, size_t index, const StatementPtr& statement,
-             Statements* out)
-      : context_(context), chain_(chain), index_(index), statement_(*statement), parent_(statement), out_(out) {}
+             Statements* out, std::vector<FusedWeight>* fused)
+      : context_(context),
+        chain_(chain),
+        index_(index),
+        statement_(*statement),
+        parent_(statement),
+        out_(out),
+        fused_(fused) {}
 
   Status Expand() {
     const std::string& flag = statement_.fused->text;
@@ -39,7 +48,8 @@ class FusedMacro {
   Status ReadAttributes(bool with_heads) {
     std::map<std::string, int64_t> numbers;
     for (const Attribute& attribute : statement_.attributes) {
-      const bool is_head = attribute.name == "num_heads" || attribute.name == "num_key_value_groups";
+      const bool is_head =
+          attribute.name == "num_heads" || attribute.name == kKeyValueHeads || attribute.name == kGroups;
       if (attribute.name != "axis" && !(with_heads && is_head))
         return Fail(attribute.column, "unknown attribute '" + attribute.name + "' of " + statement_.fused->text);
       KINTSUGI_ASSIGN_OR_RETURN(const int64_t number, NumberOf(statement_, attribute, context_.reporter()));
@@ -48,15 +58,47 @@ class FusedMacro {
     }
     if (numbers.contains("axis")) axis_ = numbers["axis"];
     if (!with_heads) return Status::Ok();
-    for (const char* name : {"num_heads", "num_key_value_groups"})
+    if (numbers.contains(kKeyValueHeads) && numbers.contains(kGroups))
+      return Fail(statement_.fused->column,
+                  std::string(kKeyValueHeads) + " and " + kGroups + " say the same; write the first");
+    word_ = numbers.contains(kGroups) ? kGroups : kKeyValueHeads;
+    for (const char* name : {"num_heads", word_})
       if (!numbers.contains(name) || numbers[name] <= 0)
         return Fail(statement_.fused->column, statement_.fused->text + " needs a positive " + name);
-    heads_ = {numbers["num_heads"], numbers["num_key_value_groups"]};
+    heads_ = {numbers["num_heads"], numbers[word_]};
     if (heads_.query % heads_.key_value != 0)
-      return Fail(statement_.fused->column,
-                  "num_heads=" + std::to_string(heads_.query) +
-                      " is not divisible by num_key_value_groups=" + std::to_string(heads_.key_value));
+      return Fail(statement_.fused->column, "num_heads=" + std::to_string(heads_.query) + " is not divisible by " +
+                                                word_ + "=" + std::to_string(heads_.key_value));
+    if (word_ == kGroups) SettleGroups();
     return Status::Ok();
+  }
+
+  // num_key_value_groups is published as the number of K/V heads, and was once how many Q heads share one. Where the fused
+  // weight is described, only one of the two may make it up of whole heads.
+  void SettleGroups() {
+    const std::optional<int64_t> width = Width();
+    const int64_t shared = heads_.query / heads_.key_value;
+    const auto fits = [&](int64_t key_value) { return *width % (heads_.query + 2 * key_value) == 0; };
+    if (!width || *width == 0 || fits(heads_.key_value) || !fits(shared)) return;
+    note_ = std::string(kGroups) + "=" + std::to_string(heads_.key_value) +
+            " is read as how many Q heads share one K/V head, as it once was: " + std::to_string(*width) +
+            " is no multiple of " + std::to_string(heads_.query + 2 * heads_.key_value) + " heads, but of " +
+            std::to_string(heads_.query + 2 * shared) + "; " + kKeyValueHeads + "=" + std::to_string(shared) +
+            " cannot be misread";
+    heads_.key_value = shared;
+    was_read_as_once_ = true;
+  }
+
+  // Of the fused weight along the axis, where its name is a key; of both sides the one that has it.
+  std::optional<int64_t> Width() const {
+    const auto along = [&](const Side& side, const std::vector<Name>& names) -> std::optional<int64_t> {
+      const Tensor* tensor =
+          side.tensors && names.size() == 1 ? FindTensor(*side.tensors, context_.names(), names[0].text) : nullptr;
+      if (!tensor || axis_ < 0 || static_cast<size_t>(axis_) >= tensor->shape.size()) return std::nullopt;
+      return tensor->shape[static_cast<size_t>(axis_)];
+    };
+    const auto read = along(context_.source(), statement_.left);
+    return read ? read : along(context_.destination(), statement_.right);
   }
 
   // `count` parts of one kind ("gate"), before any is named.
@@ -117,6 +159,7 @@ class FusedMacro {
     int64_t from = 1, to = 1;
     if (statement_.left.size() == 1) KINTSUGI_RETURN_IF_ERROR(CountSource(&from));
     if (statement_.right.size() == 1) KINTSUGI_RETURN_IF_ERROR(CountDestination(&to));
+    Note(from, to);
     if (from > context_.options().limits.names || to > context_.options().limits.names)
       return context_.Reserve(statement_, statement_.fused->column, std::max(from, to), 0);
     const int64_t count = statement_.left.size() == 1 ? std::lcm(from, to) : to;
@@ -147,16 +190,23 @@ class FusedMacro {
     return Status::Ok();
   }
 
+  void Note(int64_t from, int64_t to) {
+    const bool was_one = statement_.left.size() == 1, is_one = statement_.right.size() == 1;
+    fused_->push_back({statement_.fused->text, (is_one ? statement_.right : statement_.left)[0].text,
+                       was_one ? from : 0, is_one ? to : 0});
+  }
+
   Status ExpandQkvOld() {
     if (!IsForm(1, 1) && !IsForm(1, 3) && !IsForm(3, 1)) return WrongCount("F -> F2, F -> q, k, v or q, k, v -> F");
     int64_t from = 1, to = 1;
     if (statement_.left.size() == 1) KINTSUGI_RETURN_IF_ERROR(CountSource(&from));
     if (statement_.right.size() == 1) KINTSUGI_RETURN_IF_ERROR(CountDestination(&to));
+    Note(from, to);
     for (const auto& [ranks, what] : {std::pair(from, "source"), std::pair(to, "destination")})
       if (heads_.query % ranks != 0 || heads_.key_value % ranks != 0)
         return Fail(statement_.fused->column,
-                    "num_heads=" + std::to_string(heads_.query) +
-                        " and num_key_value_groups=" + std::to_string(heads_.key_value) +
+                    "num_heads=" + std::to_string(heads_.query) + " and " + word_ + "=" +
+                        std::to_string(heads_.key_value) +
                         ", the numbers of Q heads and of K/V heads, must both be divisible by "
                         "the " +
                         std::to_string(ranks) + " shards of the " + what + Hint(ranks));
@@ -172,15 +222,24 @@ class FusedMacro {
   // Some configurations give the number of query heads in a group, where that of the groups is meant.
   std::string Hint(int64_t ranks) const {
     const int64_t heads = heads_.query / heads_.key_value;
+    if (word_ != kGroups || was_read_as_once_) return "";
     if (heads_.query % ranks != 0 || heads % ranks != 0 || heads == heads_.key_value) return "";
     return "; if " + std::to_string(heads_.key_value) + " is how many Q heads share one K/V head, write " +
-           "num_key_value_groups=" + std::to_string(heads);
+           kKeyValueHeads + "=" + std::to_string(heads);
   }
 
   Status ExpandQkv() {
-    if (IsForm(1, 1)) {  // groups do not depend on shards: the layout stays
-      KINTSUGI_RETURN_IF_ERROR(CheckOneMeaning());
-      Emit(statement_.left, statement_.right);
+    if (IsForm(1, 1)) {
+      int64_t from = 1, to = 1;
+      if (context_.source().tensors && chain_.KnowsDestination()) {
+        KINTSUGI_RETURN_IF_ERROR(CountSource(&from));
+        KINTSUGI_RETURN_IF_ERROR(CountDestination(&to));
+      }
+      // Who counted as the first published version did means its layout too: each rank's Q, then its K, then its V heads.
+      if (from != to && was_read_as_once_) return ExpandQkvOld();
+      if (context_.source().tensors) Note(from, to);
+      if (from != to) return RefuseTwoMeanings(from, to);
+      Emit(statement_.left, statement_.right);  // groups do not depend on shards: the layout stays
       return Status::Ok();
     }
     if (!IsForm(1, 3) && !IsForm(3, 1)) return WrongCount("F -> q, k, v, q, k, v -> F or F -> F2");
@@ -189,28 +248,24 @@ class FusedMacro {
   }
 
   // The same text was once read as the layout of fused_qkv_old. While nothing is cut anew both mean the same bytes.
-  Status CheckOneMeaning() {
-    if (!context_.source().tensors || !context_.destination().tensors) return Status::Ok();
-    int64_t from = 1, to = 1;
-    KINTSUGI_RETURN_IF_ERROR(CountSource(&from));
-    KINTSUGI_RETURN_IF_ERROR(CountDestination(&to));
-    if (from == to) return Status::Ok();
+  Status RefuseTwoMeanings(int64_t from, int64_t to) {
     const std::string names = statement_.left[0].text + " -> " + statement_.right[0].text;
     const int64_t heads = heads_.query / heads_.key_value;
-    const std::string other = heads == heads_.key_value
+    const std::string other = word_ != kGroups || heads == heads_.key_value
                                   ? ""
                                   : " (where " + std::to_string(heads_.key_value) +
                                         " counts the query heads of a group, that is " + std::to_string(heads) + ")";
     return Fail(statement_.fused->column,
                 "fused_qkv of one name, from " + std::to_string(from) + " shards to " + std::to_string(to) +
                     ", has two meanings: where each rank holds its Q, then its K, then its V heads, write '" + names +
-                    ", fused_qkv_old' with the number of K/V heads as num_key_value_groups" + other +
+                    ", fused_qkv_old' with num_key_value_heads" + other +
                     "; where the heads lie group by group whatever the ranks, nothing changes: write '" + names + "'");
   }
 
   // Cuts into heads and merges; `from` and `to` give the order of the heads within a fused tensor.
   template <typename From, typename To>
   Status Reorder(From from, To to) {
+    if (!note_.empty()) context_.Note(statement_, note_);
     KINTSUGI_ASSIGN_OR_RETURN(const Names q, Parts("q", heads_.query, statement_.left[0].column));
     const size_t last = statement_.left.size() - 1;
     KINTSUGI_ASSIGN_OR_RETURN(const Names k,
@@ -234,20 +289,26 @@ class FusedMacro {
   const Statement& statement_;
   const StatementPtr& parent_;
   Statements* const out_;
+  std::vector<FusedWeight>* const fused_;
   int64_t axis_ = 1;
   Heads heads_;
+  const char* word_ = kKeyValueHeads;  // by which the statement gives the second
+  std::string note_;                   // on how the heads are counted
+  bool was_read_as_once_ = false;      // it gives how many Q heads share one K/V head
 };
 
 }  // namespace
 
-Status ExpandFused(MacroContext& context, Statements* statements) {
-  const NameChain chain(*statements, context.names(), context.source().tensors, context.destination().tensors, context.reporter());
+Status ExpandFused(MacroContext& context, const Tensors* cuts, Statements* statements,
+                   std::vector<FusedWeight>* fused) {
+  const Tensors* const destination = context.destination().tensors ? context.destination().tensors : cuts;
+  const NameChain chain(*statements, context.names(), context.source().tensors, destination, context.reporter());
   KINTSUGI_RETURN_IF_ERROR(chain.Check());
   Statements expanded;
   for (size_t i = 0; i < statements->size(); ++i) {
     const StatementPtr& statement = (*statements)[i];
     if (statement->fused)
-      KINTSUGI_RETURN_IF_ERROR(FusedMacro(context, chain, i, statement, &expanded).Expand());
+      KINTSUGI_RETURN_IF_ERROR(FusedMacro(context, chain, i, statement, &expanded, fused).Expand());
     else
       expanded.push_back(statement);
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "replica/aoa/macro.h"
+#include "replica/aoa/name_chain.h"
 
 namespace kintsugi::aoa {
 namespace {
@@ -52,7 +53,8 @@ class IdExpander {
 
  private:
   bool Concerns(const Statement& statement) const {
-    return FirstWithTag(kind_, statement.left) || FirstWithTag(kind_, statement.right);
+    return (statement.stacked && !kind_.offset) || FirstWithTag(kind_, statement.left) ||
+           FirstWithTag(kind_, statement.right);
   }
 
   const std::vector<Name>& Inputs(const Statement& s) const { return backwards_ ? s.right : s.left; }
@@ -90,6 +92,7 @@ class IdExpander {
   }
 
   Status ExpandOne(const StatementPtr& statement, Statements* out) {
+    if (statement->stacked && !kind_.offset) return ExpandStacked(statement, out);
     const Name* input = FirstWithTag(kind_, Inputs(*statement));
     const Name* output = FirstWithTag(kind_, Outputs(*statement));
     if (!input && !output) {
@@ -111,6 +114,92 @@ class IdExpander {
     if (ids.empty()) return NothingMatched(*statement, input ? *input : *output, by_output && !input);
     const bool decided_right = by_output != backwards_;
     return Generate(statement, by_output ? *output : *input, ids, decided_right, out);
+  }
+
+  // One side has placeholders: the statement for one layer or expert. The name on the other is all of them in one tensor.
+  Status ExpandStacked(const StatementPtr& statement, Statements* out) {
+    const auto fail = [&](const Name& name, const std::string& message) {
+      return context_.reporter().Fail(*statement, name.column, message);
+    };
+    const bool many_is_left = FirstWithTag(kind_, statement->left);
+    const std::vector<Name>&many = many_is_left ? statement->left : statement->right,
+          &stack = many_is_left ? statement->right : statement->left;
+    const bool is_stack = stack.size() == 1 && !HasTag(kind_, stack[0].text) && !stack[0].array && !IsNothing(stack);
+    if (!is_stack || !FirstWithTag(kind_, many) || EndsInTranspose(stack[0].text))
+      return fail(stack[0],
+                  "stacked takes one plain name on one side, and on the other names with $LAYER_ID or $EXPERT_ID");
+    const Name& one = stack[0];
+    KINTSUGI_ASSIGN_OR_RETURN(const NamePattern pattern, Pattern(*statement, many[0], many[0].text));
+    std::vector<size_t> tags;  // by their places in the name: the order of the axes
+    for (size_t i = 0; i < kind_.tags.size(); ++i)
+      if (pattern.Has(i)) tags.push_back(i);
+    std::sort(tags.begin(), tags.end(),
+              [&](size_t a, size_t b) { return many[0].text.find(kind_.tags[a]) < many[0].text.find(kind_.tags[b]); });
+
+    const bool many_is_read = many_is_left != backwards_;
+    std::vector<int64_t> lengths(tags.size());
+    if (many_is_read) {
+      KINTSUGI_ASSIGN_OR_RETURN(const Tuples ids, Match(*statement, many[0], true));
+      if (ids.empty()) return NothingMatched(*statement, many[0], false);
+      for (const std::vector<Id>& tuple : ids)
+        for (size_t k = 0; k < tags.size(); ++k) lengths[k] = std::max(lengths[k], tuple[tags[k]].value + 1);
+    } else {
+      const Tensor* tensor = inputs_.tensors ? FindTensor(*inputs_.tensors, context_.names(), one.text) : nullptr;
+      if (!tensor && context_.options().optional) return Status::Ok();
+      if (!tensor)
+        return fail(one, "'" + one.text + "' is no key of the " + inputs_.what +
+                             ", so how many layers or experts it holds is unknown");
+      if (tensor->shape.size() < tags.size())
+        return fail(one, "'" + one.text + "' has the shape " + DescribeShape(tensor->shape) +
+                             ", which is not an axis for each of the placeholders of '" + many[0].text + "'");
+      lengths.assign(tensor->shape.begin(), tensor->shape.begin() + static_cast<std::ptrdiff_t>(tags.size()));
+    }
+    std::vector<std::vector<Name>> parts;
+    for (const Name& name : many) {
+      KINTSUGI_ASSIGN_OR_RETURN(const NamePattern own, Pattern(*statement, name, name.text));
+      for (size_t i = 0; i < kind_.tags.size(); ++i)
+        if (own.Has(i) != pattern.Has(i))
+          return fail(name, "'" + name.text + "' has other placeholders than '" + many[0].text + "'");
+      KINTSUGI_RETURN_IF_ERROR(FillStack(*statement, name, own, tags, lengths, &parts));
+    }
+    if (many_is_read) KINTSUGI_RETURN_IF_ERROR(CheckStackIsWhole(*statement, parts));
+    return EmitStacked(context_, statement, lengths, one, parts, many_is_left, out);
+  }
+
+  // Adds `name` to the names of every part, in row-major order of the axes.
+  Status FillStack(const Statement& statement, const Name& name, const NamePattern& pattern,
+                   const std::vector<size_t>& tags, const std::vector<int64_t>& lengths,
+                   std::vector<std::vector<Name>>* parts) {
+    int64_t count = 1;
+    for (const int64_t length : lengths) {
+      if (length == 0)
+        return context_.reporter().Fail(statement, name.column, "there is nothing to be stacked: an axis is 0 long");
+      if (__builtin_mul_overflow(count, length, &count) || count > context_.options().limits.names)
+        return context_.Reserve(statement, name.column, context_.options().limits.names + 1, 0);
+    }
+    KINTSUGI_RETURN_IF_ERROR(
+        context_.Reserve(statement, name.column, count, count * (static_cast<int64_t>(name.text.size()) + 16)));
+    parts->resize(static_cast<size_t>(count));
+    std::vector<Id> tuple(kind_.tags.size());
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t rest = i;
+      for (size_t k = tags.size(); k-- > 0; rest /= lengths[k])
+        tuple[tags[k]] = {rest % lengths[k], std::to_string(rest % lengths[k])};
+      (*parts)[static_cast<size_t>(i)].push_back({pattern.Fill(tuple), name.column, name.array});
+    }
+    return Status::Ok();
+  }
+
+  Status CheckStackIsWhole(const Statement& statement, const std::vector<std::vector<Name>>& parts) {
+    for (const std::vector<Name>& part : parts)
+      for (const Name& name : part) {
+        const std::string key =
+            WithoutTranspose(name.text) + (name.array ? "_" + std::to_string(name.array->begin) : "");
+        if (!inputs_.keys.contains(key) && !assigned_.contains(key))
+          return context_.reporter().Fail(statement, name.column,
+                                          "stacked needs every layer and expert from 0 on: missing is '" + key + "'");
+      }
+    return Status::Ok();
   }
 
   Status NothingMatched(const Statement& statement, const Name& name, bool by_output) {
@@ -217,6 +306,7 @@ class IdExpander {
       Statement made = Derive(statement, kind_.name, kIdsStage);
       made.attributes = statement->attributes;
       made.fused = statement->fused;
+      made.user = statement->user;
       Fill(left, statement->left, left_ids, &made.left);
       Fill(right, statement->right, right_ids, &made.right);
       out->push_back(std::make_shared<const Statement>(std::move(made)));

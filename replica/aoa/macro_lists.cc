@@ -22,6 +22,7 @@ Statement DeriveWithAttributes(const StatementPtr& parent, const char* macro, in
   Statement made = Derive(parent, macro, stage);
   made.attributes = parent->attributes;
   made.fused = parent->fused;
+  made.user = parent->user;
   return made;
 }
 

@@ -9,14 +9,6 @@
 namespace kintsugi::aoa {
 namespace {
 
-// The key's own description, or that of its first state of the same shape.
-const Tensor* FindTensor(const Tensors& tensors, const StateNames& names, const std::string& key) {
-  if (const auto found = tensors.find(key); found != tensors.end()) return &found->second;
-  for (const std::string& state : names.TensorStatesOf(key))
-    if (const auto found = tensors.find(state); found != tensors.end()) return &found->second;
-  return nullptr;
-}
-
 int64_t AxisOf(const Statement& statement, int64_t otherwise) {
   for (const Attribute& attribute : statement.attributes)
     if (attribute.name == "axis")
@@ -25,6 +17,13 @@ int64_t AxisOf(const Statement& statement, int64_t otherwise) {
 }
 
 }  // namespace
+
+const Tensor* FindTensor(const Tensors& tensors, const StateNames& names, const std::string& key) {
+  if (const auto found = tensors.find(key); found != tensors.end()) return &found->second;
+  for (const std::string& state : names.TensorStatesOf(key))
+    if (const auto found = tensors.find(state); found != tensors.end()) return &found->second;
+  return nullptr;
+}
 
 Result<int64_t> CountShards(const Tensors& tensors, const StateNames& names, const std::string& key, int64_t axis,
                             const Statement& statement, int column, Reporter& reporter) {
@@ -122,7 +121,7 @@ class NameChain::Walk {
     for (const Attribute& attribute : by.attributes) attributes.push_back(&attribute);
     if (!forwards_) std::reverse(attributes.begin(), attributes.end());
     for (const Attribute* attribute : attributes) {
-      if (attribute->name == "reshape")
+      if (attribute->name == "reshape" || attribute->name == "squeeze" || attribute->name == "unsqueeze")
         return Fail("the shard count of '" + name_.text + "' is unknown: on the way to a key it is reshaped (" +
                     Render(by) + ")");
       if (attribute->name != "permute") continue;
@@ -214,12 +213,27 @@ NameChain::NameChain(const Statements& statements, const StateNames& names, cons
 }
 
 Status NameChain::Check() const {
-  for (const StatementPtr& statement : statements_)
+  const auto writers = writers_.find("_");
+  for (size_t i = 0; i < statements_.size(); ++i) {
+    const StatementPtr& statement = statements_[i];
+    const bool adds = IsNothing(statement->left), removes = IsNothing(statement->right);
+    if ((adds || removes) && (statement->left.size() > 1 || statement->right.size() > 1 || statement->fused))
+      return reporter_.Fail(*statement, (adds ? statement->left : statement->right)[0].column,
+                            "'_' alone stands for nothing: each name is removed ('a -> _') or added ('_ -> a') by a "
+                            "statement of its own");
+    if (adds && writers != writers_.end())
+      for (const size_t writer : writers->second)
+        if (writer < i && !IsNothing(statements_[writer]->right))
+          return reporter_.Fail(*statement, statement->left[0].column,
+                                "'_' alone stands for nothing, and statement " +
+                                    std::to_string(statements_[writer]->line->number) +
+                                    " made a tensor of that name: call it otherwise");
     if (!statement->fused && statement->left.size() > 1 && statement->right.size() > 1)
       return reporter_.Fail(*statement, statement->right[0].column,
                             std::to_string(statement->left.size()) + " names to " +
                                 std::to_string(statement->right.size()) +
                                 " names: merge them into one name first, then split that");
+  }
   return Status::Ok();
 }
 

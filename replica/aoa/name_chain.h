@@ -20,6 +20,9 @@
 
 namespace kintsugi::aoa {
 
+// `key`, or a state of its shape where the key itself is not described; null: neither.
+const Tensor* FindTensor(const Tensors& tensors, const StateNames& names, const std::string& key);
+
 // Shards of `key` along `axis`: distinct offsets over the key and its states of the same shape, which must agree, and
 // whose shards must be equally long. Nothing in front of errors but the keys.
 Result<int64_t> CountShards(const Tensors& tensors, const StateNames& names, const std::string& key, int64_t axis,
@@ -31,7 +34,9 @@ class NameChain {
   NameChain(const Statements& statements, const StateNames& names, const Tensors* source, const Tensors* destination,
             Reporter& reporter);
 
-  // Refuses statements with several names on both sides.
+  bool KnowsDestination() const { return destination_; }
+
+  // Refuses statements with several names on both sides, and `_` where it says nothing.
   Status Check() const;
 
   // Over how many shards along `axis` the value is laid out that statement `index` reads as `name`.

@@ -5,6 +5,14 @@
 namespace kintsugi::aoa {
 namespace {
 
+std::optional<Transform::Kind> ListKindOf(const std::string& name) {
+  if (name == "permute") return Transform::Kind::kPermute;
+  if (name == "reshape") return Transform::Kind::kReshape;
+  if (name == "squeeze") return Transform::Kind::kSqueeze;
+  if (name == "unsqueeze") return Transform::Kind::kUnsqueeze;
+  return std::nullopt;
+}
+
 class Maker {
  public:
   Maker(const StatementPtr& statement, Reporter& reporter) : statement_(*statement), reporter_(reporter) {
@@ -66,9 +74,8 @@ class Maker {
         KINTSUGI_RETURN_IF_ERROR(TakeAxis(attribute));
         continue;
       }
-      if (attribute.name == "permute" || attribute.name == "reshape") {
-        const bool permutes = attribute.name == "permute";
-        transform.kind = permutes ? Transform::Kind::kPermute : Transform::Kind::kReshape;
+      if (const auto kind = ListKindOf(attribute.name)) {
+        transform.kind = *kind;
         KINTSUGI_ASSIGN_OR_RETURN(transform.list, ListOf(statement_, attribute, reporter_));
       } else if (attribute.name == "dtype") {
         transform.kind = Transform::Kind::kCast;

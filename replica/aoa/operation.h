@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "callbacks/state/descriptors.h"
 #include "callbacks/state/dtype.h"
 #include "replica/aoa/diagnostic.h"
 #include "replica/aoa/statement.h"
@@ -17,13 +18,14 @@ enum class OperationKind { kTransform, kMerge, kSplit, kAdd, kRemove };
 
 // One attribute of a one-to-one statement.
 struct Transform {
-  enum class Kind { kPermute, kCast, kReshape };
+  enum class Kind { kPermute, kCast, kReshape, kSqueeze, kUnsqueeze };
   Kind kind = Kind::kPermute;
   int column = 0;
-  std::vector<int64_t> list;   // kPermute: empty reverses all axes; kReshape: a shape
+  std::vector<int64_t> list;   // kPermute: empty reverses all axes; kReshape: a shape; else axes of length 1
   DType to = DType::kFloat32;  // kCast
   std::optional<DType> from;   // kCast: known only where src_dtype was written
-  bool backwards = false;      // kReshape: `list` is the shape it comes from
+  bool backwards = false;      // kReshape: `list` is the shape it comes from ...
+  Shape before{};              // ... and this is where it goes; empty: unknown, for the statement does not say it
 };
 
 struct Operation {

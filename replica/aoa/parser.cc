@@ -1,5 +1,7 @@
 #include "replica/aoa/parser.h"
 
+#include <utility>
+
 #include "replica/aoa/lexer.h"
 
 namespace kintsugi::aoa {
@@ -7,8 +9,8 @@ namespace {
 
 class LineParser {
  public:
-  LineParser(std::shared_ptr<const Line> line, std::vector<Token> tokens, Reporter& reporter)
-      : line_(std::move(line)), tokens_(std::move(tokens)), reporter_(reporter) {}
+  LineParser(std::shared_ptr<const Line> line, std::vector<Token> tokens, const UserMacros& macros, Reporter& reporter)
+      : line_(std::move(line)), tokens_(std::move(tokens)), macros_(macros), reporter_(reporter) {}
 
   Result<StatementPtr> Parse() {
     auto statement = std::make_shared<Statement>();
@@ -68,28 +70,36 @@ class LineParser {
     const Token& token = Next();
     const bool is_word = token.kind == TokenKind::kIdentifier;
     if (is_word && !statement->right.empty() && Next(1).kind == TokenKind::kEqual) return ParseAttribute(statement);
-    if (is_word && !statement->right.empty() && IsFusedFlag(token.text)) return ParseFlag(statement);
-    if (is_word && (statement->fused || !statement->attributes.empty())) {
+    if (is_word && !statement->right.empty() && (IsFlag(token.text) || macros_.contains(token.text)))
+      return ParseFlag(statement);
+    const bool names_have_ended = !flag_.empty() || !statement->attributes.empty();
+    if (is_word && names_have_ended) {
       if (!statement->attributes.empty()) {
         ++at_;
         return Unexpected("'=' after '" + token.text + "', for attributes have begun");
       }
-      return reporter_.Fail(*line_, token.column,
-                            "the name '" + token.text + "' stands behind the flag '" + statement->fused->text +
-                                "'; write all names first");
+      return reporter_.Fail(
+          *line_, token.column,
+          "the name '" + token.text + "' stands behind the flag '" + flag_ + "'; write all names first");
     }
-    if (token.kind == TokenKind::kString && (statement->fused || !statement->attributes.empty()))
+    if (token.kind == TokenKind::kString && names_have_ended)
       return Unexpected("an attribute, for the names have ended");
     return ParseName(&statement->right);
   }
 
   Status ParseFlag(Statement* statement) {
     const Token& token = Next();
-    if (statement->fused)
-      return reporter_.Fail(*line_, token.column,
-                            "a second flag '" + token.text + "' after '" + statement->fused->text + "'");
-    statement->fused = Name{token.text, token.column, std::nullopt};
+    flag_ = token.text;
     ++at_;
+    if (token.text == kStackedFlag || token.text == kOptionalFlag) {
+      bool& flag = token.text == kStackedFlag ? statement->stacked : statement->optional;
+      if (std::exchange(flag, true))
+        return reporter_.Fail(*line_, token.column, "the flag '" + token.text + "' is given twice");
+      return Status::Ok();
+    }
+    if (const auto& before = statement->fused ? statement->fused : statement->user)
+      return reporter_.Fail(*line_, token.column, "a second flag '" + token.text + "' after '" + before->text + "'");
+    (IsFusedFlag(token.text) ? statement->fused : statement->user) = Name{token.text, token.column, std::nullopt};
     return Status::Ok();
   }
 
@@ -127,8 +137,10 @@ class LineParser {
 
   const std::shared_ptr<const Line> line_;
   const std::vector<Token> tokens_;
+  const UserMacros& macros_;
   Reporter& reporter_;
   size_t at_ = 0;
+  std::string flag_;  // the last one
 };
 
 }  // namespace
@@ -137,12 +149,18 @@ bool IsFusedFlag(const std::string& word) {
   return word == "fused_ffn" || word == "fused_qkv" || word == "fused_qkv_old";
 }
 
-Result<Statements> ParseProgram(const std::vector<std::string>& entries, Reporter& reporter) {
+bool IsFlag(const std::string& word) { return IsFusedFlag(word) || word == kStackedFlag || word == kOptionalFlag; }
+
+bool IsPlainWord(const std::string& word) {
+  return IsIdentifier(word) && word != "_" && word.find_first_of(".$*^-/") == std::string::npos;
+}
+
+Result<Statements> ParseProgram(const std::vector<std::string>& entries, Reporter& reporter, const UserMacros& macros) {
   Statements statements;
   for (const std::shared_ptr<const Line>& line : SplitLines(entries)) {
     KINTSUGI_ASSIGN_OR_RETURN(std::vector<Token> tokens, Tokenize(*line, reporter));
     if (tokens.size() == 1) continue;
-    LineParser parser(line, std::move(tokens), reporter);
+    LineParser parser(line, std::move(tokens), macros, reporter);
     KINTSUGI_ASSIGN_OR_RETURN(StatementPtr statement, parser.Parse());
     statements.push_back(std::move(statement));
   }

@@ -5,14 +5,24 @@
 
 #include "replica/aoa/diagnostic.h"
 #include "replica/aoa/statement.h"
+#include "replica/aoa/user_macro.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi::aoa {
 
-// fused_ffn, fused_qkv, fused_qkv_old: flags wherever they stand behind the first right-hand name.
-bool IsFusedFlag(const std::string& word);
+inline constexpr const char* kStackedFlag = "stacked";
+inline constexpr const char* kOptionalFlag = "optional";
 
-// The statements of a program; blank lines give none.
-Result<Statements> ParseProgram(const std::vector<std::string>& entries, Reporter& reporter);
+// fused_ffn, fused_qkv, fused_qkv_old.
+bool IsFusedFlag(const std::string& word);
+// These, stacked and optional: flags wherever they stand behind the first right-hand name.
+bool IsFlag(const std::string& word);
+
+// Letters, digits and '_', and no digit first.
+bool IsPlainWord(const std::string& word);
+
+// The statements of a program; blank lines give none. `macros`: words that are flags too.
+Result<Statements> ParseProgram(const std::vector<std::string>& entries, Reporter& reporter,
+                                const UserMacros& macros = {});
 
 }  // namespace kintsugi::aoa

@@ -3,9 +3,9 @@
 //
 //   cast      every element converted to `dtype`                                            text "float64"
 //   permute   result axis k is axis list[k]                                                 text "[1, 0]"
-//   reshape   two axes become list.size(): rows in blocks of list[1], each row list[2..]    text "reshape:[6, 4, 8]"
-//   flatten   axes 0 and 1 become one, the others become one                                text "flatten:[24, 8]"
-// The lists of reshape and flatten are shapes of whole tensors; a piece has another length of the first axis.
+//   reshape   the elements in their row-major order, as a box of these lengths             text "reshape:[6, 4, 8]"
+//   flatten   the same, where it leaves fewer axes                                         text "flatten:[24, 8]"
+// The lists of reshape and flatten are lengths of the piece itself.
 #pragma once
 
 #include <cstdint>

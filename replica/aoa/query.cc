@@ -11,7 +11,11 @@ Status Query::Fail(const std::string& message, StatusCode code) {
 }
 
 Result<std::vector<ShardSource>> Query::Run() {
-  const SplitKey split = names_.Split(target_.key, destination_);
+  SplitKey split = names_.Split(target_.key, destination_);
+  // A state that was renamed may be called as one of another model key would be.
+  if (const auto state = evaluation_.followed.find(target_.key);
+      state != evaluation_.followed.end() && state->second.form)
+    split = {state->second.model, state->second.form};
   auto found = evaluation_.products.find(target_.key);
   const bool follows = found == evaluation_.products.end() && split.form;
   if (evaluation_.own_states.contains(target_.key)) return OwnState();
@@ -54,20 +58,26 @@ Result<std::vector<ShardSource>> Query::Pieces(const StateForm* form) {
   std::vector<ShardSource> pieces;
   pieces.reserve(std::min<size_t>(product_->description->slices.size(), 64));
   int64_t covered = 0;
+  const auto slices_max = static_cast<size_t>(evaluation_.slices_max);
   IndexBox common;
+  std::vector<Slice> cut;
   for (const Slice& slice : product_->description->slices) {
     if (!Intersect(slice.result_box, target_.box, &common)) continue;
-    std::string key = names_.NameOf(evaluation_.sources.Key(slice.source), form, source_);
-    Result<IndexBox> box = SourceBoxOf(slice, common);
-    if (!box.ok())
-      return Fail("the box " + DescribeBox(common) + " cannot be taken from '" + key + "': " + box.status().message());
-    std::vector<PieceStep> steps;
-    if (slice.steps) {
-      steps = ListSteps(slice);
-      if (form) std::erase_if(steps, [](const PieceStep& step) { return step.kind == PieceStepKind::kCast; });
+    const std::string key = names_.NameOf(evaluation_.sources.Key(slice.source), form, source_);
+    cut.clear();
+    if (!CutSlice(slice, common, slices_max - std::min(slices_max, pieces.size()), &cut))
+      return Fail("the box " + DescribeBox(target_.box) + " falls into more than the limit of " +
+                      std::to_string(slices_max) + " slices of '" + key + "'",
+                  StatusCode::kResourceExhausted);
+    for (Slice& part : cut) {
+      std::vector<PieceStep> steps;
+      if (part.steps || part.is_reshaped) {
+        steps = ListSteps(part);
+        if (form) std::erase_if(steps, [](const PieceStep& step) { return step.kind == PieceStepKind::kCast; });
+      }
+      covered += Volume(part.result_box);
+      pieces.push_back({std::move(part.result_box), key, std::move(part.source_box), std::move(steps)});
     }
-    covered += Volume(common);
-    pieces.push_back({common, std::move(key), std::move(box).value(), std::move(steps)});
   }
   if (const int64_t wanted = Volume(target_.box); covered != wanted)
     return Fail("the pieces found hold " + std::to_string(covered) + " elements, the box " + DescribeBox(target_.box) +

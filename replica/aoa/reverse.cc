@@ -4,6 +4,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 namespace kintsugi::aoa {
 namespace {
@@ -31,8 +32,42 @@ Status ReverseTransform(const Operation& operation, Transform* transform, Report
     case Transform::Kind::kReshape:
       transform->backwards = true;
       return Status::Ok();
+    case Transform::Kind::kSqueeze:
+      transform->kind = Transform::Kind::kUnsqueeze;
+      return Status::Ok();
+    case Transform::Kind::kUnsqueeze:
+      transform->kind = Transform::Kind::kSqueeze;
+      return Status::Ok();
   }
   return Status::Ok();
+}
+
+// What a statement says of the shapes between its own attributes: behind a reshape, and the permutes behind that.
+void NoteShapes(std::vector<Transform>* transforms) {
+  Shape shape;
+  for (Transform& transform : *transforms) {
+    switch (transform.kind) {
+      case Transform::Kind::kCast:
+        break;
+      case Transform::Kind::kReshape:
+        transform.before = std::exchange(shape, transform.list);
+        break;
+      case Transform::Kind::kPermute:
+        if (transform.list.empty())
+          std::reverse(shape.begin(), shape.end());
+        else if (transform.list.size() == shape.size()) {
+          const Shape before = shape;
+          for (size_t k = 0; k < shape.size(); ++k)
+            shape[k] = before[std::min(static_cast<size_t>(transform.list[k]), shape.size() - 1)];
+        } else {
+          shape.clear();
+        }
+        break;
+      case Transform::Kind::kSqueeze:
+      case Transform::Kind::kUnsqueeze:
+        shape.clear();
+    }
+  }
 }
 
 Status ReverseOne(Operation* operation, Reporter& reporter) {
@@ -51,6 +86,7 @@ Status ReverseOne(Operation* operation, Reporter& reporter) {
       operation->kind = OperationKind::kAdd;
       break;
     case OperationKind::kTransform:
+      NoteShapes(&operation->transforms);
       std::reverse(operation->transforms.begin(), operation->transforms.end());
       for (Transform& transform : operation->transforms)
         KINTSUGI_RETURN_IF_ERROR(ReverseTransform(*operation, &transform, reporter));

@@ -1,39 +1,96 @@
 #include "replica/aoa/slice.h"
 
 #include <algorithm>
-#include <numeric>
+#include <array>
+#include <iterator>
+
+#include "runtime/base/check.h"
 
 namespace kintsugi::aoa {
 namespace {
 
-void MakeImpossible(Slice* slice, std::string why) {
-  if (!slice->impossible) slice->impossible = std::make_shared<const std::string>(std::move(why));
+Shape LengthsOf(const IndexBox& box) {
+  Shape lengths;
+  for (const Interval& interval : box) lengths.push_back(interval.length());
+  return lengths;
 }
 
-// From the newest axes over the ones before to the source's: `num` elements of the axis before stand for `den` new
-// ones.
-AxisMap Compose(const AxisMap& before, int64_t num, int64_t den) {
-  if (before.axis < 0) return before;
-  const int64_t common = std::gcd(num, before.den);
-  return {before.axis, num / common * before.num, den * (before.den / common)};
+DigitMap MapOf(const Slice& slice) { return slice.map ? *slice.map : DigitMap::Of(LengthsOf(slice.source_box)); }
+
+// The intervals shifted by the begins of `from`.
+IndexBox Placed(IndexBox box, const IndexBox& from) {
+  for (size_t axis = 0; axis < box.size(); ++axis) {
+    box[axis].begin += from[axis].begin;
+    box[axis].end += from[axis].begin;
+  }
+  return box;
 }
 
-bool IsWhole(const IndexBox& box, const Shape& shape, size_t from_axis) {
-  for (size_t axis = from_axis; axis < shape.size(); ++axis)
-    if (box[axis].begin != 0 || box[axis].end != shape[axis]) return false;
-  return true;
+IndexBox Relative(IndexBox box, const IndexBox& to) {
+  for (size_t axis = 0; axis < box.size(); ++axis) {
+    box[axis].begin -= to[axis].begin;
+    box[axis].end -= to[axis].begin;
+  }
+  return box;
 }
 
-bool IsEmpty(const Shape& shape) { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
+// Which boxes of the one shape are which boxes of the other, where a whole tensor is reshaped.
+class Reshaping {
+ public:
+  Reshaping(const Shape& from, const Shape& to)
+      : direct_(DigitMap::Of(from)), before_(direct_), after_(DigitMap::Of(to)) {
+    is_direct_ = direct_.Reshape(to);
+    const Shape flat = {Volume(WholeBox(from))};
+    // What has no common digits has those of one axis that holds every element.
+    if (!is_direct_) KINTSUGI_CHECK(before_.Reshape(flat) && after_.Reshape(flat), "every shape can be flattened");
+  }
 
-// Takes the new rows: the first axis can be cut in groups, the others not at all.
-void SetRows(Slice* slice, const Shape& to, Interval rows, int64_t num, int64_t den) {
-  const AxisMap first = Compose(slice->Map(0), num, den);
-  slice->result_box = WholeBox(to);
-  slice->axes.assign(to.size(), AxisMap{});
-  if (IsEmpty(to)) return;
-  slice->result_box[0] = rows;
-  slice->axes[0] = first;
+  // The parts that `box` falls into: where they lie after, if there is one; else some smaller ones that may fall apart again.
+  bool Cut(const IndexBox& box, size_t parts_max, std::vector<IndexBox>* parts, IndexBox* image) const {
+    std::vector<DigitMap::Part> found;
+    if (!(is_direct_ ? direct_ : before_).Cut(DigitMap::kSource, box, parts_max, &found)) return false;
+    if (!is_direct_ && found.size() == 1) {
+      std::vector<DigitMap::Part> boxes;
+      if (!after_.Cut(DigitMap::kResult, found[0].box[DigitMap::kResult], parts_max, &boxes)) return false;
+      if (boxes.size() == 1) {
+        found[0].box[DigitMap::kResult] = boxes[0].box[DigitMap::kSource];
+      } else {
+        found.clear();
+        for (const DigitMap::Part& part : boxes)
+          if (!before_.Cut(DigitMap::kResult, part.box[DigitMap::kResult], parts_max, &found) ||
+              found.size() > parts_max)
+            return false;
+      }
+    }
+    if (found.size() == 1) *image = found[0].box[DigitMap::kResult];
+    for (const DigitMap::Part& part : found) parts->push_back(part.box[DigitMap::kSource]);
+    return true;
+  }
+
+ private:
+  DigitMap direct_;          // from the one shape to the other
+  DigitMap before_, after_;  // else: from each to one axis
+  bool is_direct_ = true;
+};
+
+bool IsEmpty(const IndexBox& box) {
+  return std::any_of(box.begin(), box.end(), [](const Interval& interval) { return interval.length() == 0; });
+}
+
+std::vector<PieceStep> ChainOf(const Slice& slice) {
+  std::vector<PieceStep> steps;
+  for (const StepChain* at = slice.steps.get(); at; at = at->before.get()) steps.push_back(at->step);
+  std::reverse(steps.begin(), steps.end());
+  return steps;
+}
+
+// The halves of a box of several elements, along its first axis that has two.
+std::array<IndexBox, 2> Halves(const IndexBox& box) {
+  std::array<IndexBox, 2> halves = {box, box};
+  size_t axis = 0;
+  while (box[axis].length() == 1) ++axis;
+  halves[0][axis].end = halves[1][axis].begin = box[axis].begin + box[axis].length() / 2;
+  return halves;
 }
 
 }  // namespace
@@ -43,74 +100,85 @@ void AppendStep(Slice* slice, PieceStep step) {
   slice->steps = std::make_shared<const StepChain>(StepChain{std::move(step), slice->steps, length});
 }
 
+void DropCasts(Slice* slice) {
+  const std::vector<PieceStep> steps = ChainOf(*slice);
+  slice->steps = nullptr;
+  for (const PieceStep& step : steps)
+    if (step.kind != PieceStepKind::kCast) AppendStep(slice, step);
+}
+
 std::vector<PieceStep> ListSteps(const Slice& slice) {
-  std::vector<PieceStep> steps;
-  for (const StepChain* at = slice.steps.get(); at; at = at->before.get()) steps.push_back(at->step);
-  std::reverse(steps.begin(), steps.end());
+  std::vector<PieceStep> steps = ChainOf(slice);
+  if (!slice.is_reshaped) return steps;
+  std::erase_if(steps, [](const PieceStep& step) { return step.kind != PieceStepKind::kCast; });
+  for (PieceStep& step : slice.map->Steps()) steps.push_back(std::move(step));
   return steps;
 }
 
-Result<IndexBox> SourceBoxOf(const Slice& slice, const IndexBox& wanted) {
-  if (slice.impossible) return Status(StatusCode::kInvalidArgument, *slice.impossible);
-  IndexBox source = slice.source_box;
-  for (size_t axis = 0; axis < wanted.size(); ++axis) {
-    const Interval& had = slice.result_box[axis];
-    if (wanted[axis] == had) continue;
-    const AxisMap map = slice.Map(axis);
-    const int64_t skipped = wanted[axis].begin - had.begin, length = wanted[axis].length();
-    if (map.axis < 0 || skipped % map.den != 0 || length % map.den != 0)
-      return Status(StatusCode::kInvalidArgument,
-                    "axis " + std::to_string(axis) + " was reshaped and can only be taken " +
-                        (map.axis < 0 ? "whole" : "in blocks of " + std::to_string(map.den)));
-    Interval& cut = source[static_cast<size_t>(map.axis)];
-    cut.begin += skipped / map.den * map.num;
-    cut.end = cut.begin + length / map.den * map.num;
+bool CutSlice(const Slice& slice, const IndexBox& wanted, size_t parts_max, std::vector<Slice>* parts) {
+  if (parts_max == 0) return false;
+  if (wanted == slice.result_box || IsEmpty(slice.result_box)) {
+    parts->push_back(slice);
+    parts->back().result_box = wanted;
+    return true;
   }
-  return source;
-}
-
-void CutAxis(Slice* slice, size_t axis, Interval wanted) {
-  IndexBox box = slice->result_box;
-  box[axis] = wanted;
-  if (auto source = SourceBoxOf(*slice, box); source.ok())
-    slice->source_box = std::move(source).value();
-  else
-    MakeImpossible(slice, source.status().message());
-  slice->result_box = std::move(box);
+  const IndexBox relative = Relative(wanted, slice.result_box);
+  if (!slice.map) {
+    Slice& part = parts->emplace_back(slice);
+    part.source_box = Placed(relative, slice.source_box);
+    part.result_box = wanted;
+    return true;
+  }
+  std::vector<DigitMap::Part> cut;
+  if (!slice.map->Cut(DigitMap::kResult, relative, parts_max, &cut)) return false;
+  for (DigitMap::Part& one : cut)
+    parts->push_back({slice.source, Placed(one.box[DigitMap::kSource], slice.source_box),
+                      Placed(one.box[DigitMap::kResult], slice.result_box), std::move(one.map), slice.is_reshaped,
+                      slice.steps});
+  return true;
 }
 
 void PermuteSlice(Slice* slice, const std::vector<int64_t>& list) {
   IndexBox box(list.size());
-  std::vector<AxisMap> axes(list.size());
-  for (size_t k = 0; k < list.size(); ++k) {
-    const auto axis = static_cast<size_t>(list[k]);
-    box[k] = slice->result_box[axis];
-    axes[k] = slice->Map(axis);
-  }
+  for (size_t k = 0; k < list.size(); ++k) box[k] = slice->result_box[static_cast<size_t>(list[k])];
+  if (!slice->map) slice->map = MapOf(*slice);
+  slice->map->Permute(list);
   slice->result_box = std::move(box);
-  slice->axes = std::move(axes);
   AppendStep(slice, {PieceStepKind::kPermute, DType::kFloat32, list});
 }
 
-void BlockRows(Slice* slice, const Shape& from, const Shape& to) {
-  const Interval rows = slice->result_box[0];
-  const int64_t block = to[1];
-  if (!IsEmpty(to) && (rows.begin % block != 0 || rows.end % block != 0 || !IsWhole(slice->result_box, from, 1)))
-    MakeImpossible(slice, "a piece with rows " + DescribeBox(slice->result_box) + " of " + DescribeShape(from) +
-                              " is not made of whole blocks of " + std::to_string(block) + " rows");
-  const Interval blocks = IsEmpty(to) ? Interval{} : Interval{rows.begin / block, (rows.end + block - 1) / block};
-  SetRows(slice, to, blocks, block, 1);
-  AppendStep(slice, {PieceStepKind::kReshape, DType::kFloat32, to});
-}
-
-void UnblockRows(Slice* slice, const Shape& from, const Shape& to) {
-  const Interval blocks = slice->result_box[0];
-  const int64_t block = from[1];
-  if (!IsEmpty(from) && !IsWhole(slice->result_box, from, 1))
-    MakeImpossible(slice, "a piece " + DescribeBox(slice->result_box) + " of " + DescribeShape(from) +
-                              " has not all of its axes behind the first whole");
-  SetRows(slice, to, {blocks.begin * block, blocks.end * block}, 1, block);
-  AppendStep(slice, {PieceStepKind::kFlatten, DType::kFloat32, to});
+bool ReshapeSlice(const Slice& slice, const Shape& from, const Shape& to, size_t parts_max, std::vector<Slice>* parts) {
+  if (IsEmpty(slice.result_box)) {
+    if (parts_max == 0) return false;
+    parts->push_back(
+        {slice.source, slice.source_box, IndexBox(to.size()), DigitMap::Of(Shape(to.size(), 0)), true, slice.steps});
+    return true;
+  }
+  const Reshaping reshaping(from, to);
+  std::vector<Slice> open = {slice};
+  size_t made = 0;
+  while (!open.empty()) {
+    Slice now = std::move(open.back());
+    open.pop_back();
+    std::vector<IndexBox> boxes;
+    IndexBox image;
+    if (!reshaping.Cut(now.result_box, parts_max, &boxes, &image)) return false;
+    if (boxes.size() == 1) {
+      DigitMap map = MapOf(now);
+      if (map.Reshape(LengthsOf(image))) {
+        if (++made + open.size() > parts_max) return false;
+        parts->push_back({now.source, now.source_box, image, std::move(map), true, now.steps});
+        continue;
+      }
+      const std::array<IndexBox, 2> halves = Halves(now.result_box);
+      boxes.assign(halves.begin(), halves.end());
+    }
+    std::vector<Slice> smaller;
+    for (const IndexBox& box : boxes)
+      if (!CutSlice(now, box, parts_max, &smaller) || made + open.size() + smaller.size() > parts_max) return false;
+    std::move(smaller.rbegin(), smaller.rend(), std::back_inserter(open));
+  }
+  return true;
 }
 
 }  // namespace kintsugi::aoa

@@ -1,19 +1,19 @@
 // Slice: a box of one source tensor, where it lies in the tensor described, and what is done to it on the way.
 //
 // Values: a slice is copied, never shared; the chain of steps is shared but immutable.
-// Invariants: source_box is in the source's axis order, result_box in the present one. `axes` maps the present axes to
-// the source's (empty: each to itself). As long as only permutes occurred, lengths are equal along mapped axes; behind
-// a reshape `num` source elements stand for `den` present ones, and only whole groups can be cut out.
+// Invariants: source_box is in the source's axis order, result_box in the present one. `map` leads from the one to the
+// other, in elements from their begins; none: each axis is itself. Both are boxes at every moment: where a reshape would bend a
+// slice it is cut, and so is a slice of which a part is wanted that is several boxes in the source.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "replica/aoa/box.h"
+#include "replica/aoa/digit_map.h"
 #include "replica/aoa/piece_step.h"
-#include "runtime/base/result.h"
 
 namespace kintsugi::aoa {
 
@@ -23,41 +23,29 @@ struct StepChain {
   int64_t length = 1;
 };
 
-struct AxisMap {
-  int axis = -1;  // of the source; -1: lies in a reshaped part, can only be taken whole
-  int64_t num = 1;
-  int64_t den = 1;
-};
-
 struct Slice {
   int source = 0;  // index into the engine's table of source tensors
   IndexBox source_box;
   IndexBox result_box;
-  std::vector<AxisMap> axes;
-  std::shared_ptr<const StepChain> steps;         // the last one; null: none
-  std::shared_ptr<const std::string> impossible;  // why no box of this slice can be had; null: it can
-
-  AxisMap Map(size_t axis) const { return axes.empty() ? AxisMap{static_cast<int>(axis), 1, 1} : axes[axis]; }
+  std::optional<DigitMap> map;
+  bool is_reshaped = false;
+  std::shared_ptr<const StepChain> steps;  // casts and permutes as they came; the last one; null: none
 };
 
 void AppendStep(Slice* slice, PieceStep step);
-// The steps in order.
+void DropCasts(Slice* slice);
+// The steps in order. Once a slice was reshaped: casts, then what its map does, whatever the way there was.
 std::vector<PieceStep> ListSteps(const Slice& slice);
 
-// The part of `slice` at `wanted`, a part of its result_box: its box in the source; kInvalidArgument where a reshape forbids
-// the cut.
-Result<IndexBox> SourceBoxOf(const Slice& slice, const IndexBox& wanted);
-
-// Cuts the slice down to `wanted`, a part of its result_box along one axis. Where a reshape forbids the cut the slice
-// becomes impossible.
-void CutAxis(Slice* slice, size_t axis, Interval wanted);
+// The parts of `slice` at `wanted`, a part of its result_box that is not empty, in the order of the result. False where they
+// are more than `parts_max`.
+[[nodiscard]] bool CutSlice(const Slice& slice, const IndexBox& wanted, size_t parts_max, std::vector<Slice>* parts);
 
 // `list` is a permutation of all axes.
 void PermuteSlice(Slice* slice, const std::vector<int64_t>& list);
 
-// Between [rows, columns] and [rows / block, block, rest...]: rows become blocks, or blocks rows. A slice that is not
-// made of whole blocks becomes impossible.
-void BlockRows(Slice* slice, const Shape& from, const Shape& to);    // two axes to more
-void UnblockRows(Slice* slice, const Shape& from, const Shape& to);  // more axes to two
+// `slice` of a tensor of shape `from`, which becomes `to`, in row-major order. REQUIRES: as many elements.
+[[nodiscard]] bool ReshapeSlice(const Slice& slice, const Shape& from, const Shape& to, size_t parts_max,
+                                std::vector<Slice>* parts);
 
 }  // namespace kintsugi::aoa

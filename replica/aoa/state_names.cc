@@ -217,7 +217,11 @@ std::string StateNames::KeyOf(const std::string& model, const StateForm& form, c
     if (other.meaning != form.meaning) continue;
     if (auto key = StateOf(other, model); key && tensors.contains(*key)) return *key;
   }
-  return own.value_or(form.prefix + model + form.suffix);
+  return NameFor(model, form);
+}
+
+std::string StateNames::NameFor(const std::string& model, const StateForm& form) {
+  return StateOf(form, model).value_or(form.prefix + model + form.suffix);
 }
 
 std::vector<std::string> StateNames::TensorStatesOf(const std::string& model) const {

@@ -51,7 +51,9 @@ class StateNames {
   // `form` itself. REQUIRES: a form of this object.
   std::string KeyOf(const std::string& model, const StateForm& form, const Tensors& tensors) const;
 
-  // The same, and `model` itself where there is no form.
+  // What the state of `model` is called by this form, whatever there is.
+  static std::string NameFor(const std::string& model, const StateForm& form);
+  // The same as KeyOf, and `model` itself where there is no form.
   std::string NameOf(const std::string& model, const StateForm* form, const Tensors& tensors) const {
     return form ? KeyOf(model, *form, tensors) : model;
   }

@@ -2,6 +2,7 @@
 
 #include "replica/aoa/box.h"
 #include "replica/aoa/lexer.h"
+#include "replica/aoa/parser.h"
 
 namespace kintsugi::aoa {
 namespace {
@@ -39,6 +40,7 @@ Statement Derive(const StatementPtr& parent, const char* macro, int stage) {
   Statement statement;
   statement.line = parent->line;
   statement.equal_parts = parent->equal_parts;
+  statement.optional = parent->optional;
   statement.parent = parent;
   statement.macro = macro;
   statement.stage = stage;
@@ -48,6 +50,8 @@ Statement Derive(const StatementPtr& parent, const char* macro, int stage) {
 std::string Render(const Statement& statement) {
   std::string text = RenderSide(statement.left) + " -> " + RenderSide(statement.right);
   if (statement.fused) text += ", " + statement.fused->text;
+  if (statement.user) text += ", " + statement.user->text;
+  if (statement.stacked) text += std::string(", ") + kStackedFlag;
   for (const Attribute& attribute : statement.attributes) text += ", " + attribute.name + "=" + RenderValue(attribute);
   return text;
 }

@@ -44,6 +44,9 @@ struct Statement {
   std::vector<Name> right;
   std::vector<Attribute> attributes;
   std::optional<Name> fused;  // the bare flag, until its macro has run
+  std::optional<Name> user;   // the word of a macro that was registered, until it has run
+  bool stacked = false;       // the flag, until its macro has run
+  bool optional = false;      // the flag: left out where nothing of what it reads is there
   // Set by fused macros: parts are heads or ranks' halves, so a merge of unequal ones is a mistake.
   bool equal_parts = false;
 

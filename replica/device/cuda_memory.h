@@ -25,8 +25,8 @@
 
 namespace kintsugi {
 
-class ByteKernels;  // kernels/byte_kernels.h
-class CudaDevice;   // replica/stream/cuda_driver.h
+class ByteKernels;  // MakeCudaKernels gives one
+class CudaDevice;   // the library's own
 
 class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
  public:

@@ -99,7 +99,7 @@ Result<uint32_t> Catalog::FindOrAddTensor(const CatalogTensor& tensor) {
   if (found == tensor_numbers_.end()) return AddTensor(tensor);
   const CatalogTensor& before = tensors_[found->second];
   if (before.dtype == tensor.dtype && before.shape == tensor.shape) return found->second;
-  return Status(StatusCode::kDataLoss, "two files disagree: " + Name(before) + " and " + Name(tensor));
+  return Status(StatusCode::kDataLoss, "'" + path_ + "' contradicts itself: " + Name(before) + " and " + Name(tensor));
 }
 
 std::vector<std::vector<uint32_t>> Catalog::PiecesByTensor() const {

@@ -4,8 +4,11 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "callbacks/state/key.h"
+#include "replica/formats/deepspeed/run_names.h"
+#include "replica/formats/hub/folder.h"
 #include "replica/formats/values.h"
 #include "replica/plan/aoa_tensors.h"
 #include "replica/save/names.h"
@@ -13,8 +16,96 @@
 namespace kintsugi::formats {
 namespace {
 
-Result<aoa::Engine, aoa::Diagnostic> BuildEngine(const Catalog& source, const std::vector<std::string>& statements) {
-  return aoa::Engine::Build({statements, plan::TensorsOf(source.metadata()), std::nullopt, {}});
+// How what a program makes will be cut over the ranks that it is written for.
+aoa::Tensors CutOutputs(const aoa::Engine& engine, const LayOptions& lay) {
+  aoa::Tensors tensors;
+  for (const auto& [key, output] : engine.outputs()) {
+    aoa::Tensor& tensor = tensors[key] = {output.shape, output.dtype, {}};
+    for (const layout::Box& box : CutsOf({key, output.dtype, output.shape, {}}, lay)) {
+      aoa::Shard& shard = tensor.shards.emplace_back();
+      for (int axis = 0; axis < box.axes; ++axis) {
+        shard.offset.push_back(box.lo[axis]);
+        shard.shape.push_back(box.length(axis));
+      }
+    }
+  }
+  return tensors;
+}
+
+// Twice where fused weights depend on the cuts of the target: what the outputs are is known once a program is built.
+Result<aoa::Engine, aoa::Diagnostic> BuildEngine(const Catalog& source, const Format& to,
+                                                 const std::vector<std::string>& statements,
+                                                 const ConvertOptions& options) {
+  const aoa::Tensors stored = plan::TensorsOf(source.metadata());
+  aoa::Options program;
+  program.reverse = options.reverse;
+  auto engine = aoa::Engine::Build({statements, stored, std::nullopt, program, std::nullopt, options.macros});
+  if (!engine.ok() || engine->fused().empty() || !to.is_cut() || options.lay.shards == 1) return engine;
+  return aoa::Engine::Build(
+      {statements, stored, std::nullopt, program, CutOutputs(*engine, options.lay), options.macros});
+}
+
+// A fused weight on a side that is not cut was taken for one rank's, which nothing but the reader of a note can check.
+void NoteFused(const aoa::Engine& engine, const Format& to, std::vector<std::string>* notes) {
+  struct Alike {
+    const aoa::FusedWeight* first;
+    size_t count = 0;
+  };
+  std::map<std::tuple<std::string_view, int64_t, int64_t>, Alike> alike;
+  for (const aoa::FusedWeight& fused : engine.fused())
+    if (fused.from == 1 || fused.to == 1)
+      ++alike.try_emplace({fused.macro, fused.from, fused.to}, Alike{&fused}).first->second.count;
+  for (const auto& [what, weights] : alike) {
+    const aoa::FusedWeight& fused = *weights.first;
+    std::string text = "'" + PrintableKey(fused.name) + "'";
+    if (weights.count > 1) text += " and " + std::to_string(weights.count - 1) + " more";
+    text += " (" + fused.macro + "): ";
+    const auto ranks = [](int64_t count) {
+      return std::to_string(count) + (count == 1 ? " rank holds" : " ranks hold");
+    };
+    if (fused.macro == "fused_qkv") {
+      text += "kept as stored, group by group";
+    } else {
+      if (fused.from > 0) text += "read as " + ranks(fused.from) + " it";
+      if (fused.from > 0 && fused.to > 0) text += ", ";
+      if (fused.to > 0) text += "written as " + ranks(fused.to) + " it";
+    }
+    if (fused.to == 1)
+      text += to.is_cut() ? "; --shards and --layout say for which ranks"
+                          : "; " + std::string(to.name()) + " is not cut over ranks";
+    notes->push_back(std::move(text));
+  }
+}
+
+// Eight bits alone are mostly no value: a tensor beside them says what they are to be multiplied with. Their cast is the
+// cast of codes.
+void NoteCodes(const Catalog& source, const aoa::Engine* engine, const Content& content, DType dtype,
+               std::vector<std::string>* notes) {
+  const auto is_code = [](DType type) { return type == DType::kFloat8E4M3 || type == DType::kFloat8E5M2; };
+  std::map<std::string_view, DType> stored;
+  for (const CatalogTensor& tensor : source.tensors()) stored[tensor.key] = tensor.dtype;
+  const auto is_cast = [&](const CatalogTensor& tensor) {
+    if (!engine) return is_code(tensor.dtype) && tensor.dtype != dtype;
+    aoa::IndexBox whole;
+    for (const int64_t length : tensor.shape) whole.push_back({0, length});
+    const auto pieces = engine->FindShardSources({tensor.key, whole, {}});
+    return tensor.dtype == dtype && pieces.ok() &&
+           std::any_of(pieces->begin(), pieces->end(), [&](const aoa::ShardSource& piece) {
+             const auto found = stored.find(piece.source_key);
+             return found != stored.end() && is_code(found->second) && found->second != dtype;
+           });
+  };
+  const bool has_codes =
+      std::any_of(stored.begin(), stored.end(), [&](const auto& one) { return is_code(one.second); });
+  if (!has_codes) return;
+  std::vector<const CatalogTensor*> codes;
+  for (const CatalogTensor& tensor : content)
+    if (is_cast(tensor)) codes.push_back(&tensor);
+  if (codes.empty()) return;
+  const std::string more = codes.size() > 1 ? " and " + std::to_string(codes.size() - 1) + " more" : "";
+  notes->push_back("'" + PrintableKey(codes.front()->key) + "'" + more + ": float8 was cast to " +
+                   std::string(DTypeName(dtype)) +
+                   " as it is stored; scales that stand beside it, as 'weight_scale_inv', are not applied");
 }
 
 // What the program makes of one tied tensor and its aliases by copying alone is tied too.
@@ -98,9 +189,14 @@ Result<Converted> Convert(const std::string& source_path, const std::string& des
   return ConvertCatalog(source, destination, options, files);
 }
 
-Result<Converted> ConvertCatalog(const Catalog& source, const std::string& destination, const ConvertOptions& options,
+Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destination, const ConvertOptions& options,
                                  checkpoint::FileSystem& files) {
   KINTSUGI_ASSIGN_OR_RETURN(const Format* const to, FormatNamed(options.to_format));
+  std::optional<deepspeed::RunNames> called;
+  if (to->keeps_zero_states() && options.statements.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(called, deepspeed::CalledAsDeepSpeed(given));
+  }
+  const Catalog& source = called ? called->catalog : given;
   Converted converted;
   converted.from_format = source.format();
   converted.notes = source.notes();
@@ -108,16 +204,25 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
   std::optional<aoa::Engine> engine;
   if (options.statements.empty()) {
     content = source.tensors();
+    for (CatalogTensor& tensor : content)
+      if (called && called->masters.contains(tensor.key)) tensor.dtype = DType::kFloat32;
   } else {
     std::vector<std::string> statements = options.statements;
-    KINTSUGI_ASSIGN_OR_RETURN(engine, BuildEngine(source, statements));
+    KINTSUGI_ASSIGN_OR_RETURN(engine, BuildEngine(source, *to, statements, options));
     if (options.dtype) {
-      // Casts are the program's own business: one statement more for every tensor of floats that it makes.
-      for (const auto& [key, output] : engine->outputs())
-        if (!output.follows && output.is_stored && IsFloat(output.dtype) && output.dtype != *options.dtype)
-          statements.push_back(key + " -> " + key + ", dtype='" + std::string(DTypeName(*options.dtype)) + "'");
-      KINTSUGI_ASSIGN_OR_RETURN(engine, BuildEngine(source, statements));
+      // Casts are the program's own business: one statement more for every tensor of floats that it makes, which is run
+      // last: backwards it is the first, and the other way round.
+      for (const auto& [key, output] : engine->outputs()) {
+        if (output.follows || !output.is_stored || !IsFloat(output.dtype) || output.dtype == *options.dtype) continue;
+        const std::string made(DTypeName(output.dtype)), wanted(DTypeName(*options.dtype));
+        const std::string cast = "src_dtype='" + (options.reverse ? wanted : made) + "', dst_dtype='" +
+                                 (options.reverse ? made : wanted) + "'";
+        statements.insert(options.reverse ? statements.begin() : statements.end(), key + " -> " + key + ", " + cast);
+      }
+      KINTSUGI_ASSIGN_OR_RETURN(engine, BuildEngine(source, *to, statements, options));
     }
+    converted.notes.insert(converted.notes.end(), engine->notes().begin(), engine->notes().end());
+    NoteFused(*engine, *to, &converted.notes);
     for (const auto& [key, output] : engine->outputs()) {
       if (output.is_added)
         converted.notes.push_back("'" + key + "' is added by the program without a source: it is not written");
@@ -130,11 +235,20 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
     KeepTies(source, *engine, &content);
   }
   std::erase_if(content, [&](const CatalogTensor& tensor) { return !IsWanted(options.only, tensor.key); });
-  if (options.dtype && !engine)
-    for (CatalogTensor& tensor : content)
-      if (IsFloat(tensor.dtype)) tensor.dtype = *options.dtype;
+  if (options.dtype) {
+    NoteCodes(source, engine ? &*engine : nullptr, content, *options.dtype, &converted.notes);
+    if (!engine)
+      for (CatalogTensor& tensor : content)
+        if (IsFloat(tensor.dtype)) tensor.dtype = *options.dtype;
+  }
   std::vector<CatalogObject> objects = ObjectsFor(*to, source, &converted.notes);
   std::erase_if(objects, [&](const CatalogObject& object) { return !IsWanted(options.only, object.key); });
+  std::erase_if(objects, [&](const CatalogObject& object) {
+    const std::string refusal = to->RefusalOf(object);
+    if (!refusal.empty())
+      converted.left_out.push_back("left out: object '" + PrintableKey(object.key) + "': " + refusal);
+    return !refusal.empty();
+  });
   if (content.empty() && objects.empty())
     return Status(StatusCode::kInvalidArgument, "'" + source.path() + "': nothing is left to be written");
   const uint64_t tensors = content.size();
@@ -149,6 +263,7 @@ Result<Converted> ConvertCatalog(const Catalog& source, const std::string& desti
   if (widened) KINTSUGI_RETURN_IF_ERROR(widened->Finish(/*whole=*/false));
   LayOptions lay = options.lay;
   lay.step = options.step.value_or(source.step().value_or(0));
+  lay.model_base = hub::BaseToWrite(source.model_base());
   const StepNames names = to->StepNamesOf(lay.step);
   converted.path = options.into_root ? checkpoint::Join(destination, names.name) : destination;
   KINTSUGI_ASSIGN_OR_RETURN(Outline outline, to->Lay(content, objects, lay, converted.path));

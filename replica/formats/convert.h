@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "replica/aoa/user_macro.h"
 #include "replica/formats/format.h"
 #include "replica/formats/write.h"
 
@@ -18,6 +19,8 @@ struct ConvertOptions {
   std::string from_format;  // empty: found by what lies there
   std::string to_format;
   std::vector<std::string> statements;  // AOA; empty: names stay
+  bool reverse = false;                 // they are run backwards
+  aoa::UserMacros macros;               // words of their own
   std::optional<DType> dtype;           // every tensor of floats gets it
   std::vector<std::string> only;        // globs over the new names; empty: all
   ReadOptions read;
@@ -35,7 +38,7 @@ struct Converted {
   uint64_t step = 0;
   WriteResult written;
   std::vector<std::string> notes;
-  std::vector<std::string> left_out;  // side files: which, and why
+  std::vector<std::string> left_out;  // side files and objects: which, and why
   std::string path;                   // what was written
 };
 

@@ -1,8 +1,11 @@
 #include "replica/formats/format.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <unordered_map>
 
+#include "callbacks/state/key.h"
 #include "replica/formats/formats.h"
 #include "replica/formats/sidecar.h"
 #include "replica/save/missing_states.h"
@@ -29,15 +32,24 @@ Outline OfOneStep(Outline outline, const StepNames& names) {
   return outline;
 }
 
-Result<std::string> FollowLatest(const std::string& path) {
+Result<std::string> FollowLatest(const std::string& given) {
+  const std::string path = FollowNamedLink(given);
   const std::string latest = checkpoint::Join(path, checkpoint::kLatestName);
-  if (DetectFormat(path).ok() || !IsFile(latest)) return path;
+  if (!FormatsAt(path).empty() || !IsFile(latest)) return path;
   KINTSUGI_ASSIGN_OR_RETURN(std::string name, checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), latest, 256));
   while (!name.empty() && (name.back() == '\n' || name.back() == ' ')) name.pop_back();
   if (!checkpoint::IsPlainName(name))
     return Status(StatusCode::kDataLoss,
                   "'" + latest + "' names no checkpoint: it is torn; name the checkpoint itself");
-  return checkpoint::Join(path, name);
+  std::string named = checkpoint::Join(path, name);
+  if (KindOfPath(named) != PathKind::kNothing) return named;
+  std::string others;
+  if (const auto names = SortedNames(path); names.ok())
+    for (const std::string& other : *names)
+      if (KindOfPath(checkpoint::Join(path, other)) == PathKind::kFolder)
+        others += (others.empty() ? "; there are '" : ", '") + PrintableKey(other) + "'";
+  return Status(StatusCode::kNotFound, "'" + latest + "' names '" + PrintableKey(name) + "', which is missing" +
+                                           others + ": the save was not finished, or removed; name another one itself");
 }
 
 Result<const Format*> FormatNamed(std::string_view name) {
@@ -49,12 +61,63 @@ Result<const Format*> FormatNamed(std::string_view name) {
   return Status(StatusCode::kInvalidArgument, "there is no format '" + std::string(name) + "': one of " + names);
 }
 
+bool ReadOptions::LeavesOut(std::string_view key) const { return skip_objects || !IsWanted(only, key); }
+
+std::vector<const Format*> FormatsAt(const std::string& path) {
+  std::vector<const Format*> found;
+  for (const Format* format : AllFormats())
+    if (format->Recognises(path)) found.push_back(format);
+  std::vector<const Format*> left = found;
+  std::erase_if(left, [&](const Format* format) {
+    return std::any_of(found.begin(), found.end(),
+                       [&](const Format* other) { return other->refines() == format->name(); });
+  });
+  return left;
+}
+
+namespace {
+
+// What two formats find at one path: nothing where it is the same state, else the first difference.
+std::string DifferenceOf(const Format& left, const Format& right, const std::string& path) {
+  const ReadOptions options{.skip_objects = true};
+  const auto tensors = [&](const Format& format) -> Result<std::map<std::string, std::string>> {
+    KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog, format.Read(path, options));
+    std::map<std::string, std::string> found;
+    for (const CatalogTensor& tensor : catalog.tensors())
+      found[tensor.key] = std::string(DTypeName(tensor.dtype)) + " " + DescribeShape(tensor.shape);
+    return found;
+  };
+  const auto one = tensors(left), other = tensors(right);
+  if (!one.ok()) return one.status().message();
+  if (!other.ok()) return other.status().message();
+  for (const auto& [mine, yours, format] : {std::tuple(&*one, &*other, &left), std::tuple(&*other, &*one, &right)})
+    for (const auto& [key, what] : *mine) {
+      const auto found = yours->find(key);
+      if (found == yours->end())
+        return "'" + PrintableKey(key) + "' is in that of " + std::string(format->name()) + " alone";
+      if (found->second != what) return "'" + PrintableKey(key) + "' is " + what + " and " + found->second;
+    }
+  return "";
+}
+
+}  // namespace
+
 Result<const Format*> DetectFormat(const std::string& path) {
   const PathKind kind = KindOfPath(path);
   if (kind == PathKind::kNothing) return Status(StatusCode::kNotFound, "there is no file or folder '" + path + "'");
+  const std::vector<const Format*> found = FormatsAt(path);
+  for (size_t i = 1; i < found.size(); ++i)
+    if (const std::string difference = DifferenceOf(*found[0], *found[i], path); !difference.empty())
+      return Status(StatusCode::kInvalidArgument,
+                    "'" + path + "' holds checkpoints of two formats, " + std::string(found[0]->name()) + " and " +
+                        std::string(found[i]->name()) + ", which are not the same (" + difference +
+                        "): say which one by --format, or name its own folder or file");
+  if (!found.empty()) return found[0];
   std::string names;
   for (const Format* format : AllFormats()) {
-    if (format->Recognises(path)) return format;
+    if (const std::string unfinished = format->Unfinished(path); !unfinished.empty())
+      return Status(StatusCode::kNotFound,
+                    "'" + path + "' is no whole checkpoint of " + std::string(format->name()) + ": " + unfinished);
     names += (names.empty() ? "" : ", ") + std::string(format->name());
   }
   if (IsLink(path))
@@ -115,6 +178,12 @@ Result<Catalog> ReadCatalog(const std::string& given, const std::string& format,
   const Result<const Format*> found = format.empty() ? DetectFormat(path) : FormatNamed(format);
   if (!found.ok()) return found.status();
   KINTSUGI_ASSIGN_OR_RETURN(Catalog catalog, (*found)->Read(path, options));
+  if (format.empty())
+    for (const Format* other : FormatsAt(path))
+      if (other != *found)
+        catalog.AddNote("a checkpoint of " + std::string(other->name()) +
+                        " lies there too, whose tensors have the same names, types and shapes: read as " +
+                        std::string((*found)->name()));
   std::vector<std::string> keys;
   for (const CatalogTensor& tensor : catalog.tensors())
     if (tensor.alias_of.empty()) keys.push_back(tensor.key);
@@ -146,7 +215,8 @@ bool MatchesGlob(std::string_view glob, std::string_view name) {
 }
 
 bool IsWanted(const std::vector<std::string>& only, std::string_view name) {
-  return only.empty() || std::any_of(only.begin(), only.end(), [&](const auto& glob) { return MatchesGlob(glob, name); });
+  return only.empty() ||
+         std::any_of(only.begin(), only.end(), [&](const auto& glob) { return MatchesGlob(glob, name); });
 }
 
 std::vector<uint32_t> OwnersOf(const Content& content) {

@@ -13,13 +13,18 @@
 #include <vector>
 
 #include "replica/formats/catalog.h"
+#include "replica/formats/model_part.h"
 #include "replica/formats/outline.h"
 
 namespace kintsugi::formats {
 
 struct ReadOptions {
-  // Objects that are not in the safe subset are left out, with a note, instead of an error.
+  // Objects that are not in the safe subset, and tensors of a kind that is not read, are left out, with a note, instead of
+  // an error: all of them, or those whose names fit none of these globs.
   bool skip_objects = false;
+  std::vector<std::string> only;
+  // Whether what is called so and cannot be read is left out.
+  bool LeavesOut(std::string_view key) const;
   // Every tensor must be there as a whole; of a native checkpoint it may be otherwise.
   bool whole = true;
   // Of foreign files: the checksums of our sidecar, where it is there (Catalog::FileBlocks).
@@ -47,7 +52,9 @@ struct LayOptions {
   std::vector<CutRule> cuts = {CutRule{}};
   uint64_t file_bytes_max = uint64_t{5} * 1000 * 1000 * 1000;  // of a file of Hugging Face shards
   uint64_t step = 0;
-  int zero_stage = 2;  // of DeepSpeed
+  int zero_stage = 2;                // of DeepSpeed
+  std::string model_base = "model";  // of Hugging Face's files: what stands before their ending
+  ModelPart model;                   // where Format::keeps_model_apart
 };
 
 // What the checkpoint of a step is called in a folder that holds several of one format, as its readers look for it.
@@ -64,11 +71,23 @@ class KINTSUGI_EXPORT Format {
   // One line for people.
   virtual std::string_view what() const = 0;
   virtual bool Recognises(const std::string& path) const = 0;
+  // Of what Recognises does not take: what lies there of a checkpoint of this format, and what is missing; empty: nothing.
+  virtual std::string Unfinished(const std::string&) const { return ""; }
+  // The name of a format whose checkpoints these are too: what both recognise is read as this one.
+  virtual std::string_view refines() const { return ""; }
   virtual Result<Catalog> Read(const std::string& path, const ReadOptions& options) const = 0;
   virtual bool writes() const { return true; }
+  // Whether LayOptions::model counts: a run's model is written as its library looks for it, and the rest apart.
+  virtual bool keeps_model_apart() const { return false; }
+  // Whether its readers look for optimizer's states under DeepSpeed's names (deepspeed/run_names.h).
+  virtual bool keeps_zero_states() const { return false; }
+  // Whether a rank holds boxes of tensors, as LayOptions::cuts says; else what is written is one rank's.
+  virtual bool is_cut() const { return false; }
   // `destination` is the path that is asked for: its ending may choose between a file and a folder.
   virtual Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects,
                               const LayOptions& options, const std::string& destination) const;
+  // Why the format's readers would not take a file with this object in it; empty: they do.
+  virtual std::string RefusalOf(const CatalogObject&) const { return ""; }
   // What the format keeps of the content beside the content itself: Lay gets it, too, as aliases of another type.
   virtual std::vector<TypedCopy> CopiesOf(const Content&) const { return {}; }
   // Unless a format says otherwise: step-N, and `latest`, which names it.
@@ -84,9 +103,13 @@ KINTSUGI_EXPORT Outline OfOneStep(Outline outline, const StepNames& names);
 KINTSUGI_EXPORT std::span<const Format* const> AllFormats();
 // kInvalidArgument lists the names that there are.
 KINTSUGI_EXPORT Result<const Format*> FormatNamed(std::string_view name);
-// `path`, or what the file `latest` in it names, where it is a folder of no format by itself.
+// What somebody means who names this path: itself; the file that it is a link to; or what the file `latest` in it names, where
+// it is a folder of no format by itself.
 KINTSUGI_EXPORT Result<std::string> FollowLatest(const std::string& path);
-// By what lies there. kNotFound says what was looked for.
+// All that recognise what lies there, without those that another one refines.
+KINTSUGI_EXPORT std::vector<const Format*> FormatsAt(const std::string& path);
+// By what lies there. kNotFound says what was looked for; kInvalidArgument, that there are checkpoints of several formats
+// with other tensors.
 KINTSUGI_EXPORT Result<const Format*> DetectFormat(const std::string& path);
 // `format` may be empty: then it is found.
 KINTSUGI_EXPORT Result<Catalog> ReadCatalog(const std::string& path, const std::string& format = "",

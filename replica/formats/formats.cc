@@ -5,10 +5,10 @@
 namespace kintsugi::formats {
 
 std::span<const Format* const> AllFormats() {
-  // In the order in which they are looked for: Megatron's folder is a DCP folder too.
-  static const std::array kFormats = {&NativeFormat(),    &SafetensorsFormat(),    &TorchFormat(),
-                                      &MegatronFormat(),  &MegatronLegacyFormat(), &DcpFormat(),
-                                      &DeepSpeedFormat(), &UniversalFormat(),      &PaddleFormat()};
+  // In the order in which people are told of them: which one counts where two recognise a path says Format::refines.
+  static const std::array kFormats = {&NativeFormat(),    &SafetensorsFormat(),    &TorchFormat(), &TorchRanksFormat(),
+                                      &MegatronFormat(),  &MegatronLegacyFormat(), &DcpFormat(),   &DeepSpeedFormat(),
+                                      &UniversalFormat(), &PaddleFormat()};
   return kFormats;
 }
 

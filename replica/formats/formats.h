@@ -8,6 +8,7 @@ namespace kintsugi::formats {
 const Format& NativeFormat();
 const Format& SafetensorsFormat();
 const Format& TorchFormat();
+const Format& TorchRanksFormat();
 const Format& DcpFormat();
 const Format& MegatronFormat();
 const Format& MegatronLegacyFormat();

@@ -1,10 +1,11 @@
 // MappedFile: a file of a checkpoint, opened once, read through a mapping.
 //
-// What: a regular file, never what a symbolic link names, mapped read-only as a whole. Its length, time of change and
+// What: a regular file, never what a symbolic link names, mapped read-only as a whole; a small one is read into memory
+// instead, since a process has 65,530 maps (vm.max_map_count) and some checkpoints have more files. Its length, time of change and
 // identity are kept, so that a file that changed while it was read is found out before anything made of it is
 // published. A file that another process cuts short while it is mapped raises SIGBUS in a process that reads behind its
 // end: a program that reads foreign folders says so in its own handler (tools/cli).
-// Errors: as FileSystem (replica/save/file_system.h); kDataLoss for a changed file.
+// Errors: kResourceExhausted says so where the maps ran out; else as FileSystem (replica/save/file_system.h); kDataLoss for a changed file.
 // Units: bytes.
 // Threads: any.
 #pragma once
@@ -23,8 +24,13 @@ namespace kintsugi::formats {
 
 class MappedFile {
  public:
-  // `name` is what messages and catalogs call it.
+  // `name` is what messages and catalogs call it. A symbolic link is followed within its folder, and from a snapshot of
+  // Hugging Face's cache (REPOSITORY/snapshots/REVISION) within the repository; one that leads out of it is refused.
+  // Up to here a file is read.
+  static constexpr uint64_t kSmallBytes = uint64_t{64} << 10;
   static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path, std::string name);
+  // Bytes that lie in no file of their own, under a name for messages.
+  static std::shared_ptr<const MappedFile> Holding(std::string name, std::string_view bytes);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
 
@@ -39,7 +45,10 @@ class MappedFile {
  private:
   MappedFile(std::string path, std::string name) : path_(std::move(path)), name_(std::move(name)) {}
 
+  Status Load(int fd);
+
   const std::string path_, name_;
+  std::unique_ptr<uint8_t[]> copy_;  // of a small file, or bytes of none; else it is mapped
   const uint8_t* data_ = nullptr;
   uint64_t size_bytes_ = 0;
   struct stat seen_ {};
@@ -50,6 +59,9 @@ enum class PathKind { kNothing, kFolder, kFile };
 PathKind KindOfPath(const std::string& path);
 bool IsFile(const std::string& path);
 bool IsLink(const std::string& path);
+// What somebody who named this path means: a link to a file is followed wherever it leads, unless its own name alone has the
+// ending that tells what it is.
+std::string FollowNamedLink(const std::string& path);
 // Names in a folder, sorted.
 Result<std::vector<std::string>> SortedNames(const std::string& folder);
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "replica/formats/convert.h"
+#include "replica/formats/model_buffers.h"
+#include "replica/formats/model_only.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -61,25 +64,51 @@ void Rotate(const std::string& root, const Format& format, uint64_t step, int ke
       warnings->push_back(removed.message());
 }
 
+// Where names are left as they are, the model gets those that its library looks for.
+Status SetModelApart(const SaveAsOptions& options, const Format& format, Catalog* catalog, ModelPart* model) {
+  if (options.model_only || !options.statements.empty() || !format.keeps_model_apart()) return Status::Ok();
+  const auto& tensors = catalog->tensors();
+  if (std::none_of(tensors.begin(), tensors.end(),
+                   [](const CatalogTensor& tensor) { return tensor.key.starts_with(kModelPrefix); }))
+    return Status::Ok();
+  model->prefix = kModelPrefix;
+  for (std::string& name : AddModelBuffers(*catalog, model->prefix, catalog)) model->copies.insert(std::move(name));
+  return catalog->Finish();
+}
+
 }  // namespace
 
 Result<SavedAs> SaveAs(const std::string& source, const std::string& root, const SaveAsOptions& options,
                        FileSystem& files) {
   KINTSUGI_ASSIGN_OR_RETURN(const Format* const format, FormatNamed(options.format));
-  KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog, ReadCatalog(source, "native"));
+  KINTSUGI_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(source, "native"));
+  const size_t notes_before = catalog.notes().size();
+  if (options.model_only) {
+    KINTSUGI_ASSIGN_OR_RETURN(catalog, ModelOnly(catalog));
+  }
   ConvertOptions convert;
   convert.to_format = options.format;
   convert.statements = options.statements;
+  convert.reverse = options.reverse;
+  convert.macros = options.macros;
   convert.into_root = true;
   convert.lay.shards = options.shards;
-  convert.lay.file_bytes_max = std::clamp(catalog.ByteCount() / static_cast<uint64_t>(std::max(options.shards, 1)) + 1,
-                                          kFileBytesMin, LayOptions{}.file_bytes_max);
+  convert.lay.file_bytes_max = options.file_bytes_max;
+  if (options.file_bytes_max == 0)
+    convert.lay.file_bytes_max =
+        std::clamp(catalog.ByteCount() / static_cast<uint64_t>(std::max(options.shards, 1)) + 1, kFileBytesMin,
+                   LayOptions{}.file_bytes_max);
+  KINTSUGI_RETURN_IF_ERROR(SetModelApart(options, *format, &catalog, &convert.lay.model));
   convert.write.memory_bytes = options.memory_bytes;
   convert.write.threads = options.threads;
   convert.write.overwrite = true;
   convert.write.poll = options.poll;
   KINTSUGI_ASSIGN_OR_RETURN(Converted converted, ConvertCatalog(catalog, root, convert, files));
   SavedAs saved{std::move(converted.path), converted.written, std::move(converted.left_out)};
+  // What the conversion has to say beside what is known of the source, which it begins with.
+  KINTSUGI_CHECK(converted.notes.size() >= notes_before, "a conversion forgot what is known of its source");
+  saved.warnings.insert(saved.warnings.end(), converted.notes.begin() + static_cast<ptrdiff_t>(notes_before),
+                        converted.notes.end());
   if (!options.moves_tracker) return saved;
   KINTSUGI_RETURN_IF_ERROR(MoveTracker(root, format->StepNamesOf(converted.step), files));
   Rotate(root, *format, converted.step, options.keep, files, &saved.warnings);

@@ -5,6 +5,9 @@
 //   ROOT/checkpoint-12.unfinished-PID/         being written
 //   ROOT/latest                                moved last
 //
+// Where a Python trainer's names are left as they are (no program, not the model alone), safetensors and torch have the model
+// under its own names and the rest apart (model_part.h): from_pretrained and load_state_dict take it, and a run goes on from it.
+//
 // Order, each step durable before the next: data files, marks, sidecar, folder; rename, root; tracker, root; only then
 // is anything removed, and what is removed loses its name first. So a reader that follows the tracker finds a whole
 // checkpoint at any moment, whatever stops this.
@@ -16,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "replica/aoa/user_macro.h"
 #include "replica/formats/write.h"
 
 namespace kintsugi::formats {
@@ -23,8 +27,12 @@ namespace kintsugi::formats {
 struct SaveAsOptions {
   std::string format;
   std::vector<std::string> statements;  // AOA; empty: names stay
-  int shards = 1;                       // files side by side, where the format has such
-  int keep = 2;                         // checkpoints that stay, this one included
+  bool reverse = false;                 // they are run backwards
+  aoa::UserMacros macros;               // words of their own
+  bool model_only = false;              // model_only.h; before the program
+  uint64_t file_bytes_max = 0;  // of a file of Hugging Face shards; 0: one for each of `shards`, of 256 MiB at least
+  int shards = 1;               // files side by side, where the format has such
+  int keep = 2;                 // checkpoints that stay, this one included
   bool moves_tracker = true;
   int threads = 0;  // 0: as many as cores
   uint64_t memory_bytes = uint64_t{256} << 20;
@@ -34,7 +42,8 @@ struct SaveAsOptions {
 struct SavedAs {
   std::string path;
   WriteResult written;
-  std::vector<std::string> warnings;  // old checkpoints that could not be removed, side files left out, and why
+  // Side files left out, and why; what was taken for granted; old checkpoints that could not be removed.
+  std::vector<std::string> warnings;
 };
 
 // `source` is read through mappings; `files` is the disk that `root` is on.

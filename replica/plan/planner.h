@@ -7,9 +7,9 @@
 // hold is a source. Cost: shards and moves, with a logarithm for what is no grid; never their pairs. With `rank` only
 // the moves to and from that rank are made, and of other ranks' moves only those it could have sent are looked at; the
 // result is exactly the whole plan's part.
-// Errors: as CheckRequest (layout/request.h); kHole, an element no source holds; kOverlap, one that two hold;
+// Errors: as CheckRequest (replica/layout/request.h); kHole, an element no source holds; kOverlap, one that two hold;
 // kOutOfBounds and kFlatRange; kRankUnknown for a negative rank; kTooLarge for more moves than allowed. The first in
-// the order of the target. REQUIRES: source and target are valid (layout/validate.h; the target as a request).
+// the order of the target. REQUIRES: source and target are valid (replica/layout/validate.h; the target as a request).
 // Threads: pure.
 #pragma once
 

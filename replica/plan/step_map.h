@@ -3,18 +3,17 @@
 // What: an answer of the AOA engine says that a whole source box becomes a whole target box. A plan moves parts of the
 // source box. A permute sends every part to one part of the target box. A reshape does not: three rows of a block of
 // four, taken with half of their columns, may lie in several boxes behind it. There the part is cut until every piece
-// is a box on both sides, and one at every step between them. Casts leave places alone.
-// Units: elements, in global coordinates on both sides. Cost: one pair in constant time where nothing is reshaped, else
-// pairs times steps.
-// Errors: kDimensions where steps do not lead from the one box to the other; kTooLarge where a part falls into more
-// than kPairsMax pairs.
+// is a box on both sides (aoa::DigitMap). Casts leave places alone.
+// Units: elements, in global coordinates on both sides. Cost: linear in the pairs, whatever the steps.
+// Errors: kDimensions where steps do not lead from the one box to the other, or would cut a digit; kTooLarge where a part
+// falls into more than kPairsMax pairs.
 // Threads: a map does not change.
 #pragma once
 
-#include <array>
 #include <span>
 #include <vector>
 
+#include "replica/aoa/digit_map.h"
 #include "replica/aoa/piece_step.h"
 #include "replica/layout/box.h"
 #include "replica/layout/error.h"
@@ -39,26 +38,15 @@ class KINTSUGI_EXPORT StepMap {
   // lies within the source box. The pairs replace what is in `pairs`. An error is the only return value.
   std::optional<layout::LayoutError> Map(const layout::Box& part, std::vector<BoxPair>* pairs) const;
 
-  // Every part becomes one pair.
-  bool IsAffine() const { return stages_.empty(); }
+  // Counts from the begins of the two boxes.
+  const aoa::DigitMap& digits() const { return digits_; }
 
  private:
-  // One reshape with the permute behind it: `one` axes become or are made of `many`.
-  struct Stage {
-    bool splits = true;                               // rows to blocks of rows; false: the way back
-    layout::Box before, after;                        // whole, from 0
-    std::array<uint8_t, layout::kAxesMax> permute{};  // after the reshape: axis k is axis permute[k]
-  };
-  using Boxes = std::vector<layout::Box>;
-
-  static bool Forward(const Stage& stage, const layout::Box& box, Boxes* out);
-  static bool Backward(const Stage& stage, const layout::Box& box, Boxes* out);
-  // One box at every stage, or the boxes of the source that it falls into.
-  bool Advance(const layout::Box& part, layout::Box* result, Boxes* cuts) const;
+  StepMap(const layout::Box& source, const layout::Box& target, aoa::DigitMap digits)
+      : source_(source), target_(target), digits_(std::move(digits)) {}
 
   layout::Box source_, target_;
-  std::array<uint8_t, layout::kAxesMax> permute_{};  // before the first reshape
-  std::vector<Stage> stages_;
+  aoa::DigitMap digits_;
 };
 
 }  // namespace kintsugi::plan

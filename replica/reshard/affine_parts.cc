@@ -1,146 +1,70 @@
 #include "replica/reshard/affine_parts.h"
 
-#include <utility>
-
 namespace kintsugi::reshard {
 namespace {
 
+using aoa::DigitMap;
 using layout::Box;
 using layout::LayoutError;
-using layout::Point;
-using plan::BoxPair;
-using plan::StepMap;
 
-class Cutter {
- public:
-  Cutter(const StepMap& steps, const StridedMap& shard) : steps_(steps), shard_(shard) {}
-
-  std::optional<LayoutError> Run(const Box& whole) {
-    if (auto error = Push(whole)) return error;
-    while (!open_.empty()) {
-      const Box box = open_.back();
-      open_.pop_back();
-      if (auto error = CutOrKeep(box)) return error;
-      if (parts_.size() + open_.size() > kAffinePartsMax)
-        return LayoutError{.code = layout::ErrorCode::kTooLarge,
-                           .region = whole,
-                           .message = "steps that reshape cut " + layout::Describe(whole) + " into more than " +
-                                      std::to_string(kAffinePartsMax) + " parts"};
-    }
-    return std::nullopt;
-  }
-
-  std::vector<StridedMap> TakeParts() { return std::move(parts_); }
-
- private:
-  // The boxes that `box` falls into at the steps.
-  std::optional<LayoutError> Push(const Box& box) {
-    if (auto error = steps_.Map(box, &pairs_)) return error;
-    for (const BoxPair& pair : pairs_) open_.push_back(pair.source);
-    return std::nullopt;
-  }
-
-  int64_t OffsetAt(const Point& at, int axes) {
-    Box element;
-    element.axes = axes;
-    for (int axis = 0; axis < axes; ++axis) element.lo[axis] = at[axis], element.hi[axis] = at[axis] + 1;
-    std::vector<BoxPair> pair;
-    if (steps_.Map(element, &pair) || pair.size() != 1) return broken_ = true, 0;
-    return shard_.OffsetOf(pair[0].target.lo);
-  }
-
-  StridedMap MapAt(const Box& box) {
-    StridedMap map;
-    map.box = box;
-    map.base = OffsetAt(box.lo, box.axes);
-    for (int axis = 0; axis < box.axes; ++axis) {
-      if (box.length(axis) < 2) continue;
-      Point next = box.lo;
-      ++next[axis];
-      map.stride[static_cast<size_t>(axis)] = OffsetAt(next, box.axes) - map.base;
-    }
-    return map;
-  }
-
-  // Where, along a line through `from`, the distance from one element to the next is not the stride.
-  std::vector<int64_t> Bends(const StridedMap& map, int axis, Point from) {
-    std::vector<int64_t> bends;
-    from[axis] = map.box.lo[axis];
-    int64_t before = OffsetAt(from, map.box.axes);
-    for (int64_t at = map.box.lo[axis] + 1; at < map.box.hi[axis]; ++at) {
-      from[axis] = at;
-      const int64_t here = OffsetAt(from, map.box.axes);
-      if (here - before != map.stride[static_cast<size_t>(axis)]) bends.push_back(at);
-      before = here;
-    }
-    return bends;
-  }
-
-  bool HasStraightCorners(const StridedMap& map) {
-    for (uint32_t corner = 0; corner < (1u << map.box.axes); ++corner) {
-      Point at = map.box.lo;
-      for (int axis = 0; axis < map.box.axes; ++axis)
-        if (corner >> axis & 1u) at[axis] = map.box.hi[axis] - 1;
-      if (OffsetAt(at, map.box.axes) != map.OffsetOf(at)) return false;
-    }
-    return true;
-  }
-
-  std::optional<LayoutError> CutOrKeep(const Box& box) {
-    const StridedMap map = MapAt(box);
-    if (!steps_.IsAffine()) {
-      Point last = box.lo;
-      for (int axis = 0; axis < box.axes; ++axis) last[axis] = box.hi[axis] - 1;
-      for (int axis = 0; axis < box.axes; ++axis) {
-        std::vector<int64_t> bends = Bends(map, axis, box.lo);
-        if (bends.empty()) bends = Bends(map, axis, last);
-        if (!bends.empty()) return CutAt(box, axis, bends);
-      }
-      if (!HasStraightCorners(map)) return CutAt(box, LongestAxis(box), {Middle(box, LongestAxis(box))});
-    }
-    if (broken_)
-      return LayoutError{.code = layout::ErrorCode::kDimensions,
-                         .region = box,
-                         .message = "an element of " + layout::Describe(box) + " has no one place after the steps"};
-    parts_.push_back(map);
-    return std::nullopt;
-  }
-
-  std::optional<LayoutError> CutAt(const Box& box, int axis, const std::vector<int64_t>& places) {
-    int64_t from = box.lo[axis];
-    for (size_t i = 0; i <= places.size(); ++i) {
-      Box piece = box;
-      piece.lo[axis] = from;
-      piece.hi[axis] = from = i < places.size() ? places[i] : box.hi[axis];
-      if (auto error = Push(piece)) return error;
-    }
-    return std::nullopt;
-  }
-
-  static int LongestAxis(const Box& box) {
-    int longest = 0;
-    for (int axis = 1; axis < box.axes; ++axis)
-      if (box.length(axis) > box.length(longest)) longest = axis;
-    return longest;
-  }
-  static int64_t Middle(const Box& box, int axis) { return box.lo[axis] + box.length(axis) / 2; }
-
-  const StepMap& steps_;
-  const StridedMap& shard_;
-  std::vector<BoxPair> pairs_;
-  std::vector<Box> open_;
-  std::vector<StridedMap> parts_;
-  bool broken_ = false;
+// A digit of an axis of the source box, or several that one stride goes through.
+struct Run {
+  int64_t length = 1;
+  int64_t stride = 0;  // in the shard's memory
 };
+
+// Of every axis, outer ones first.
+std::vector<std::vector<Run>> RunsOf(const DigitMap& digits, const StridedMap& shard) {
+  std::vector<std::vector<Run>> axes(digits.lengths(DigitMap::kSource).size());
+  for (const DigitMap::Digit& digit : digits.DigitsOf(DigitMap::kSource)) {
+    std::vector<Run>& runs = axes[static_cast<size_t>(digit.at[DigitMap::kSource].axis)];
+    const DigitMap::Place& place = digit.at[DigitMap::kResult];
+    const Run run{digit.length, shard.stride[static_cast<size_t>(place.axis)] * place.stride};
+    if (!runs.empty() && runs.back().stride == run.stride * run.length)
+      runs.back() = {runs.back().length * run.length, run.stride};
+    else
+      runs.push_back(run);
+  }
+  return axes;
+}
 
 }  // namespace
 
-Result<std::vector<StridedMap>, layout::LayoutError> AffineParts(const plan::Use& use, const StridedMap& shard) {
-  const auto steps = StepMap::Make(use.source_box, use.target_box, use.steps);
+Result<std::vector<StridedMap>, LayoutError> AffineParts(const plan::Use& use, const StridedMap& shard) {
+  const auto steps = plan::StepMap::Make(use.source_box, use.target_box, use.steps);
   if (!steps.ok()) return steps.error();
-  Cutter cutter(*steps, shard);
-  if (auto error = cutter.Run(use.source_box)) return *error;
-  return cutter.TakeParts();
+  const std::vector<std::vector<Run>> axes = RunsOf(steps->digits(), shard);
+  std::vector<StridedMap> parts(1);
+  parts[0].box = use.source_box;
+  parts[0].base = shard.OffsetOf(use.target_box.lo);
+  for (size_t axis = 0; axis < axes.size(); ++axis) {
+    if (axes[axis].empty()) continue;
+    const int at = static_cast<int>(axis);
+    // The innermost run has one stride; every value of the runs before it is a part of its own.
+    const Run inner = axes[axis].back();
+    for (StridedMap& part : parts) part.stride[axis] = inner.stride;
+    int64_t behind = use.source_box.length(at);  // elements of the axis that one value of the run stands for
+    for (size_t i = 0; i + 1 < axes[axis].size(); ++i) {
+      const Run& run = axes[axis][i];
+      behind /= run.length;
+      if (parts.size() * static_cast<uint64_t>(run.length) > kAffinePartsMax)
+        return LayoutError{.code = layout::ErrorCode::kTooLarge,
+                           .region = use.source_box,
+                           .message = "steps that reshape cut " + layout::Describe(use.source_box) +
+                                      " into more than " + std::to_string(kAffinePartsMax) + " parts"};
+      std::vector<StridedMap> cut;
+      cut.reserve(parts.size() * static_cast<size_t>(run.length));
+      for (const StridedMap& part : parts)
+        for (int64_t value = 0; value < run.length; ++value) {
+          StridedMap& made = cut.emplace_back(part);
+          made.box.lo[at] += value * behind;
+          made.box.hi[at] = made.box.lo[at] + behind;
+          made.base += value * run.stride;
+        }
+      parts = std::move(cut);
+    }
+  }
+  return parts;
 }
 
 }  // namespace kintsugi::reshard

@@ -3,8 +3,8 @@
 //
 // What: renames, cuts and permutes leave a source box in one part. A reshape bends it: the rows of a stored matrix that
 // become blocks of rows, with their axes exchanged, have one stride within a block and another from block to block. There
-// the box is cut at every bend. Where a part lies is asked of StepMap, element by element along its edges; the strides
-// are never guessed from the steps. Cost: the lengths of the axes for each part; parts are as many as blocks.
+// the box is cut at every bend, as the digits of the steps have it (aoa::DigitMap). Cost: linear in the parts, which are as
+// many as blocks.
 // Errors: as StepMap; kTooLarge for more than kAffinePartsMax.
 // Threads: pure.
 #pragma once

@@ -189,6 +189,11 @@ Result<ExecuteResult> Carry(const plan::Plan& plan, const layout::Metadata& sour
 
 }  // namespace
 
+Status CheckExecution(const plan::Plan& plan, const layout::Metadata& source, const layout::Metadata& target,
+                      int32_t rank, const Bindings& bindings) {
+  return BoundPlan::Bind(plan, source, target, rank, bindings).status();
+}
+
 Result<ExecuteResult> Execute(const plan::Plan& plan, const layout::Metadata& source, const layout::Metadata& target,
                               int32_t rank, const Bindings& bindings, std::span<Link* const> links,
                               const ExecuteOptions& options) {

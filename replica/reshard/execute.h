@@ -54,6 +54,11 @@ struct ExecuteResult {
   Duration move_time{0};
 };
 
+// What Execute checks before it touches memory: the plan and the bindings, without links. For ranks that want to know of
+// each other's mistakes before one of them begins.
+KINTSUGI_EXPORT Status CheckExecution(const plan::Plan& plan, const layout::Metadata& source,
+                                      const layout::Metadata& target, int32_t rank, const Bindings& bindings);
+
 // `links` has one link to each rank that this rank has moves with; others are left alone.
 KINTSUGI_EXPORT Result<ExecuteResult> Execute(const plan::Plan& plan, const layout::Metadata& source,
                                               const layout::Metadata& target, int32_t rank, const Bindings& bindings,

@@ -8,17 +8,16 @@
 #include <string_view>
 
 #include "callbacks/state/key.h"
+#include "callbacks/state/mirrored.h"
 #include "replica/aoa/program_text.h"
 #include "replica/formats/compare.h"
 #include "replica/formats/format.h"
 #include "replica/formats/values.h"
-#include "replica/layout/codec.h"
-#include "replica/layout/merge.h"
-#include "replica/layout/validate.h"
 #include "replica/plan/aoa_tensors.h"
 #include "replica/plan/planner.h"
 #include "replica/plan/renamed_plan.h"
 #include "replica/resume/block_reader.h"
+#include "replica/resume/layouts.h"
 #include "replica/resume/mib.h"
 #include "replica/resume/take_over.h"
 #include "replica/resume/target.h"
@@ -86,7 +85,7 @@ class Loader {
       KINTSUGI_ASSIGN_OR_RETURN(formats::Catalog catalog, formats::ReadCatalog(request_.path, "", read));
       catalog_ = std::make_unique<formats::Catalog>(std::move(catalog));
       KINTSUGI_RETURN_IF_ERROR(Identify());
-      KINTSUGI_ASSIGN_OR_RETURN(ResumeTarget target, ResumeTarget::Of(registry_, request_.elsewhere));
+      KINTSUGI_ASSIGN_OR_RETURN(ResumeTarget target, ResumeTarget::Of(registry_, request_.elsewhere, options_.other_shapes));
       target_ = std::make_unique<ResumeTarget>(std::move(target));
       return Status::Ok();
     }();
@@ -121,6 +120,9 @@ class Loader {
     target_->Remove(verdict.removed);
     TellHeld();
     auto made = plan::MakePlan(stored, target_->metadata(), {});
+    if (!made.ok() && made.error().code == layout::ErrorCode::kStoredShape)
+      return Misfit(made.error().message + "; to take what both have, and zeros: --resume-shapes '" + made.error().key +
+                    "', or register it with allow_shape_mismatch");
     if (!made.ok()) return Misfit(made.error().message);
     plan_ = std::make_unique<plan::Plan>(std::move(made).value());
     KINTSUGI_RETURN_IF_ERROR(target_->Bind(stored, &bindings_));
@@ -203,46 +205,24 @@ class Loader {
     return keys;
   }
 
-  // The layouts of all ranks, put together.
-  Result<Metadata> AllTargets(const Status& own) {
-    const auto mine = [&]() -> Result<Bytes> {
-      KINTSUGI_RETURN_IF_ERROR(own);
-      const std::string text = Encode(target_->As(request_.self));
-      return Bytes(text.begin(), text.end());
-    };
-    const auto decode = [](const Bytes& bytes) -> Result<Metadata> {
-      auto decoded = layout::Decode(bytes);
-      if (!decoded.ok()) return decoded.error().ToStatus();
-      return std::move(decoded).value();
-    };
-    KINTSUGI_ASSIGN_OR_RETURN(const Bytes merged,
-                              agreement_.Reach("layouts", mine(), [&](const auto& all) -> Result<Bytes> {
-                                std::vector<Metadata> lists;
-                                for (const Bytes& one : all) {
-                                  KINTSUGI_ASSIGN_OR_RETURN(lists.emplace_back(), decode(one));
-                                }
-                                const Metadata together = layout::MergeAll(lists);
-                                if (const auto errors = Validate(together, {.is_request = true}); !errors.empty())
-                                  return Misfit("what the ranks have registered: " + errors.front().message);
-                                const std::string text = Encode(together);
-                                return Bytes(text.begin(), text.end());
-                              }));
-    return decode(merged);
-  }
-
   Status PrepareRenamed(const Status& own) {
-    KINTSUGI_ASSIGN_OR_RETURN(const Metadata all, AllTargets(own));
+    KINTSUGI_ASSIGN_OR_RETURN(
+        const Metadata all,
+        AgreeOnLayouts("layouts", own.ok() ? target_->As(request_.self) : Result<Metadata>(own), agreement_));
     const Metadata& stored = catalog_->metadata();
     aoa::Options program;
+    program.reverse = options_.reverse;
     program.allow_unexpected = !layout::RaisesUnexpected(options_.strict);
-    const auto engine =
-        aoa::Engine::Build({*options_.statements, plan::TensorsOf(stored), plan::TensorsOf(all), program});
-    if (!engine.ok()) return Misfit("the AOA program: " + engine.status().message());
+    const auto engine = aoa::Engine::Build(
+        {*options_.statements, plan::TensorsOf(stored), plan::TensorsOf(all), program, std::nullopt, options_.macros});
+    if (!engine.ok())
+      return {StatusCode::kInvalidArgument, "the AOA program (--resume-aoa): " + engine.status().message()};
     if (layout::RaisesUnexpected(options_.strict) && !engine->dropped_states().empty())
       return Misfit(Named(engine->dropped_states()) +
                     ": registered, but neither the checkpoint nor the AOA program has a source for them; add a "
                     "statement, or let them be with --resume-strict");
     unread_ = engine->unread();
+    program_notes_ = engine->notes();
     const auto also = AlsoRead([&](const std::string& key) {
       return !std::binary_search(engine->unread().begin(), engine->unread().end(), key);
     });
@@ -334,6 +314,22 @@ class Loader {
       return Status(StatusCode::kNotFound, "no objects of rank " + rank.ToString());
     };
     KINTSUGI_ASSIGN_OR_RETURN(loaded_.mirrored, TakeOverObjects(registry_, request_.self, ranks, saved_by));
+    return static_cast<int>(ranks.size()) == request_.world_size ? NoteOtherwise(objects) : Status::Ok();
+  }
+
+  // As many ranks as saved, of which nobody knows whether they stand as they stood: what goes on by its rule is not what
+  // each of them had.
+  Status NoteOtherwise(const std::map<Rank, std::map<std::string, Bytes>>& saved) {
+    KINTSUGI_ASSIGN_OR_RETURN(const MirroredObjects taken, SplitMirrored(loaded_.mirrored));
+    for (const MirroredObject& object : taken) {
+      const bool is_rank_zeros = registry_.objects().at(object.key).take_over == TakeOver::kRankZero;
+      const bool differs = std::any_of(saved.begin(), saved.end(), [&](const auto& of_rank) {
+        const auto found = of_rank.second.find(object.key);
+        return (is_rank_zeros || of_rank.first == request_.self) && found != of_rank.second.end() &&
+               found->second != *object.bytes;
+      });
+      if (differs) otherwise_.push_back(object.key);
+    }
     return Status::Ok();
   }
 
@@ -367,6 +363,11 @@ class Loader {
                    MiB(reader.bytes_straight()) + "\" beside_the_state=\"" +
                    MiB(reader.buffer_peak_bytes() + target_->staged_bytes()) + "\"";
     if (!unexpected_.empty()) loaded_.note += " not_stored=\"" + Named(unexpected_) + "\"";
+    for (std::string note : program_notes_) {
+      std::replace(note.begin(), note.end(), '"', '\'');
+      loaded_.note += " program=\"" + note + "\"";
+    }
+    if (!otherwise_.empty()) loaded_.note += " not_as_each_rank_had_it=\"" + Named(otherwise_) + "\"";
     if (!unread_.empty()) loaded_.note += " not_read=\"" + Named(unread_) + "\"";
   }
 
@@ -380,7 +381,7 @@ class Loader {
   std::unique_ptr<plan::RenamedPlan> renamed_;
   reshard::Bindings bindings_;
   std::optional<reshard::Inflow> inflow_;
-  std::vector<std::string> unexpected_, unread_;
+  std::vector<std::string> unexpected_, unread_, otherwise_, program_notes_;
   Loaded loaded_;
 };
 
@@ -393,12 +394,18 @@ Result<Loaded> LoadReshaped(const StateRegistry& registry, const LoadRequest& re
   return loaded;
 }
 
-Result<std::vector<std::string>> ReadProgram(const std::string& path) {
-  KINTSUGI_ASSIGN_OR_RETURN(const std::string text,
-                            checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), path, kProgramBytesMax));
-  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
-    return Status(StatusCode::kInvalidArgument, "AOA program '" + path + "' is empty");
-  return aoa::ReadStatements(text, {.place = "AOA program '" + path + "'"});
+Result<aoa::ProgramText> ReadProgram(const std::string& reference) {
+  const std::string place = "AOA program '" + reference + "'";
+  const auto read = [&](const std::string& path) -> Result<std::string> {
+    KINTSUGI_ASSIGN_OR_RETURN(std::string text,
+                              checkpoint::ReadSmallFile(checkpoint::PosixFileSystem(), path, kProgramBytesMax));
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+      return Status(StatusCode::kInvalidArgument, "AOA program '" + path + "' is empty");
+    return text;
+  };
+  KINTSUGI_ASSIGN_OR_RETURN(aoa::ProgramText program, aoa::ReadProgram(reference, read, {.place = place}));
+  KINTSUGI_RETURN_IF_ERROR(aoa::CheckStatements(program.statements).Annotate(place));
+  return program;
 }
 
 }  // namespace kintsugi::resume

@@ -21,13 +21,20 @@
 #include "callbacks/state/aliases.h"
 #include "replica/layout/strict.h"
 #include "replica/resume/agreement.h"
+#include "replica/aoa/program_text.h"
+#include "replica/aoa/user_macro.h"
 #include "replica/save/load.h"
 
 namespace kintsugi::resume {
 
 struct ReshapeOptions {
   std::optional<std::vector<std::string>> statements;  // of an AOA program; nothing: names stay
+  bool reverse = false;                                // the program is run backwards
+  aoa::UserMacros macros;                              // words of its own
   layout::StrictHandling strict = layout::StrictHandling::kRaiseAll;
+  // Names of registered tensors (* and ?) that may be stored with another global shape, beside those that were registered so:
+  // what both have is taken, the rest is zero.
+  std::vector<std::string> other_shapes;
   // Other names of registered tensors; null: none. A tensor that is not stored under its key is read under its alias. With
   // an AOA program names are the program's business.
   const Aliases* aliases = nullptr;
@@ -40,7 +47,7 @@ KINTSUGI_EXPORT Result<checkpoint::Loaded> LoadReshaped(const StateRegistry& reg
                                                         const checkpoint::LoadRequest& request,
                                                         const ReshapeOptions& options, Agreement agreement);
 
-// One AOA statement a line; blank lines are left out. kInvalidArgument names a file that cannot be read.
-KINTSUGI_EXPORT Result<std::vector<std::string>> ReadProgram(const std::string& path);
+// What `reference` (aoa/program_text.h) names, parsed. kInvalidArgument names a file that cannot be read.
+KINTSUGI_EXPORT Result<aoa::ProgramText> ReadProgram(const std::string& reference);
 
 }  // namespace kintsugi::resume

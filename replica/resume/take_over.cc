@@ -83,8 +83,10 @@ Result<std::vector<uint8_t>> BytesOf(const ShardedObject& object, Rank self, Sav
         KINTSUGI_ASSIGN_OR_RETURN(const auto* found, saved.Of(rank, object.key));
         all.push_back({rank, found->data(), found->size()});
       }
-      KINTSUGI_RETURN_IF_ERROR(
-          object.take_over_all(object.context, all, &bytes).Annotate("object '" + object.key + "'"));
+      const Status taken = object.take_over_all(object.context, all, &bytes).Annotate("object '" + object.key + "'");
+      // By the trainer's word: this checkpoint does not fit it, which is no wrong argument of anybody's.
+      if (taken.code() == StatusCode::kInvalidArgument) return Status(StatusCode::kFailedPrecondition, taken.message());
+      KINTSUGI_RETURN_IF_ERROR(taken);
       return bytes;
     }
     case TakeOver::kCell: {

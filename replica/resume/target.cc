@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "replica/formats/format.h"
 #include "replica/layout/builder.h"
 #include "replica/layout/strict.h"
 #include "replica/layout/validate.h"
@@ -22,8 +23,22 @@ ShardedTensor ResumeTarget::PieceAlone(ShardedTensor tensor, const std::string& 
   return tensor;
 }
 
-Result<ResumeTarget> ResumeTarget::Of(const StateRegistry& registry, const std::set<std::string>* elsewhere) {
+bool ResumeTarget::MayDiffer(const ShardedTensor& tensor) const {
+  return tensor.allow_shape_mismatch ||
+         std::any_of(other_shapes_.begin(), other_shapes_.end(),
+                     [&](const std::string& pattern) { return formats::MatchesGlob(pattern, tensor.key); });
+}
+
+ShardedTensor ResumeTarget::Asked(const ShardedTensor& tensor, const std::string& stored) const {
+  ShardedTensor piece = PieceAlone(tensor, stored);
+  piece.allow_shape_mismatch = MayDiffer(tensor);
+  return piece;
+}
+
+Result<ResumeTarget> ResumeTarget::Of(const StateRegistry& registry, const std::set<std::string>* elsewhere,
+                                      std::vector<std::string> other_shapes) {
   ResumeTarget target(registry);
+  target.other_shapes_ = std::move(other_shapes);
   for (const auto& [key, tensor] : registry.tensors()) {
     KINTSUGI_RETURN_IF_ERROR(registry.DeviceOf(tensor).status());
     if (!elsewhere || !elsewhere->count(key)) target.tensors_.emplace(key, &tensor);
@@ -37,7 +52,7 @@ Result<ResumeTarget> ResumeTarget::Of(const StateRegistry& registry, const std::
 layout::Metadata ResumeTarget::As(Rank self) const {
   layout::MetadataBuilder builder;
   builder.AddRank(self.value());
-  for (const auto& [stored, tensor] : tensors_) builder.AddTensor(self.value(), PieceAlone(*tensor, stored));
+  for (const auto& [stored, tensor] : tensors_) builder.AddTensor(self.value(), Asked(*tensor, stored));
   return builder.Build();
 }
 
@@ -59,7 +74,7 @@ void ResumeTarget::Remove(const std::vector<std::string>& keys) {
 }
 
 Result<ShardedTensor> ResumeTarget::OnHost(const ShardedTensor& tensor, const std::string& stored) {
-  ShardedTensor piece = PieceAlone(tensor, stored);
+  ShardedTensor piece = Asked(tensor, stored);
   if (tensor.memory.kind != MemoryKind::kDevice) return piece;
   std::vector<uint8_t>& staging = staged_[stored];
   staging.resize(tensor.memory.size_bytes);
@@ -86,7 +101,7 @@ Status ResumeTarget::BindRenamed(const plan::RenamedPlan& renamed, reshard::Bind
 
 void ResumeTarget::ClearGaps() {
   for (const auto& [key, tensor] : tensors_)
-    if (tensor->allow_shape_mismatch && tensor->memory.kind != MemoryKind::kDevice && tensor->memory.size_bytes > 0)
+    if (MayDiffer(*tensor) && tensor->memory.kind != MemoryKind::kDevice && tensor->memory.size_bytes > 0)
       std::memset(tensor->memory.data, 0, tensor->memory.size_bytes);
 }
 

@@ -22,9 +22,14 @@ namespace kintsugi::resume {
 class ResumeTarget {
  public:
   // Without the keys `elsewhere`, where that is given.
-  static Result<ResumeTarget> Of(const StateRegistry& registry, const std::set<std::string>* elsewhere = nullptr);
+  // `other_shapes`: names of tensors (* and ?) that may be stored with another global shape, though they were not
+  // registered so.
+  static Result<ResumeTarget> Of(const StateRegistry& registry, const std::set<std::string>* elsewhere = nullptr,
+                                 std::vector<std::string> other_shapes = {});
 
   const layout::Metadata& metadata() const { return metadata_; }  // of one rank, number 0
+  // The registered tensor as a piece of what is stored under `stored`, and nothing more.
+  static ShardedTensor PieceAlone(ShardedTensor tensor, const std::string& stored);
   // By the key they are stored under.
   const std::map<std::string, const ShardedTensor*>& tensors() const { return tensors_; }
   // The same with this rank's own number, as other ranks see it.
@@ -49,10 +54,11 @@ class ResumeTarget {
   Result<ShardedTensor> OnHost(const ShardedTensor& tensor, const std::string& stored);
 
   const StateRegistry* registry_;
-  // The registered tensor as a piece of what is stored under `stored`, and nothing more.
-  static ShardedTensor PieceAlone(ShardedTensor tensor, const std::string& stored);
+  bool MayDiffer(const ShardedTensor& tensor) const;  // stored with another global shape
+  ShardedTensor Asked(const ShardedTensor& tensor, const std::string& stored) const;
   void Describe();
 
+  std::vector<std::string> other_shapes_;
   std::map<std::string, const ShardedTensor*> tensors_;  // by the key they are stored under
   layout::Metadata metadata_;
   std::map<std::string, std::vector<uint8_t>> staged_;  // by key

@@ -31,7 +31,7 @@ class Context;
 
 namespace kintsugi {
 
-// One device (abortable_gloo.h) serves all groups of a generation: its one I/O thread and its one Abort.
+// One device serves all groups of a generation: its one I/O thread and its one Abort.
 class AbortableDevice;
 using GlooDevice = std::shared_ptr<AbortableDevice>;
 // Errors: as AbortableDevice::Create.

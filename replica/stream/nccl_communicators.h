@@ -22,7 +22,7 @@
 
 namespace kintsugi {
 
-class CudaDevice;  // replica/stream/cuda_driver.h
+class CudaDevice;  // the library's own
 
 inline constexpr Duration kNcclAbortLimit = std::chrono::seconds(10);
 

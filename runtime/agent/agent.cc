@@ -93,6 +93,7 @@ bool Agent::at_save_point() const { return impl_->trainer.position.at() == Train
 std::unique_ptr<Store> Agent::OpenStore(Generation generation) {
   return impl_->shared.store.Of(generation == Generation() ? impl_->shared.self.generation : generation);
 }
+Generation Agent::generation() const { return impl_->trainer.pass.generation(); }
 
 // ---- in the loop -------------------------------------------------------------------------------------------------------
 

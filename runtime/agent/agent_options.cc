@@ -63,9 +63,16 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
        {std::pair{"KINTSUGI_TLS_CERT", &options.tls_certificate}, std::pair{"KINTSUGI_TLS_KEY", &options.tls_key},
         std::pair{"KINTSUGI_TLS_CA", &options.tls_ca}, std::pair{"KINTSUGI_RESUME_AOA", &options.resume_aoa},
         std::pair{"KINTSUGI_RESUME_STRICT", &options.resume_strict},
+        std::pair{"KINTSUGI_RESUME_SHAPES", &options.resume_shapes},
         std::pair{"KINTSUGI_RESUME_READ", &options.resume_read},
-        std::pair{"KINTSUGI_SAVE_FORMAT", &options.save_format}, std::pair{"KINTSUGI_SAVE_AOA", &options.save_aoa}})
+        std::pair{"KINTSUGI_SAVE_FORMAT", &options.save_format}, std::pair{"KINTSUGI_SAVE_AOA", &options.save_aoa},
+        std::pair{"KINTSUGI_SAVE_ONLY", &options.save_only}})
     if (const char* value = std::getenv(name)) *file = value;
+  if (std::getenv("KINTSUGI_SAVE_FILE_BYTES")) {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t bytes,
+                              Number("KINTSUGI_SAVE_FILE_BYTES", 1, std::numeric_limits<int64_t>::max()));
+    options.save_file_bytes = static_cast<uint64_t>(bytes);
+  }
   if (const char* value = std::getenv("KINTSUGI_SAVE_WITH")) {
     std::istringstream lines(value);
     for (std::string path; std::getline(lines, path);)

@@ -19,9 +19,9 @@ struct AgentOptions {
   uint16_t controller_port = 0;
   std::string job;
   int secret_fd = -1;                            // the job's secret (32 bytes), see `kintsugi run`
-  std::string tls_certificate, tls_key, tls_ca;  // PEM files (runtime/net/tls.h); all empty: without TLS
+  std::string tls_certificate, tls_key, tls_ca;  // PEM files; all empty: without TLS
   int page_fd = -1;                              // liveness page of a launcher; -1: the agent beats by itself
-  int state_fd = -1;        // where the launcher takes the state's memory files (state_channel.h); -1: it does not
+  int state_fd = -1;        // where the launcher takes the state's memory files; -1: it does not
   Incarnation incarnation;  // 0: the controller assigns it (no launcher)
   int spare_fd = -1;        // a spare's (`kintsugi run --spares`): Join learns rank and incarnation through it
   int device = -1;          // index on this node, from a launcher; -1: not known
@@ -31,12 +31,17 @@ struct AgentOptions {
   // A resumed checkpoint in other names, shapes or types: a file with an AOA program, and what keys on one side only
   // are (replica/layout/strict.h; empty: an error).
   std::string resume_aoa, resume_strict;
-  // Who reads what several ranks hold, at a resume and a reload: auto, each or once (replica/resume/read_share.h);
-  // empty: auto.
+  // Names of tensors (* and ?, with commas) that a resumed checkpoint may have in another global shape.
+  std::string resume_shapes;
+  // Who reads what several ranks hold, at a resume and a reload: auto, each or once; empty: auto.
   std::string resume_read;
   // Formats beside the native one that every save is written in too, "dcp,safetensors" (replica/formats), below the
   // save folder; and a file with an AOA program that gives their tensors other names. Empty: none.
   std::string save_format, save_aoa;
+  // What those formats get: "model", the model alone under its own names; empty: all. And the most bytes of one file of
+  // Hugging Face shards; 0: by the writers.
+  std::string save_only;
+  uint64_t save_file_bytes = 0;
   // Files that go with every checkpoint, as they are then: a model's configuration, a tokenizer. They are
   // taken from the host of the rank that publishes it.
   std::vector<std::string> save_with;
@@ -45,8 +50,8 @@ struct AgentOptions {
 
   // RANK, WORLD_SIZE, KINTSUGI_CONTROLLER (HOST:PORT), KINTSUGI_JOB, KINTSUGI_SECRET_FD, KINTSUGI_PAGE_FD,
   // KINTSUGI_STATE_FD, KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY,
-  // KINTSUGI_TLS_CA, KINTSUGI_RESUME_AOA, KINTSUGI_RESUME_STRICT, KINTSUGI_RESUME_READ, KINTSUGI_SAVE_FORMAT,
-  // KINTSUGI_SAVE_AOA, KINTSUGI_SAVE_WITH (a path a line); in a spare KINTSUGI_SPARE_FD instead of RANK and
+  // KINTSUGI_TLS_CA, KINTSUGI_RESUME_AOA, KINTSUGI_RESUME_STRICT, KINTSUGI_RESUME_SHAPES, KINTSUGI_RESUME_READ, KINTSUGI_SAVE_FORMAT,
+  // KINTSUGI_SAVE_AOA, KINTSUGI_SAVE_ONLY, KINTSUGI_SAVE_FILE_BYTES, KINTSUGI_SAVE_WITH (a path a line); in a spare KINTSUGI_SPARE_FD instead of RANK and
   // incarnation. kInvalidArgument names the variable, its value and what was expected.
   KINTSUGI_EXPORT static Result<AgentOptions> FromEnvironment();
   KINTSUGI_EXPORT Status Validate() const;

@@ -109,6 +109,7 @@ HandlerContext Tasks::ContextOf(const core::RunOnTrainer& run) const {
                [](const RepairMove& move) { return !move.adopt; });
   call.entries = run.order.entries;
   call.directory = run.order.directory;
+  call.begins = run.order.begins;
   call.from_snapshot = run.order.from_snapshot;
   call.moves_latest = run.order.moves_latest;
   call.unregistered = run.order.unregistered;

@@ -33,7 +33,7 @@ using Generation = StrongId<struct GenerationTag, uint64_t>;
 // One life of a rank: counts its process starts, from 1.
 using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
 
-// Who decides: ordered by number; two controllers never hold the same number (runtime/core/election.h).
+// Who decides: ordered by number; two controllers never hold the same number.
 struct Term {
   uint64_t number = 0;
   uint64_t controller_id = 0;

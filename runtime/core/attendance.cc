@@ -180,9 +180,11 @@ void Attendance::OnExited(const ProcessExited& exited) {
     return takeover_.Reconsider();  // of a life that this controller never saw
   if (member.incarnation != exited.incarnation || member.life == Life::kDead) return;
   const bool was_ready = member.life == Life::kReady;
-  // By what it was seen to do: its word that it has resumed may be lost with it.
-  if (board_.InTraining() && member.begun > board_.course.resume_step && !member.finished)
-    repeats_.Died(exited.rank, member.begun, exited.cause);
+  // By what it was seen to do: its word that it has resumed may be lost with it. Who leaves by itself may do so behind the
+  // last step, where it begins none.
+  const Step at = std::max(member.begun, board_.course.resume_step);
+  if (board_.InTraining() && !member.finished && (at > board_.course.resume_step || exited.left))
+    repeats_.Died(exited.rank, at, exited.cause);
   const std::optional<Incarnation> before = exited.never_began ? member.unconfirmed : std::nullopt;
   processes_.MarkDead(exited.rank);
   member.unconfirmed = before;

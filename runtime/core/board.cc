@@ -96,6 +96,7 @@ void Board::Heard(Rank rank, Phase phase) {
 
 void Board::Drop(Rank rank, const std::string& why) {
   ++dropped_;
+  if (members.Has(rank) && std::exchange(told_dropped_[rank], why) == why) return;
   Note(rank, "message dropped: " + why);
 }
 

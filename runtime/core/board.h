@@ -12,6 +12,7 @@
 // RUNNING and CONFIRM a transition ends every wait; nothing is sent to a rank that is dead or not there yet.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -107,7 +108,7 @@ class Board {
   }
   // A rank that was waited for has answered.
   void Heard(Rank rank, Phase phase);
-  // A message that does not fit.
+  // A message that does not fit. The same of a rank again, as each beat of one that was given up, is told once.
   void Drop(Rank rank, const std::string& why);
   uint64_t dropped() const { return dropped_; }
 
@@ -122,6 +123,7 @@ class Board {
   SaveState save_ = SaveState::kNone;
   TimePoint save_deadline_ = TimePoint::Max();
   uint64_t dropped_ = 0;
+  std::map<Rank, std::string> told_dropped_;  // of members: why, the last time
 };
 
 }  // namespace kintsugi::core

@@ -108,9 +108,19 @@ void Comparison::OnMismatch(const DigestVerdict& verdict) {
     member.damaged_keys.clear();
     if (verdict.attributed && ++member.digest_mismatches >= board_.policy.repairs_per_rank)
       processes_.Kill(rank, "its repaired state differed again: " + text);
+    if (verdict.attributed) NoteWhatItReached(rank);
     faults_.Record(rank, FaultKind::kDigestMismatch, text, board_.now());
   }
   faults_.Lock(text);
+}
+
+// Between steps nobody knows since when a copy is wrong; in an incident it is the repair that is. What turns wrong at the
+// very step that all agreed on has given nothing to anybody.
+void Comparison::NoteWhatItReached(Rank rank) {
+  const Step step = *board_.plan.choice.step;
+  if (board_.phase() != Phase::kRunning || agreed_step_ == step) return;
+  inexact_.Note(rank, "its copy differed from the others' at step " + step.ToString() +
+                          "; what it gave to them since step " + agreed_step_.ToString() + " may have been of that copy");
 }
 
 void Comparison::Remember() {

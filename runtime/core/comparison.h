@@ -4,7 +4,8 @@
 // Threads: none.
 // Errors: a digest that is not waited for is not taken.
 // Invariants: digests of ranks that have none to show are not asked for; copies that differ lock all ranks, with
-// those in doubt marked, or end a run that has not begun.
+// those in doubt marked, or end a run that has not begun. A wrong copy that ranks trained with is told as inexact: a stream
+// mends it, and not what its gradients did to the others.
 #pragma once
 
 #include <vector>
@@ -12,6 +13,7 @@
 #include "runtime/core/board.h"
 #include "runtime/core/digest_verdict.h"
 #include "runtime/core/faults.h"
+#include "runtime/core/inexact_list.h"
 #include "runtime/core/processes.h"
 #include "runtime/core/run_end.h"
 #include "runtime/core/snapshot_rounds.h"
@@ -20,8 +22,9 @@ namespace kintsugi::core {
 
 class Comparison {
  public:
-  Comparison(Board& board, Processes& processes, Faults& faults, RunEnd& end, const SnapshotRounds& snapshots)
-      : board_(board), processes_(processes), faults_(faults), end_(end), snapshots_(snapshots) {}
+  Comparison(Board& board, Processes& processes, Faults& faults, RunEnd& end, const SnapshotRounds& snapshots,
+             InexactList& inexact)
+      : board_(board), processes_(processes), faults_(faults), end_(end), snapshots_(snapshots), inexact_(inexact) {}
 
   // Nobody has told its digest yet. VERIFY's orders are the caller's.
   void Begin() { digests_.assign(board_.members.size(), {}); }
@@ -51,12 +54,14 @@ class Comparison {
  private:
   DigestVerdict Verdict() const;
   void OnMismatch(const DigestVerdict& verdict);
+  void NoteWhatItReached(Rank rank);
 
   Board& board_;
   Processes& processes_;
   Faults& faults_;
   RunEnd& end_;
   const SnapshotRounds& snapshots_;
+  InexactList& inexact_;
   Digests digests_;
   Step asked_step_;   // by Ask
   Step agreed_step_;  // with `verify_every`: the newest at which all replicas agreed, and on what

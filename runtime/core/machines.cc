@@ -15,7 +15,7 @@ Machines::Machines(Policy policy, Term term)
       faults(board, processes, end, rounds, repeats),
       hangs(board, faults, repeats),
       snapshots(board, rounds, hangs, faults),
-      comparison(board, processes, faults, end, rounds),
+      comparison(board, processes, faults, end, rounds, inexact),
       survey(board, checkpoints, repeats, comparison),
       saves(board, end, faults, comparison, survey, hangs, checkpoints, repeats),
       rescue(board, processes, faults, comparison, survey, saves),

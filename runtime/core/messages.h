@@ -174,6 +174,7 @@ struct PhaseOrder {
   std::vector<RepairMove> moves;
   std::vector<SaveEntry> entries;
   std::string directory;
+  bool begins = false;                    // kRebuild: no rank was in its loop yet
   bool from_snapshot = false;             // kRepair with rung reload: from memory, not from `directory`
   bool moves_latest = true;               // kRename: false for ranks that save without a majority
   std::vector<std::string> unregistered;  // what is no part of the state any more, on whatever rank it was said

@@ -39,6 +39,9 @@ bool IsMisfit(StatusCode code) {
          code == StatusCode::kPermissionDenied;
 }
 
+// Of a run that never began: what somebody asked for is wrong, or what it needs is.
+int ExitOf(StatusCode code) { return code == StatusCode::kInvalidArgument ? kExitUsage : kExitStartup; }
+
 }  // namespace
 
 Recovery::Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& end, Comparison& comparison,
@@ -174,7 +177,8 @@ void Recovery::Rebuild() {
     return PhaseOrder{.phase = Phase::kRebuild,
                       .step = *plan.choice.step,
                       .limit = limit,
-                      .partners = board_.replicas().Partners(rank)};
+                      .partners = board_.replicas().Partners(rank),
+                      .begins = !board_.course.ever_ran};
   });
 }
 
@@ -273,14 +277,14 @@ void Recovery::OnFailed(Rank rank, const PhaseDone& done) {
       (IsUnreadable(done.code) || (IsMisfit(done.code) && !from_snapshot))) {
     if (from_snapshot) return snapshots_.OnUnreadable(rank, done.text);
     if (!ever_ran)
-      return end_.End(kExitStartup, "cannot resume from " + board_.policy.resume_directory + ": " + done.text);
+      return end_.End(ExitOf(done.code), "cannot resume from " + board_.policy.resume_directory + ": " + done.text);
     checkpoints_.PutAside(board_.plan.reload, done.text);
     return faults_.Lock(checkpoints_.damage());
   }
   // Nor does a configuration that its handlers refuse become another one in a new process.
   if (!ever_ran && done.code == StatusCode::kInvalidArgument)
-    return end_.End(kExitStartup, "rank " + rank.ToString() + " cannot start: " + std::string(PhaseName(done.phase)) +
-                                      ": " + done.text);
+    return end_.End(ExitOf(done.code), "rank " + rank.ToString() +
+                                           " cannot start: " + std::string(PhaseName(done.phase)) + ": " + done.text);
   if (done.phase == Phase::kRepair && board_.plan.Adopts(rank)) processes_.DoubtHeld(rank);
   CountFailure(rank, done, IsEcho(done.code));
 }

@@ -4,10 +4,17 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <random>
+
 #include "runtime/base/unique_fd.h"
 
 namespace kintsugi {
 namespace {
+
+// Below those from which connections get theirs (32768 on, unless the host says otherwise), so that none takes a port
+// before it is listened on.
+constexpr int kFirstFree = 15000, kLastFree = 32000;
+constexpr int kTries = 200;
 
 // 0: it is taken.
 uint16_t TryPort(sockaddr_in address, uint16_t port) {
@@ -25,7 +32,13 @@ uint16_t FreePort(const std::string& on_address, PortRange ports) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   if (inet_pton(AF_INET, on_address.c_str(), &address.sin_addr) != 1) address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (ports.any()) return TryPort(address, 0);
+  if (ports.any()) {
+    std::minstd_rand random(std::random_device{}());
+    std::uniform_int_distribution<int> below_connections(kFirstFree, kLastFree);
+    for (int tries = 0; tries < kTries; ++tries)
+      if (const uint16_t port = TryPort(address, static_cast<uint16_t>(below_connections(random)))) return port;
+    return TryPort(address, 0);
+  }
   for (int back = 0; back < ports.size(); ++back)
     if (const uint16_t port = TryPort(address, static_cast<uint16_t>(ports.last - back))) return port;
   return 0;

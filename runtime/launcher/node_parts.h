@@ -51,8 +51,8 @@ inline NodeShape ShapeOf(const LauncherOptions& run) {
   return {run.nodes, run.controllers, run.policy.world_size / run.nodes};
 }
 
-// A port that is free now, for the trainer's own use (MASTER_PORT): the last one of `ports`, since listeners of ours
-// take the first. 0: none is.
+// A port that is free now, for the trainer's own use (MASTER_PORT), or a meeting's: the last one of `ports`, since
+// listeners of ours take the first; of any, one that no connection takes for itself. 0: none is.
 uint16_t FreePort(const std::string& on_address, PortRange ports);
 
 // Beside the journal, which outlives the run.

@@ -6,6 +6,12 @@
 
 namespace kintsugi {
 
+Step NewestStep(Controller& controller) {
+  Step newest = controller.reports().newest();
+  for (const core::Member& member : controller.core().members()) newest = std::max(newest, member.begun);
+  return newest;
+}
+
 double SampleRate::See(uint64_t step, uint64_t samples, TimePoint now) {
   if (step == step_) return per_second_;
   if (step_ > 0 && step > step_) {
@@ -24,9 +30,10 @@ void ProgressMeter::Tell(TimePoint now) {
   const core::ControllerCore& core = controller_.core();
   const ReportLedger& reports = controller_.reports();
   RunProgress progress;
-  progress.step = reports.newest();
-  progress.loss = reports.LossOf(progress.step);
-  progress.samples_per_second = rate_.See(progress.step.value(), reports.SamplesOf(progress.step), now);
+  const Step reported = reports.newest();
+  progress.step = NewestStep(controller_);
+  progress.loss = reports.LossOf(reported);
+  progress.samples_per_second = rate_.See(reported.value(), reports.SamplesOf(reported), now);
   progress.world_size = static_cast<int>(core.members().size());
   progress.ranks_ready = core.ranks_ready();
   progress.incidents = core.incidents();

@@ -1,5 +1,6 @@
 // What a controller knows by itself of what can be seen of a run.
 #include "runtime/controller/controller.h"
+#include "runtime/launcher/progress_meter.h"
 #include "runtime/launcher/run_sight.h"
 
 namespace kintsugi {
@@ -15,8 +16,8 @@ RunSight SightOf(Controller& controller, const std::string& job, const std::stri
   sight.phase = core.phase();
   sight.term = core.term();
   sight.generation = core.generation();
-  sight.step = reports.newest();
-  sight.loss = reports.LossOf(sight.step);
+  sight.step = NewestStep(controller);
+  sight.loss = reports.LossOf(reports.newest());
   sight.incidents = core.incidents();
   sight.pause_asked = core.saves().pause_asked();
   sight.paused_at = core.saves().paused_at();

@@ -73,7 +73,7 @@ KINTSUGI_MESSAGE(42, "stop", core::StopOrder, (step, 1), (step_exists, 2), (stop
                  (park_limit, 4, Limit), (fault_ranks, 5), (activity_limit, 6, Limit))
 KINTSUGI_MESSAGE(43, "order", core::PhaseOrder, (phase, 1), (step, 2), (rung, 3), (fault_ranks, 11),
                  (replaced_ranks, 12), (limit, 4, Limit), (partners, 5), (moves, 6), (entries, 7), (directory, 8),
-                 (from_snapshot, 10), (moves_latest, 9, Inverted), (unregistered, 13))
+                 (from_snapshot, 10), (moves_latest, 9, Inverted), (unregistered, 13), (begins, 14))
 KINTSUGI_MESSAGE(44, "resume", core::ResumeOrder, (step, 1))
 KINTSUGI_MESSAGE(45, "continue", core::ContinueOrder)
 KINTSUGI_MESSAGE(46, "pause_at", core::PauseAt, (step, 1))

@@ -45,6 +45,11 @@ std::string Line(const Json& figure) {
                   figure["ratio"].is_null() ? std::nan("") : figure["ratio"].get<double>());
     line += text;
   }
+  if (figure.contains("torch")) {
+    std::snprintf(text, sizeof text, "  torch %8.4g  times %5.3g", figure["torch"]["value"].get<double>(),
+                  figure["torch"]["times"].get<double>());
+    line += text;
+  }
   if (!figure["budget"].is_null()) {
     std::snprintf(text, sizeof text, "  budget %.4g: %s", figure["budget"].get<double>(),
                   figure["ok"].get<bool>() ? "ok" : "MISSED");

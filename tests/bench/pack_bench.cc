@@ -4,11 +4,13 @@
 // casts of whole tensors. One thread; each case is measured beside a memcpy of its own, ratios are those of the two,
 // values are medians. Times are CPU time of the thread, because a shared machine's clock counts its neighbours. GB/s
 // are (bytes read + bytes written) / 2, which for a memcpy is its size. Budget: pack and unpack of rows of 4 KiB and
-// more reach 0.8 of the memcpy; all others are reported, and so are rows that begin inside a cache line ("shifted").
+// more reach 0.8 of the memcpy; all others are reported, and so are rows that begin inside a cache line ("shifted"). Where
+// torch is, permutes and casts have its rate beside ours (pack_peers.py, one thread, just behind).
 #include <time.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -27,8 +29,20 @@ constexpr double kBudget = 0.8;
 struct Options {
   uint64_t mib = 256;
   int runs = 7;
+  std::string python = KINTSUGI_SOURCE_DIR "/build/python/bin/python";
   std::string json;
 };
+
+// What torch reaches, by case; nothing where there is none.
+Json AskTorch(const Options& options) {
+  const std::string command = "'" + options.python + "' '" KINTSUGI_SOURCE_DIR "/tests/bench/pack_peers.py' " +
+                              std::to_string(options.mib) + " " + std::to_string(options.runs) + " 2>/dev/null";
+  FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) return {};
+  std::string text;
+  for (char part[4096]; const size_t count = std::fread(part, 1, sizeof part, pipe);) text.append(part, count);
+  return pclose(pipe) == 0 ? Json::parse(text) : Json();
+}
 
 struct Case {
   std::string id;
@@ -66,6 +80,7 @@ class Bench {
         rates_["memcpy"].push_back(base);
       }
     }
+    torch_ = AskTorch(options_);
     Figure base{"memcpy", Median(rates_["memcpy"]), "GB/s"};
     base.more["runs"] = Rounded(rates_["memcpy"]);
     figures.Add(base);
@@ -89,6 +104,9 @@ class Bench {
     Figure figure{one.id, Median(rates), "GB/s", Median(rates_["memcpy"]), Median(ratios_[one.id]), one.budget};
     figure.ok = !one.budget || *figure.ratio >= *one.budget;
     figure.more = {{"baseline_id", "memcpy"}, {"runs", Rounded(rates)}};
+    if (torch_.is_null() || !torch_["rates"].contains(one.id)) return figure;
+    const double torch = Median(torch_["rates"][one.id].get<std::vector<double>>());
+    figure.more["torch"] = {{"version", torch_["version"]}, {"value", torch}, {"times", figure.value / torch}};
     return figure;
   }
 
@@ -171,6 +189,7 @@ class Bench {
   std::vector<Line> wide_, narrow_;
   std::vector<Case> cases_;
   std::map<std::string, std::vector<double>> rates_, ratios_;
+  Json torch_;
 };
 
 int Main(int argc, char** argv) {
@@ -180,6 +199,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(16, 1 << 14))
       ->capture_default_str();
   app.add_option("--runs", options.runs, "Measured rounds")->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("--python", options.python, "An interpreter that has torch, to be shown beside")->capture_default_str();
   AddJsonOption(app, &options.json);
   CLI11_PARSE(app, argc, argv);
   Figures figures("pack");

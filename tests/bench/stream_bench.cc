@@ -15,6 +15,7 @@
 #include <map>
 #include <thread>
 
+#include "kernels/host_copy_way.h"
 #include "tests/bench/figures.h"
 #include "tests/bench/stream_bench_peer.h"
 #include "tests/support/directory_store.h"
@@ -97,11 +98,16 @@ class Bench {
   }
 
   void Round(bool fresh, bool count) {
-    Measure("memcpy", fresh, count, [&](const Memory& target) {
-      const TimePoint start = SteadyClock::SteadyNow();
-      std::memcpy(target.data, source_.data(), size_bytes_);
-      return std::chrono::duration<double>(SteadyClock::SteadyNow() - start).count();
-    });
+    const auto copy = [&](const std::string& name, auto how) {
+      Measure(name, fresh, count, [&](const Memory& target) {
+        const TimePoint start = SteadyClock::SteadyNow();
+        how(static_cast<uint8_t*>(target.data));
+        return std::chrono::duration<double>(SteadyClock::SteadyNow() - start).count();
+      });
+    };
+    copy("memcpy", [&](uint8_t* to) { std::memcpy(to, source_.data(), size_bytes_); });
+    for (const internal::CopyWay way : CopyWays())
+      copy(NameOf(way), [&](uint8_t* to) { internal::CopyBy(way, to, source_.data(), size_bytes_, nullptr); });
     Measure("raw-socket", fresh, count, [&](const Memory& target) { return ReceiveRaw(peer_, Next(), target); });
     Measure("bare-gloo", fresh, count,
             [&](const Memory& target) { return ReceiveBareGloo(directory_, peer_, Next(), target); });
@@ -111,6 +117,13 @@ class Bench {
         return ReceiveStream(directory_, peer_, stream, target);
       });
   }
+
+  static std::vector<internal::CopyWay> CopyWays() {
+    std::vector<internal::CopyWay> ways(internal::kCopyWays.begin(), internal::kCopyWays.end());
+    std::erase_if(ways, [](internal::CopyWay way) { return !internal::CanCopy(way); });
+    return ways;
+  }
+  static std::string NameOf(internal::CopyWay way) { return "copy/" + std::string(internal::CopyWayName(way)); }
 
   std::string Summed() const { return "/" + std::string(ChecksumName(options_.checksum)); }
 
@@ -198,6 +211,7 @@ class Bench {
       if (pages == "/fresh" && !options_.fresh) continue;
       for (const char* base : {"memcpy", "raw-socket", "bare-gloo"})
         AddRate(figures, base + pages, "memcpy" + pages, {});
+      for (const internal::CopyWay way : CopyWays()) AddRate(figures, NameOf(way) + pages, "memcpy" + pages, {});
       AddRate(figures, "shared-memory/agent/no-checksum" + pages, "memcpy" + pages, 0.70);
       AddRate(figures, "shared-memory/heap/no-checksum" + pages, "memcpy" + pages, 0.45);
       AddRate(figures, "tcp/no-checksum" + pages, "bare-gloo" + pages, 0.95);

@@ -1,5 +1,5 @@
 // A checkpoint's folder one of whose pickles says something else: DeepSpeed's model states, zero files and universal
-// form, Megatron's distributed and legacy ones, DCP's and Paddle's metadata.
+// form, Megatron's distributed and legacy ones, DCP's and Paddle's metadata, files of ranks with DTensors.
 //
 // The first byte chooses the format, the second one of its files, the rest is that file's pickle; all else of the
 // folder is as our own writers made it. What is accepted lies within its files and can be read to the last byte.
@@ -13,6 +13,7 @@
 #include "runtime/base/check.h"
 #include "tests/fuzz/format_inputs.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/unit/formats/made_up_ranks.h"
 
 namespace kintsugi::fuzz {
 namespace {
@@ -107,6 +108,9 @@ class Folders {
     }
     WriteAll(legacy / "latest_checkpointed_iteration.txt", "7");
     folders_.push_back({legacy, PickledIn(legacy)});
+    const fs::path ranks = home_ / "torch-ranks";
+    for (const int64_t rank : {0, 1}) WriteMadeUpRank(ranks, {.rank = rank});
+    folders_.push_back({ranks, PickledIn(ranks)});
     for (const Folder& folder : folders_)
       KINTSUGI_CHECK(!folder.files.empty(), folder.root.string() + " has no pickle");
   }

@@ -1,4 +1,5 @@
 """Saves in other formats beside the native one: whole, equal to it, found by their readers, and resumed from."""
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -129,6 +130,59 @@ def there_and_back(runner, written, read, names):
         raise Failure(f"losses {second['losses']}, before {first['losses'][SAVED:]}\n{log[-3000:]}")
 
 
+def mistakes_are_told_at_the_start(runner):
+    """Not by the first save: no rank is started."""
+    program = runner.folder / "bad.aoa"
+    program.write_text("head.weight -> 0.weight\n")
+    runner.run([*CALM, "--save-every", str(SAVED)], TRAINER)
+    root = runner.folder / "checkpoints"
+    for options in (["--save-format", "dcp", "--save-aoa"], ["--resume", str(root), "--resume-aoa"]):
+        summary, log = runner.run([*options, str(program)], TRAINER, expect=2)
+        if "bad.aoa': statement 1, column 17" not in log or "event=spawned" in log:
+            raise Failure(f"{options}: the program's mistake is not told, or ranks ran\n{log[-1000:]}")
+
+
+def names_that_nobody_registered(runner):
+    """A program that parses and reads what no rank has: refused before the first step, by statement and name."""
+    program = runner.folder / "absent.aoa"
+    program.write_text("head.weight -> out.weight\nabsent.weight -> other.weight\n")
+    runner.run([*CALM, "--save-every", str(SAVED)], TRAINER)
+    root = runner.folder / "checkpoints"
+    for options in (["--save-format", "dcp", "--save-aoa"], ["--resume", str(root), "--resume-aoa"]):
+        summary, log = runner.run([*CALM, *options, str(program)], TRAINER, expect=2)
+        if options[-1] not in log or "statement 2" not in log or "absent.weight" not in log:
+            raise Failure(f"{options}: option, statement or name are not told\n{log[-2000:]}")
+        if summary["losses"]:
+            raise Failure(f"{options}: {len(summary['losses'])} steps were trained\n{log[-2000:]}")
+
+
+def model_alone(runner):
+    """Parameters without an optimizer's states and without objects; a run does not take such a folder for one to resume from."""
+    summary, log = runner.run([*CALM, "--save-every", str(SAVED), "--save-format", "safetensors,dcp", "--save-only", "model", "--max-shard-size", "1MB"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    root = runner.folder / "checkpoints"
+    native = tensors_of(runner, root / f"step_{SAVED:010d}")
+    for name in ("safetensors", "dcp"):
+        path = root / name / place(name, SAVED)[0]
+        must_do(runner, "ckpt", "verify", path)
+        found = tensors_of(runner, path)
+        # byte_lm keeps master weights alone: they are its parameters.
+        if found != {key.removeprefix("optimizer.master.") for key in native if key.startswith("optimizer.master.")} or not found:
+            raise Failure(f"{name}: {sorted(found)} of {sorted(native)}")
+    _, log = runner.run([*CALM, "--resume", str(root / "safetensors")], TRAINER, expect=3)
+    if "optimizer." not in log:
+        raise Failure(f"what is missing is not named\n{log[-2000:]}")
+    for words in (["--save-only", "model"], ["--max-shard-size", "1MB"], ["--save-format", "dcp", "--save-only", "weights"],
+                  ["--save-format", "safetensors", "--max-shard-size", "large"]):
+        _, log = runner.run(words, TRAINER, expect=2)
+        if words[-2] not in log or "event=spawned" in log:
+            raise Failure(f"{words}: {log[-1000:]}")
+
+
+def tensors_of(runner, path):
+    return {tensor["key"] for tensor in json.loads(runner.tool(["ckpt", "show", str(path), "--json"]).stdout)["tensors"]}
+
+
 def failure_takes_nothing_back(runner):
     """A foreign checkpoint that cannot be written is told; the run and its native saves go on."""
     root = runner.folder / "checkpoints"
@@ -161,6 +215,9 @@ if __name__ == "__main__":
         ("survivors dump in other formats, and the run goes on from there", dying_gasp),
         ("files beside the state go along, from format to format", files_beside),
         ("other names by a program, there and back", other_names),
+        ("a program that is none ends the run before it begins", mistakes_are_told_at_the_start),
+        ("a program that reads what no rank registered ends the run before its first step", names_that_nobody_registered),
+        ("the model alone, and the largest file that is said", model_alone),
         ("a format that cannot be written takes nothing back", failure_takes_nothing_back),
         ("a damaged file of another format is refused before a rank starts", damaged_is_refused),
     ]))

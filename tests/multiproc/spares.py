@@ -18,6 +18,14 @@ def pids_of(log, event):
     return [int(line.split("pid=")[1].split()[0]) for line in log.splitlines() if f"event={event} " in line]
 
 
+def wait_pids(run, event, count):
+    """The status may show a process before the log does: a thread of its own writes that."""
+    def enough():
+        pids = pids_of(run.log(), event)
+        return pids if len(pids) >= count else None
+    return wait_until(enough, f"{count} times {event} in the log")
+
+
 def rung_of(incident, expected):
     if incident["path"] != expected:
         raise Failure(f"rung {incident['path']}, expected {expected}: {json.dumps(incident)[:1500]}")
@@ -27,7 +35,7 @@ def a_spare_takes_the_place(runner):
     report = str(runner.folder / "report")
     with LiveRun(runner, ["--no-adopt", "--spares", "1", "--report", report], TRAINER) as run:
         wait_spares(run, 1)
-        (spare,) = pids_of(run.log(), "spare_started")
+        (spare,) = wait_pids(run, "spare_started", 1)
         run.signal_rank(2, signal.SIGKILL)
         run.wait_status(lambda s: s["phase"] == "RUNNING" and s["ranks"][2]["pid"] == spare, "the spare as rank 2")
         summary, log = run.finish()
@@ -57,7 +65,7 @@ def one_that_froze_just_before_it_was_needed(runner):
     """It looks warm and is given the place; its silence is found long before the join timeout (120 s)."""
     with LiveRun(runner, ["--no-adopt", "--spares", "1"], TRAINER) as run:
         status = wait_spares(run, 1)
-        (spare,) = pids_of(run.log(), "spare_started")
+        (spare,) = wait_pids(run, "spare_started", 1)
         os.kill(spare, signal.SIGSTOP)
         os.kill(status["ranks"][2]["pid"], signal.SIGKILL)
         summary, log = run.finish(seconds=90)
@@ -69,7 +77,7 @@ def a_replacement_that_freezes_before_it_joins(runner):
     with LiveRun(runner, ["--no-adopt"], TRAINER) as run:
         before = run.wait_step(5)["ranks"][1]["pid"]
         os.kill(before, signal.SIGKILL)
-        successor = wait_until(lambda: [pid for pid in pids_of(run.log(), "spawned")[4:]], "the successor")[0]
+        successor = wait_pids(run, "spawned", 5)[4]
         os.kill(successor, signal.SIGSTOP)
         summary, log = run.finish(seconds=90)
     must_be_same(reference(runner.bin, TRAINER), summary, log)
@@ -91,9 +99,9 @@ def one_is_not_enough_for_two(runner):
 def a_dead_spare_is_replaced(runner):
     with LiveRun(runner, ["--no-adopt", "--spares", "1"], TRAINER) as run:
         wait_spares(run, 1)
-        (first,) = pids_of(run.log(), "spare_started")
+        (first,) = wait_pids(run, "spare_started", 1)
         os.kill(first, signal.SIGKILL)
-        wait_until(lambda: len(pids_of(run.log(), "spare_started")) == 2, "another spare")
+        wait_pids(run, "spare_started", 2)
         summary, log = run.finish()
     if summary["incidents"]:
         raise Failure(f"a spare's death is no incident: {summary['incidents']}")
@@ -103,7 +111,7 @@ def a_dead_spare_is_replaced(runner):
 def a_frozen_spare_is_not_used(runner):
     with LiveRun(runner, ["--no-adopt", "--spares", "1"], TRAINER) as run:
         wait_spares(run, 1)
-        (spare,) = pids_of(run.log(), "spare_started")
+        (spare,) = wait_pids(run, "spare_started", 1)
         os.kill(spare, signal.SIGSTOP)
         wait_spares(run, 0)
         run.signal_rank(2, signal.SIGKILL)

@@ -346,6 +346,7 @@ def a_rank_behind_a_wrapper(runner):
                "--save-dir", str(runner.folder / "checkpoints"), *wrapped]
     with LiveRun(runner, command=command) as run:
         status = run.wait_step(5)
+        wait_until(lambda: run.log().count("event=spawned") == 4, "the four processes in the log")
         wrappers = {line.split("rank=")[1].split()[0]: int(line.split("pid=")[1].split()[0])
                     for line in run.log().splitlines() if "event=spawned" in line}
         rank = status["ranks"][2]["pid"]

@@ -48,7 +48,9 @@ class Net(torch.nn.Module):
 net = Net()
 adam = torch.optim.AdamW([{"params": [net.a.weight, net.b.weight]}, {"params": [net.a.bias], "weight_decay": 0.0}], lr=1e-2)
 config = {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "zero_allow_untested_optimizer": True,
-          "zero_optimization": {"stage": int(stage)}}
+          "zero_optimization": {"stage": 1 if stage == "bf16" else int(stage)}}
+if stage == "bf16":  # gradients in float32: BF16_Optimizer in the place of stage 1's
+    config["data_types"] = {"grad_accum_dtype": "fp32"}
 if source.endswith("universal"):
     config["checkpoint"] = {"load_universal": True}
 engine = deepspeed.initialize(model=net, optimizer=adam, config=config)[0]
@@ -125,8 +127,29 @@ def check_deepspeed_values(kintsugi, saved, folder):
                 assert key in state and state[key] == VALUES[key] and type(state[key]) is type(VALUES[key]), (form, key, state)
 
 
+def check_bf16_optimizer(torch, kintsugi, saved, folder):
+    """Its files say no stage. What lies where they say themselves, and their optimizer loads ours."""
+    code = ("import glob, sys, torch; states = [torch.load(n, weights_only=False)['optimizer_state_dict'] for n in sorted(glob.glob(sys.argv[1]))]; "
+            "assert len(states) == 2 and not any('zero_stage' in s for s in states); parts = {}; "
+            "[parts.setdefault(name, []).append((s['single_partition_of_fp32_groups'][g][a.start:a.start + a.numel], "
+            "s['base_optimizer_state']['state'][g]['exp_avg'][a.start:a.start + a.numel])) "
+            "for s in states for g, m in enumerate(s['param_slice_mappings']) for name, a in m.items()]; "
+            "torch.save({name: [torch.cat(x).clone() for x in zip(*p)] for name, p in parts.items()}, sys.argv[2])")
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, saved / "global_step3/bf16_zero_pp_rank_*", folder / "bf16-parts.pt"],
+                   env=environment(), check=True, capture_output=True, timeout=300)
+    ours = torch.load(kintsugi.convert(saved, folder / "bf16.pt", "torch", "--only", "zero.*"), weights_only=True)["zero"]
+    theirs = torch.load(folder / "bf16-parts.pt", weights_only=True)
+    assert set(ours) == set(theirs) == {"a.weight", "a.bias", "b.weight"}, (set(ours), set(theirs))
+    for name, (master, moment) in theirs.items():
+        states.assert_equal_tensors(torch, master, ours[name]["fp32"].reshape(-1), (name, "fp32"))
+        states.assert_equal_tensors(torch, moment, ours[name]["exp_avg"].reshape(-1), (name, "exp_avg"))
+    again = kintsugi.convert(saved, folder / "bf16-ours", "deepspeed", "--shards", "2", "--zero-stage", "1")
+    only_layout(kintsugi, saved, run_deepspeed("bf16", again, folder / "bf16-again"))
+
+
 def check_deepspeed(torch, kintsugi, folder):
-    saved = {stage: run_deepspeed(stage, None, folder / f"stage{stage}") for stage in (1, 2, 3)}
+    saved = {stage: run_deepspeed(stage, None, folder / f"stage{stage}") for stage in (1, 2, 3, "bf16")}
+    check_bf16_optimizer(torch, kintsugi, saved.pop("bf16"), folder)
     code = ("import sys, torch; from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint as g; "
             "torch.save({k: v.clone() for k, v in g(sys.argv[1]).items()}, sys.argv[2])")
     for stage, root in saved.items():

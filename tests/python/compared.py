@@ -3,22 +3,24 @@
 Trainers are programs that write what is left to FOLDER/rank-N.json, {name: {what: value}}; with PLAIN=1 they import nothing of Kintsugi.
 """
 import json
+import re
 import tempfile
 from pathlib import Path
 
 from door import HERE, Failure
 
 
-def left_in(folder):
+def left_in(folder, nproc=2):
     found = {path.name: json.loads(path.read_text()) for path in Path(folder).glob("rank-*.json")}
-    if sorted(found) != ["rank-0.json", "rank-1.json"]:
+    if sorted(found) != [f"rank-{rank}.json" for rank in range(nproc)]:
         raise Failure(f"left behind: {sorted(found)}")
     return found
 
 
 class Compared:
-    def __init__(self, door, program, *arguments):
+    def __init__(self, door, program, *arguments, nproc=2):
         self._door = door
+        self._nproc = nproc
         self._program = str(HERE / program)
         self._arguments = arguments
         self._plain = None
@@ -27,22 +29,25 @@ class Compared:
         """Under torchrun, over Gloo: nothing of Kintsugi is imported."""
         if self._plain is None:
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                self._door.under_torchrun([self._program, folder, *self._arguments], PLAIN="1")
-                self._plain = left_in(folder)
+                self._door.under_torchrun([self._program, folder, *self._arguments], self._nproc, PLAIN="1")
+                self._plain = left_in(folder, self._nproc)
         return self._plain
 
-    def same(self, *faults, more=(), paths=((),), options=()):
-        """`more`: words for the program; `options`: for the launcher."""
+    def same(self, *faults, more=(), paths=((),), options=(), replaced=None):
+        """`more`: words for the program; `options`: for the launcher; `paths`: None: any; `replaced`: the ranks whose processes were, in their order."""
         def test(_):
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                self._run(folder, [*options, *(word for fault in faults for word in ("--inject", fault))], more, paths)
+                _, log = self._run(folder, [*options, *(word for fault in faults for word in ("--inject", fault))], more, paths)
+            found = [int(rank) for rank, life in re.findall(r"event=spawned rank=(\d+) incarnation=(\d+)", log) if life != "1"]
+            if replaced is not None and found != list(replaced):
+                raise Failure(f"the processes of ranks {found} were replaced, expected {list(replaced)}\n{log[-4000:]}")
         return test
 
     def off(self, _):
         """With KINTSUGI=0 it is plain torch."""
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            self._door.under_torchrun([self._program, folder, *self._arguments], KINTSUGI="0")
-            self._compare(left_in(folder))
+            self._door.under_torchrun([self._program, folder, *self._arguments], self._nproc, KINTSUGI="0")
+            self._compare(left_in(folder, self._nproc))
 
     def resumed(self, step=3):
         """From what was saved in the middle of the run."""
@@ -60,10 +65,10 @@ class Compared:
         self.plain()
         for old in Path(folder).glob("rank-*.json"):
             old.unlink()
-        summary, log = self._door.run(arguments, [self._program, folder, *self._arguments, *more], nproc=2)
-        found = left_in(folder)
+        summary, log = self._door.run(arguments, [self._program, folder, *self._arguments, *more], nproc=self._nproc)
+        found = left_in(folder, self._nproc)
         path = tuple(incident["path"] for incident in summary["incidents"])
-        if path not in paths:
+        if paths is not None and path not in paths:
             raise Failure(f"repaired by {path}, expected one of {paths}\n{log[-4000:]}")
         self._compare(found)
         return summary, log

@@ -39,9 +39,9 @@ class Door:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")
         return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
-    def under_torchrun(self, program, **environment):
-        """Plain torch, over Gloo, on two ranks."""
-        done = subprocess.run([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program],
+    def under_torchrun(self, program, nproc=2, **environment):
+        """Plain torch, over Gloo."""
+        done = subprocess.run([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc), *program],
                               capture_output=True, text=True, timeout=300, env={**self.environment(), **environment}, check=False)
         if done.returncode != 0:
             raise Failure(done.stderr[-6000:])
@@ -95,6 +95,27 @@ class Door:
                 if word not in json.dumps(summary) + log:
                     raise Failure(f"'{word}' is nowhere in the report\n{log[-4000:]}")
         return test
+
+
+class FrameworkDoor(Door):
+    """And ORACLES: the folder with the frameworks (./tools/setup --oracles)."""
+
+    def __init__(self, arguments):
+        super().__init__(arguments[:3])
+        self.frameworks = os.path.abspath(arguments[3])
+
+    def environment(self):
+        environment = super().environment()
+        return {**environment, "PYTHONPATH": f"{environment['PYTHONPATH']}:{self.frameworks}", "HF_HUB_OFFLINE": "1"}
+
+    def has(self, module):
+        return subprocess.run([self.python, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)"],
+                              env=self.environment(), check=False).returncode == 0
+
+    def skip_without(self, module):
+        if not self.has(module):
+            print(f"SKIPPED: there is no {module} in {self.frameworks}; ./tools/setup --oracles installs it")
+            sys.exit(77)
 
 
 def skip_without_torch(door):

@@ -11,24 +11,12 @@ import tempfile
 from pathlib import Path
 
 from compared import Compared
-from door import HERE, ROOT, Door, Failure, Skip, main, skip_without_torch
+from door import HERE, ROOT, Failure, FrameworkDoor, Skip, main, skip_without_torch
 
 EXAMPLES = ROOT / "integrations/examples"
 
 
-class FrameworkDoor(Door):
-    def __init__(self, arguments):
-        super().__init__(arguments[:3])
-        self.frameworks = os.path.abspath(arguments[3])
-
-    def environment(self):
-        environment = super().environment()
-        return {**environment, "PYTHONPATH": f"{environment['PYTHONPATH']}:{self.frameworks}", "HF_HUB_OFFLINE": "1"}
-
-    def has(self, module):
-        return subprocess.run([self.python, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec('{module}') is None)"],
-                              env=self.environment(), check=False).returncode == 0
-
+class Nodes(FrameworkDoor):
     def two_nodes(self, folder, *words):
         """A launcher of torchrun's for each of two nodes; their exit codes, (rank, began, steps, parameters) of each rank, what was said."""
         with socket.socket() as free:
@@ -62,11 +50,9 @@ class FrameworkDoor(Door):
 
 
 if __name__ == "__main__":
-    door = FrameworkDoor(sys.argv[1:])
+    door = Nodes(sys.argv[1:])
     skip_without_torch(door)
-    if not door.has("transformers"):
-        print(f"SKIPPED: there is no transformers in {door.frameworks}; ./tools/setup --oracles installs it")
-        sys.exit(77)
+    door.skip_without("transformers")
     trainer = [str(EXAMPLES / "torch_huggingface/train.py")]
     loop = [str(EXAMPLES / "torch_accelerate/train.py")]
     # Eight steps are an epoch: a step that is done again before, at and after its end, in old and in new processes.

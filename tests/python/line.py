@@ -1,9 +1,11 @@
 """A trainer with numpy and nothing else: fits a line; its all-reduce goes over the run's store.
 
-  line.py [--raise STEP] [--early] [--late] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang] [--steps N]
+  line.py [--raise STEP] [--early] [--late] [--spoil] [--fork] [--interrupt STEP] [--stop STEP] [--mistakes] [--differ] [--handler raise|hang] [--steps N]
           [--take-over same-rank|rank-zero|derived|turn|broken] [--move] [--gone] [--grid N] [--cut]
 
---move: the line lies elsewhere after each rebuild. --gone: rank 1 takes a second array out of the state in its first rebuild after training. --stop: tells all ranks and the launcher, $LAUNCHER, by SIGTERM to leave; the run saves. --early, --late: rank 1 fails before its loop, or behind it. --mistakes: of registration; each is refused, and training goes on.
+--move: the line lies elsewhere after each rebuild. --gone: rank 1 takes a second array out of the state in its first rebuild after
+training. --stop: tells all ranks and the launcher, $LAUNCHER, by SIGTERM to leave; the run saves. --early, --late, --spoil: rank 1 fails
+before its loop, behind it, or as its interpreter ends (an object cannot travel then). --mistakes: of registration; each is refused, and training goes on.
 --differ: rank 1 registers something else. --handler: what rank 1's does in the first incident. --take-over: how the generator goes on
 with other ranks; --grid: rank r has cell r modulo N of a row of N; turn: rank r as rank r modulo those that saved; broken: by a function that fails.
 --cut: each rank has its rows of two tables, which are one array of its own.
@@ -66,6 +68,7 @@ class Trainer:
         self.run = run
         self.options = options
         self.generation = 0
+        self.is_spoilt = False
         self.random = np.random.default_rng(17 + run.rank)
         self.line: npt.NDArray[np.float64] = run.register("line", np.zeros(2))
         ways: dict[str, kintsugi.TakeOver] = {"turn": self.take_turns, "broken": self.take_nothing}
@@ -97,7 +100,7 @@ class Trainer:
         self.rows = self.run.register("rows", np.array([(2 * row + odd, 0) for odd in (1, 0) for row in own]), cuts=rule)
 
     def state_dict(self) -> object:
-        return self.random.bit_generator.state
+        return (lambda: None) if self.is_spoilt else self.random.bit_generator.state
 
     def load_state_dict(self, state: object) -> None:
         self.random.bit_generator.state = state  # type: ignore[assignment]
@@ -319,6 +322,7 @@ def main() -> None:
     parser.add_argument("--stop", type=int, default=0)
     parser.add_argument("--early", action="store_true")
     parser.add_argument("--late", action="store_true")
+    parser.add_argument("--spoil", action="store_true")
     parser.add_argument("--fork", action="store_true")
     parser.add_argument("--mistakes", action="store_true")
     parser.add_argument("--differ", action="store_true")
@@ -346,6 +350,7 @@ def main() -> None:
         raise LineError("the line cannot be written")
     print(f"rank {run.rank} has consumed {trainer.progress.samples}, best {trainer.progress.best!r}")
     print(f"rank {run.rank} ends with {trainer.place()}")
+    trainer.is_spoilt = options.spoil and run.rank == 1
     print(f"y = {trainer.line[0]:.17g} x + {trainer.line[1]:.17g}")
 
 

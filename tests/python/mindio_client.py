@@ -1,7 +1,7 @@
-"""A client of mindio_ttp, written from its reference: four ranks, one optimizer type, two copies of each half of its state.
+"""A client of mindio_ttp, written from its reference: four ranks, one optimizer type or two, two copies of each part of its state.
 
-Its model is a number, its collectives go through a hub of the test's (mindio_world.py), its device is a flag that the stop handler
-sets. Every callback writes a line: what it was, on whom, with which arguments.
+Its model is a number for each part (mindio_parts.py), its collectives go through a hub of the test's (mindio_hub.py), its device is a flag
+that the stop handler sets. Every callback writes a line: what it was, on whom, with which arguments.
 
   mindio_client.py RANK WORLD PORT HUB_PORT STEPS OUT_FOLDER [--fault KIND:RANK@STEP:PHASE]... [options]
 """
@@ -12,15 +12,15 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import sys
 import threading
 import time
 
+from mindio_hub import Hub
+from mindio_parts import parts_of, write
 from mindio_ttp import framework_ttp as ttp
 from mindio_ttp.framework_ttp.ttp_decorator import tft_get_repair_type
 
-PRIME = (1 << 61) - 1
 TEXTS = {
     "uce-high": "UCE ERROR, device error type 507054",
     "uce-low": "UCE ERROR, device error type 507054",
@@ -33,64 +33,17 @@ TEXTS = {
 }
 
 
-class Hub:
-    """Collectives that a stop handler can break, as a device's are broken."""
-
-    def __init__(self, rank, port):
-        self.rank, self.port = rank, port
-        self.lock = threading.Lock()
-        self.stopped = False
-        self.sockets = {}
-
-    def _socket(self, lane):
-        with self.lock:
-            if self.stopped:
-                raise RuntimeError("FORCE STOP, the device is stopped")
-            if lane not in self.sockets:
-                self.sockets[lane] = socket.create_connection(("127.0.0.1", self.port))
-            return self.sockets[lane]
-
-    def ask(self, lane, **what):
-        connection = self._socket(lane)
-        try:
-            connection.sendall((json.dumps({"rank": self.rank, **what}) + "\n").encode())
-            line = b""
-            while not line.endswith(b"\n"):
-                got = connection.recv(65536)
-                if not got:
-                    raise OSError("closed")
-                line += got
-        except OSError as error:
-            raise RuntimeError(f"FORCE STOP, the collective was broken: {error}") from error
-        return json.loads(line)["value"]
-
-    def stop(self):
-        with self.lock:
-            self.stopped = True
-            for connection in self.sockets.values():
-                try:
-                    connection.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-                connection.close()
-            self.sockets.clear()
-
-    def restart(self):
-        with self.lock:
-            self.stopped = False
-
-
 class Client:
     def __init__(self, o):
         self.o = o
         self.rank, self.world = o.rank, o.world
         self.members = list(range(o.world))  # those that take part
         self.hub = Hub(o.rank, o.hub)
-        self.shard = o.rank % (o.world // 2)
-        self.weight = 1 + self.shard
+        self.parts = parts_of(o.rank, o.world, o.groups == "halves", o.types)
         self.step = o.first
         self.args = None
         self.low = False
+        self.rename_fails = o.rename_fails
         self.trace = open(f"{o.out}/trace.{o.rank}", "a", buffering=1, encoding="utf-8")
         self.times = open(f"{o.out}/times.{o.rank}", "a", buffering=1, encoding="utf-8")
         self.faults = [self.parse(fault) for fault in o.fault]
@@ -149,7 +102,8 @@ class Client:
                 raise ValueError("the data is crooked")
             self.low = kind in ("uce-low", "corrupt-low")
             if kind in ("uce-high", "corrupt", "corrupt-low", "precision"):
-                self.weight = None
+                for part in self.parts:
+                    part.weight = None
             raise RuntimeError(TEXTS[kind])
 
     # ---- handlers -------------------------------------------------------------------------------------------------------
@@ -182,18 +136,21 @@ class Client:
         if info["repair_type"] in (5, 6):
             with open(f"{self.o.out}/periodic.{self.rank}", encoding="utf-8") as file:
                 kept = json.load(file)
-            self.weight = kept["weight"]
+            for part, weight in zip(self.parts, kept["weights"]):
+                part.weight = weight
             ttp.tft_report_load_ckpt_step(kept["step"])
             return None
+        if self.o.send_fails == self.rank and info["repair_type"] == 0:
+            return 1
         return self.exchange(step, info)
 
     def exchange(self, step, info):
         for kind, source, destination in zip(info["type"], info["src"], info["dst"]):
             key = f"{step}/{kind}/{source}/{destination}"
             if source == self.rank:
-                self.hub.ask("repair", op="send", key=key, value=self.weight)
+                self.hub.ask("repair", op="send", key=key, value=self.parts[kind].weight)
             elif destination == self.rank:
-                self.weight = self.hub.ask("repair", op="receive", key=key)
+                self.parts[kind].weight = self.hub.ask("repair", op="receive", key=key)
             else:
                 return 1
         return None
@@ -244,15 +201,24 @@ class Client:
         if self.o.save_kill == self.rank and not os.path.exists(f"{self.o.out}/struck.save"):
             open(f"{self.o.out}/struck.save", "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.o.save_waits == self.rank:
+            self.o.save_waits = -1
+            os.read(os.pipe()[0], 1)  # for a part that never comes, where no stop handler reaches
+            self.say("woke up")
         os.makedirs(f"{self.o.out}/iter_{step:07d}_tmp", exist_ok=True)
-        with open(f"{self.o.out}/iter_{step:07d}_tmp/shard{self.shard}", "w", encoding="utf-8") as file:
-            json.dump({"step": step, "weight": self.weight}, file)
+        for entry in save_info:
+            part = self.parts[entry["type"]]
+            write(f"{self.o.out}/iter_{step:07d}_tmp/{part.file}", step, part.weight)
 
     def rename(self, step, args):
         self.check(args, None)
         self.say("rename", step)
         self.note("rename")
+        if self.rename_fails > 0:
+            self.rename_fails -= 1
+            return False
         os.rename(f"{self.o.out}/iter_{step:07d}_tmp", f"{self.o.out}/iter_{step:07d}")
+        return True
 
     def stream_sync(self):
         self.say("stream_sync")
@@ -342,17 +308,18 @@ class Client:
             self.strike("backward")
             self.start_updating(-1)
             self.strike("update")
-            self.weight = (self.weight * 31 + self.grads * (self.shard + 1)) % PRIME
+            for part in self.parts:
+                part.update(self.grads)
             self.end_updating(self.step + 1)
             self.step += 1
             self.note("step")
             if o.save_every and self.step % o.save_every == 0:
                 with open(f"{o.out}/periodic.{self.rank}", "w", encoding="utf-8") as file:
-                    json.dump({"step": self.step, "weight": self.weight}, file)
+                    json.dump({"step": self.step, "weights": [part.weight for part in self.parts]}, file)
             ttp.tft_pause_train(self.step)
             if self.o.pace:
                 time.sleep(self.o.pace)
-        return self.weight
+        return ",".join(str(part.weight) for part in self.parts)
 
     def run(self):
         o = self.o
@@ -362,14 +329,9 @@ class Client:
         ttp.tft_init_processor(o.rank, o.world, False, bool(o.tls), o.tls, True, o.arf, o.zit)
         ttp.tft_start_processor("127.0.0.1", o.port)
         self.reboot = ttp.tft_is_reboot_node()
-        half = o.world // 2
-        groups = [[0, 1], [2, 3]] if o.groups == "halves" else [list(range(o.world))]
-        group = next(g for g in groups if o.rank in g)
-        if o.groups == "halves":
-            self.shard, self.weight = o.rank // half, 1 + o.rank // half
-        ttp.tft_set_optimizer_replica(o.rank, [{"rank_list": group, "replica_cnt": 2, "replica_shift": 0}])
+        ttp.tft_set_optimizer_replica(o.rank, [part.replica_info for part in self.parts])
         if not o.no_dp:
-            ttp.tft_set_dp_group_info(o.rank, group)
+            ttp.tft_set_dp_group_info(o.rank, self.parts[0].group)
         ttp.tft_register_save_ckpt_handler(self.save)
         ttp.tft_register_rename_handler(self.rename)
         ttp.tft_register_stop_handler(self.stop)
@@ -448,12 +410,16 @@ if __name__ == "__main__":
     parser.add_argument("--no-dp", action="store_true")
     parser.add_argument("--no-handler", action="store_true")
     parser.add_argument("--groups", default="one")
+    parser.add_argument("--types", type=int, default=1, help="of optimizers")
+    parser.add_argument("--send-fails", type=int, default=-1, help="the rank whose repair handler says so where it is to send")
+    parser.add_argument("--rename-fails", type=int, default=0, help="so often the rename handler returns False")
     parser.add_argument("--tls", default="")
     parser.add_argument("--scheduled", action="store_true")
     parser.add_argument("--c-markers", help="the library, in the package's folder")
     parser.add_argument("--clean-fails", action="store_true")
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--save-kill", type=int, default=-1)
+    parser.add_argument("--save-waits", type=int, default=-1, help="the rank that waits for another saver, the first time")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--hot", default="", help="wait: after step 5 for the process that comes beside rank 2's; die: that one does")
     parser.add_argument("--pace", type=float, default=0)

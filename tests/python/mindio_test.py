@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from door import HERE, Door, Failure, Skip, main
+from mindio_parts import parts_of, saved_weight
 from mindio_world import World
 
 GOLDEN = HERE / "golden" / "mindio"
@@ -21,21 +22,23 @@ class Mindio:
     def __init__(self, door):
         self.door = door
         self.path = f"{door.package}:{door.package}/kintsugi/compat"
-        self.undisturbed = None
+        self.looked = False
 
     def world(self, folder, environment=None, **more):
         # On a machine that is busier than it has cores a rank may not run for a second: no fault here.
         return World(self.door.python, self.path, folder, environment={"KINTSUGI_MINDIO_SILENCE": "4", **(environment or {})}, **more)
 
-    def reference(self):
-        if self.undisturbed is None:
+    def reference(self, options=()):
+        """What ranks end with where nothing happens."""
+        if not self.looked:
+            self.looked = True
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
                 world = self.world(folder)
                 codes = world.run()
-                if codes != [0] * 4 or world.trace():
-                    raise Failure(f"{codes} {world.trace()}\n{world.logs()}")
-                self.undisturbed = world.ends()
-        return self.undisturbed
+                if codes != [0] * 4 or world.trace() or world.ends() != self.reference():
+                    raise Failure(f"{codes} {world.trace()}, ends {world.ends()}, expected {self.reference()}\n{world.logs()}")
+        return [",".join(str(saved_weight(part.number, 12)) for part in parts_of(rank, 4, "halves" in options, 2 if "--types" in options else 1))
+                for rank in range(4)]
 
     def same_text(self, name, lines, logs):
         path = GOLDEN / f"{name}.txt"
@@ -49,9 +52,7 @@ class Mindio:
     def repaired(self, golden, *options, among=None, **more):
         """All ranks go on to the undisturbed end, and their callbacks were these, or this was `among` them."""
         def test(_):
-            expected = self.reference()
-            if "halves" in options:  # ranks 0 and 1 hold the same there
-                expected = [expected[0]] * 2 + [expected[1]] * 2
+            expected = self.reference(options)
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
                 world = self.world(folder, options=options, **more)
                 codes = world.run()
@@ -79,10 +80,7 @@ class Mindio:
     def shrunk(self, golden, codes, *options, scheduler="downgrade", **more):
         """Those that are left go on to the undisturbed end, since they do the work of the others."""
         def test(_):
-            ends = self.reference()
-            if "halves" in options:  # ranks 0 and 1 hold the same there
-                ends = [ends[0]] * 2 + [ends[1]] * 2
-            expected = [end if code == 0 else None for end, code in zip(ends, codes)]
+            expected = [end if code == 0 else None for end, code in zip(self.reference(options), codes)]
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
                 world = self.world(folder, options=["--zit", *options], scheduler=scheduler, **more)
                 found = world.run()
@@ -111,11 +109,11 @@ class Mindio:
                 found = world.run()
                 if found != codes:
                     raise Failure(f"exit codes {found}, expected {codes}\n{world.trace()}\n{world.logs()}")
-                saved = sorted(p.name for p in Path(folder).glob("iter_*/*"))
-                if [p.name for p in Path(folder).glob("iter_*")] != [f"iter_{step:07d}"] or saved != ["shard0", "shard1"]:
-                    raise Failure(f"{sorted(p.name for p in Path(folder).iterdir())} {saved}\n{world.logs()}")
-                for number in (0, 1):
-                    self.saved_weight(Path(folder) / f"iter_{step:07d}" / f"shard{number}", number, step)
+                saved = {str(path.relative_to(folder)): json.loads(path.read_text()) for path in Path(folder).glob("iter_*/*")}
+                parts = [part for rank in range(4) for part in parts_of(rank, 4, "halves" in options, 2 if "--types" in options else 1)]
+                expected = {f"iter_{step:07d}/{part.file}": {"step": step, "weight": saved_weight(part.number, step)} for part in parts}
+                if saved != expected or len(list(Path(folder).glob("iter_*"))) != 1:
+                    raise Failure(f"{sorted(p.name for p in Path(folder).iterdir())} {saved}, expected {expected}\n{world.logs()}")
                 if golden:
                     self.same_text(golden, [line for line in world.trace() if not told or line.startswith("[scheduler]")], world.logs())
         return test
@@ -131,16 +129,6 @@ class Mindio:
                 if golden:
                     self.same_text(golden, [line for line in world.trace() if line.startswith("[scheduler]")], world.logs())
         return test
-
-    @staticmethod
-    def saved_weight(path, shard, step):
-        """By the client's own rule, from the first step on."""
-        weight = 1 + shard
-        for k in range(1, step + 1):
-            weight = (weight * 31 + 10 * k * (shard + 1)) % ((1 << 61) - 1)
-        found = json.loads(path.read_text())
-        if found != {"step": step, "weight": weight}:
-            raise Failure(f"{path.name} holds {found}, expected {weight} of step {step}")
 
     def mistakes(self, _):
         done = subprocess.run([self.door.python, "-W", "ignore", str(HERE / "mindio_mistakes.py")], capture_output=True, text=True, timeout=120,
@@ -195,20 +183,25 @@ class Mindio:
                     raise Failure(f"{codes}\n{world.logs()}")
 
     def group_names(self, _):
-        """torch's own before an incident; after it the same on a rank that has made many groups and on one that has made none."""
+        """From the start, and after an incident, the same on a rank that has made many groups and on one that has made none of the others."""
         code = """
 import torch.distributed.distributed_c10d as d
 from mindio_ttp._kintsugi.group_names import GroupNames
-plain = d._process_group_name([0, 2], True)
-survivor = GroupNames(); survivor.install()
-assert d._process_group_name([0, 2], True) == plain
+survivor, newcomer = GroupNames(), GroupNames()
+survivor.install(); newcomer._original = survivor._original
+begun = [d._process_group_name([0, 2], True)]
+for other in range(3):  # groups that a newcomer leaves out, made and named by torch
+    d._world.pg_names[other] = d._process_group_name([0, 2], False)
+assert list(d._world.pg_names.values()) == ["0", "1", "2"], d._world.pg_names
+begun += [d._process_group_name([0, 2], True), d._process_group_name([0, 1], True)]
+d._world.pg_names.clear()
+assert begun == [newcomer.name([0, 2], True), newcomer.name([0, 2], True), newcomer.name([0, 1], True)], begun
 def made(names):
     names.begin(3)
     return [names.name([0, 2], True), names.name([0, 2], True), names.name([0, 1], True), names.name([0, 1, 2, 3], False), names.name([0, 1, 2, 3], False)]
 first = made(survivor)
 d._world.pg_names["x"] = "x"; d._world.group_count += 5
-newcomer = GroupNames(); newcomer._original = survivor._original
-assert made(newcomer) == first and len(set(first)) == 5, first
+assert made(newcomer) == first and len(set(first + begun)) == 8, (first, begun)
 survivor.begin(4)
 assert survivor.name([0, 2], True) not in first and all(isinstance(name, str) and name.endswith("_3") for name in first), first
 """
@@ -216,6 +209,40 @@ assert survivor.name([0, 2], True) not in first and all(isinstance(name, str) an
                               env={**os.environ, "PYTHONPATH": self.path})
         if "No module named 'torch'" in done.stderr:
             raise Skip("torch is not installed in build/python")
+        if done.returncode != 0:
+            raise Failure(done.stderr)
+
+    def left_behind(self, _):
+        """A handler that waits is left once it is to stop, and goes no further where it wakes up; one that computes or writes is not."""
+        code = """
+import os, threading, time
+from mindio_ttp._kintsugi.apart import Apart
+from mindio_ttp._kintsugi.callbacks import CallbackFailed
+assert Apart(lambda: time.sleep(1.5) or 7).result(lambda: False) == 7
+def broken(): raise CallbackFailed("no")
+def computes():
+    until = time.thread_time() + 1.5
+    while time.thread_time() < until: pass
+    return 8
+def writes():
+    with open(os.devnull, "w", buffering=1) as file:
+        for _ in range(30): file.write("x\\n"); time.sleep(0.05)
+    return 9
+assert (Apart(computes).result(lambda: True), Apart(writes).result(lambda: True)) == (8, 9)
+read, write = os.pipe()
+woke = []
+def waits(): os.read(read, 1); woke.append(1); time.sleep(0.01); woke.append(2)
+for work in (broken, waits):
+    try: Apart(work).result(lambda: True)
+    except CallbackFailed as error: said = str(error)
+    else: assert False, work
+assert "left behind" in said, said
+os.write(write, b"x")
+time.sleep(0.5)
+assert not woke and not any(thread.name == "mindio-apart" for thread in threading.enumerate()), woke
+"""
+        done = subprocess.run([self.door.python, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120, check=False,
+                              env={**os.environ, "PYTHONPATH": self.path})
         if done.returncode != 0:
             raise Failure(done.stderr)
 
@@ -286,8 +313,22 @@ if __name__ == "__main__":
         ("dump: one writer for each part, rename on the first that is not rank 0",
          m.dumped("dump", [2, 2, -9, 2], 4, "--fault", "kill:2@5:forward", environment=clean_first)),
         ("dump of two groups, stop and clean before it off", m.dumped("dump-halves", [2, 2, 2, -9], 4, "--fault", "kill:3@5:forward", "--groups", "halves")),
+        ("two optimizer types: one pair moves both", m.repaired("uce-two-types", "--fault", "uce-high:2@5:forward", "--types", "2")),
+        ("dump of two optimizer types: the first usable holder of each part writes it",
+         m.dumped("dump-two-types", [2, 2, -9, 2], 4, "--fault", "kill:2@5:forward", "--types", "2", environment=clean_first)),
+        ("a source says that it cannot send: what it holds is dumped",
+         m.dumped(None, [2, 2, 2, 2], 4, "--fault", "uce-high:2@5:forward", "--send-fails", "0", environment=clean_first)),
+        ("a source says that it cannot send, with a scheduler: dump is its choice",
+         m.dumped("dump-unsent", [2, 2, 2, 2], 4, "--fault", "uce-high:2@5:forward", "--send-fails", "0", "--arf", scheduler="answer", told=True)),
+        ("rename says that it failed: called again, nothing is saved again",
+         m.dumped("rename-again", [2, 2, -9, 2], 4, "--fault", "kill:2@5:forward", "--rename-fails", "2", environment=clean_first)),
         ("a rank dies while another is repaired", m.repaired(None, "--fault", "uce-high:2@5:forward", "--fault", "kill:2@5:repair", "--arf", respawn=True)),
         ("a saver dies while it saves: another holder saves", m.dumped(None, [2, -9, -9, 2], 4, "--fault", "kill:2@5:forward", "--save-kill", "1")),
+        ("a handler that waits is left behind, one that works is not", m.left_behind),
+        ("a saver dies while another waits for its part", m.dumped(None, [2, -9, -9, 2], 4, "--fault", "kill:2@5:forward", "--save-kill", "1",
+                                                                  "--save-waits", "0")),
+        ("a saver of two types dies while it saves",
+         m.dumped(None, [2, -9, -9, 2], 4, "--fault", "kill:2@5:forward", "--save-kill", "1", "--types", "2", environment=clean_first)),
     ]
     if "--soak" in sys.argv:
         tests = [

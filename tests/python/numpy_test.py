@@ -176,6 +176,7 @@ if __name__ == "__main__":
         ("numpy trainer, told to save and leave, and resumed", leaves(door)),
         ("numpy trainer, an exception before its loop", fails(door, "--early", 3, "rank 1 exited with code 1; last line of its error output: LineError: there is no line")),
         ("numpy trainer, an exception behind its loop", fails(door, "--late", 1, "rank 1 ended the run at step 20: __main__.LineError: the line cannot be written")),
+        ("numpy trainer, an error as its interpreter ends", fails(door, "--spoil", 1, "rank 1 ended the run at step 20: kintsugi._errors.Error: object 'random' (Trainer) cannot be pickled")),
         ("numpy trainer, resumed by 2, 5 and 6 ranks, by each way to take over an object", resized(door)),
         ("numpy trainer, cells of a grid and a cut array resumed by 2, 5 and 6 ranks", cells(door)),
         ("numpy trainer, its values resumed by 3 ranks from every format", values(door)),

@@ -29,11 +29,10 @@ if __name__ == "__main__":
          pair.same("throw:1@2,collective=4", "kill:1@3:gradient-sync", "throw:0@4:update", "kill:0@5:update", "throw:1@6:param-sync",
                    paths=[("retry", "adopt", "rebuild", "respawn", "retry")])),
         ("schedules, averages and loss scales, undisturbed, and gone on with from the middle", schedules.resumed(4)),
-        ("schedules, averages and loss scales: killed in an update, behind one and in a forward pass, an exception in an update",
-         schedules.same("kill:1@2:update", "throw:0@4:update", "kill:0@6:param-sync", "kill:1@8:forward",
-                        paths=[("respawn", "rebuild", "respawn", "adopt")])),
+        ("schedules, averages and loss scales: killed in an update, in update_bn, behind an update and in a forward pass, an exception in an update",
+         schedules.same("kill:1@2:update", "throw:0@3:update", "kill:0@6:param-sync", "kill:1@8:forward", more=["--die"],
+                        paths=[("respawn", "rebuild", "adopt", "respawn", "adopt")])),
         ("each public class stands in the table of kinds", door.alone("torch_kinds.py")),
         ("what an optimizer keeps is kept, or refused by name", door.alone("torch_kept.py")),
-        ("types of the trainers are as they say", door.typed(str(HERE / "torch_optimizers.py"), str(HERE / "torch_gan.py"), str(HERE / "torch_schedulers.py"))),
     ]
     sys.exit(main(tests, door.bin, options.only))

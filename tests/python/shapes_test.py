@@ -1,29 +1,33 @@
 """Scripts in the shapes of public ones, plain and protected by a few lines: the bits of plain torch, whatever strikes.
 
-  shapes_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--all] [--only WORD]...     --all: each fault by itself
+  shapes_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--all] [--oracles ORACLES] [--only WORD]...
+
+--all: each fault by itself, and each shape told to end. --oracles: those that need a framework, from this folder (./tools/setup --oracles), in place of the others.
 """
 import argparse
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from compared import left_in
-from door import HERE, Door, Failure, main, skip_without_torch
+from door import HERE, Door, Failure, FrameworkDoor, main, skip_without_torch
 
 sys.path.insert(0, str(HERE / "shapes"))
 from lines import needed  # noqa: E402
 
 FOLDER = HERE / "shapes"
 LINES_MOST = 25
+ENDED = ("vision", "fsdp", "trainer", "diffusion")  # in the short suite: an epoch cut within a loader, shards, frameworks
 SAVED = 75  # the exit code of a run that was told to end and saved
 
 
 class Shape:
     """One script in its two forms. `faults`: words of --inject; `strikes`: words of shapes/struck.py; `stop`: the step in which the run is
-    told to end."""
+    told to end. `later`: the script goes on from what it has saved itself; what of that is taken away before it starts once more."""
 
-    def __init__(self, door, name, faults, strikes, stop, options=()):
-        self.name, self.faults, self.strikes = name, faults, strikes
+    def __init__(self, door, name, faults, strikes, stop, options=(), later=None):
+        self.name, self.faults, self.strikes, self.later = name, faults, strikes, later
         self._door, self._stop, self._options = door, stop, options
         self._plain = None
 
@@ -53,14 +57,32 @@ class Shape:
                 raise Failure(f"{len(summary['incidents'])} incidents, or not gone on with from step {self._stop}\n{log[-3000:]}")
             self._compare(folder, summary, log)
 
+    def started_later(self, _):
+        """It goes on from its own checkpoint, as it does under plain torch, also where its first step there and one behind its next save are struck."""
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as place:
+            folder, saved = Path(place, "here"), Path(place, "saved")
+            folder.mkdir()
+            self._start_plain(folder)
+            for gone in [*folder.glob("rank-*.json"), *(folder / name for name in self.later)]:
+                shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+            folder.rename(saved)
+            shutil.copytree(saved, folder)
+            self._start_plain(folder)
+            plain = left_in(folder)
+            shutil.rmtree(folder)
+            shutil.copytree(saved, folder)
+            faults = [word for fault in ("kill:1@1:backward", "throw:0@2:forward", "kill:1@3:update") for word in ("--inject", fault)]
+            summary, log = self._run(str(folder), [*faults, "--inject-must-strike", *self._options], ())
+            self._compare(str(folder), summary, log, plain)
+
     def _run(self, folder, options, strikes, expect=0):
         program = [str(FOLDER / "struck.py"), str(FOLDER / f"{self.name}_protected.py"), folder, *strikes]
         return self._door.run(options, program, nproc=2, expect=expect)
 
-    def _compare(self, folder, summary, log):
+    def _compare(self, folder, summary, log, plain=None):
         if summary.get("inexact"):
             raise Failure(f"inexact: {summary['inexact']}\n{log[-3000:]}")
-        plain, found = self._left_by_plain(), left_in(folder)
+        plain, found = plain or self._left_by_plain(), left_in(folder)
         wrong = [f"{rank} {name}: plain torch {values['bits']} here {found[rank].get(name, {}).get('bits')}"
                  for rank, of_rank in plain.items() for name, values in of_rank.items() if found[rank].get(name) != values]
         if wrong:
@@ -69,9 +91,12 @@ class Shape:
     def _left_by_plain(self):
         if self._plain is None:
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                self._door.under_torchrun([str(FOLDER / f"{self.name}_plain.py"), folder])
+                self._start_plain(folder)
                 self._plain = left_in(folder)
         return self._plain
+
+    def _start_plain(self, folder):
+        self._door.under_torchrun([str(FOLDER / f"{self.name}_plain.py"), str(folder)])
 
 
 def shapes(door):
@@ -80,7 +105,7 @@ def shapes(door):
         Shape(door, "nanogpt", ["kill:1@5:update", "throw:1@7:backward", "kill:0@9:forward", "kill:0@11:backward", "kill:1@14:param-sync"],
               ["kill-section:0@4", "kill-told:0@1"], 10),
         Shape(door, "snapshots", ["kill:1@2:update", "throw:0@3:backward", "kill:0@6:backward", "throw:1@9:update"],
-              ["kill-section:0@1", "kill-loader:1@5"], 7),
+              ["kill-section:0@1", "kill-loader:1@5"], 7, later=()),
         Shape(door, "vision", ["kill:1@2:update", "throw:0@3:backward", "kill:0@6:backward", "kill:1@10:param-sync"],
               ["kill-section:0@2", "kill-told:1@3", "kill-loader:0@3"], 7),
         Shape(door, "fsdp", ["kill:1@3:update", "throw:0@5:backward", "kill:0@6:forward", "throw:1@9:update", "kill:1@11:param-sync"],
@@ -92,9 +117,21 @@ def shapes(door):
     ]
 
 
+def framework_shapes(door):
+    return [
+        Shape(door, "trainer", ["kill:1@2:update", "throw:0@3:backward", "kill:0@6:forward", "throw:1@7:update", "kill:1@10:param-sync", "hang:1@11:backward"],
+              ["kill-section:0@2", "kill-told:1@5", "kill-loader:0@3"], 7, later=("trained/checkpoint-12", "trained/checkpoint-16")),
+        Shape(door, "diffusion", ["kill:1@2:update", "throw:0@3:backward", "kill:0@5:forward", "throw:1@7:update", "kill:1@9:param-sync", "hang:0@11:backward"],
+              ["kill-section:0@2", "kill-told:0@3", "kill-loader:0@4"], 7),
+    ]
+
+
 def tests_of(shape, each):
     yield f"{shape.name}: protected by {LINES_MOST} lines at most, none moved", shape.protected_by_few_lines
-    yield f"{shape.name}: told to end, and gone on with", shape.stopped
+    if each or shape.name in ENDED:
+        yield f"{shape.name}: told to end, and gone on with", shape.stopped
+    if shape.later is not None:
+        yield f"{shape.name}: started later, from its own checkpoint", shape.started_later
     if not each:
         yield f"{shape.name}: struck in every place of one run", shape.struck(shape.faults, shape.strikes)
         return
@@ -108,8 +145,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("door", nargs=3)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--oracles")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = Door(options.door)
+    door = FrameworkDoor([*options.door, options.oracles]) if options.oracles else Door(options.door)
     skip_without_torch(door)
-    sys.exit(main([test for shape in shapes(door) for test in tests_of(shape, options.all)], door.bin, options.only))
+    if options.oracles:
+        door.skip_without("transformers")
+    tried = framework_shapes(door) if options.oracles else shapes(door)
+    sys.exit(main([test for shape in tried for test in tests_of(shape, options.all)], door.bin, options.only))

@@ -5,6 +5,7 @@ import torch
 
 import kintsugi
 from kintsugi.objects import Objects
+from kintsugi.pickled import Pickling
 from kintsugi.torch import _build, registry
 
 extension = _build.load()
@@ -34,7 +35,7 @@ class Stub:
 
     def __init__(self):
         self.agent, self.memory = self, {}
-        self._objects = Objects(None, None, print)
+        self._objects = Objects(None, None, Pickling({}), print)
 
     def state_memory(self, size):
         return Memory(size)

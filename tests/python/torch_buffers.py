@@ -7,15 +7,14 @@ PLAIN=1: the same under plain torch over Gloo. What is left, bit for bit, goes t
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from beside import begin, digest, leave
 
 STEPS = 12
 
@@ -42,15 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    run: Any = None
-    if os.environ.get("PLAIN") == "1":
-        dist.init_process_group("gloo")
-    else:
-        import kintsugi.torch
-
-        run = kintsugi.torch.join()
-        dist.init_process_group("kintsugi")
+    run = begin()
     rank = dist.get_rank()
     torch.manual_seed(1)
     model = Masked(rank)
@@ -75,10 +66,8 @@ def main() -> None:
             step(k)
     else:
         run.train(step, STEPS)
-    left = {name: hashlib.sha256(tensor.numpy().tobytes()).hexdigest()[:16] for name, tensor in model.state_dict().items()}
-    (options.folder / f"rank-{rank}.json").write_text(json.dumps({"model": left}))
-    if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts
-        dist.destroy_process_group()
+    left = {name: digest(tensor) for name, tensor in model.state_dict().items()}
+    leave(options.folder, {"model": left})
 
 
 if __name__ == "__main__":

@@ -7,16 +7,15 @@ PLAIN=1: the same under plain torch over Gloo. What is left, bit for bit, goes t
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+from beside import begin, digest, leave
 
 STEPS = 6
 
@@ -25,23 +24,11 @@ def layers(first: int, last: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(first, 8), nn.BatchNorm1d(8), nn.LeakyReLU(0.2), nn.Linear(8, last))
 
 
-def digest(*tensors: Tensor) -> str:
-    return hashlib.sha256(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    run: Any = None
-    if os.environ.get("PLAIN") == "1":
-        dist.init_process_group("gloo")
-    else:
-        import kintsugi.torch
-
-        run = kintsugi.torch.join()
-        dist.init_process_group("kintsugi")
+    run = begin()
     torch.manual_seed(1)
     generator = DistributedDataParallel(layers(4, 6))
     critic = DistributedDataParallel(layers(6, 1), broadcast_buffers=False)
@@ -83,9 +70,7 @@ def main() -> None:
     for name, optimizer in (("of_critic", of_critic), ("of_generator", of_generator)):
         values = [value for state in optimizer.state_dict()["state"].values() for value in state.values()]
         left[name] = digest(*values) + str(optimizer.param_groups[0]["lr"])
-    (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps({name: {"bits": value} for name, value in left.items()}))
-    if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts
-        dist.destroy_process_group()
+    leave(options.folder, {name: {"bits": value} for name, value in left.items()})
 
 
 main()

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy
 import torch
-from torch.utils.data import (BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, Subset, SubsetRandomSampler, TensorDataset,
-                              WeightedRandomSampler)  # fmt: skip
+from torch.utils.data import (BatchSampler, ConcatDataset, DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, StackDataset, Subset,
+                              SubsetRandomSampler, TensorDataset, WeightedRandomSampler)  # fmt: skip
+from torch.utils.data.datapipes.map import SequenceWrapper
 from torch.utils.data.distributed import DistributedSampler
 
 import kintsugi
@@ -144,6 +145,24 @@ def with_shared_generator():
     return DataLoader(Rows(), 4, sampler=RandomSampler(range(SAMPLES), replacement=True, num_samples=50, generator=generator), generator=generator)
 
 
+def scaled(number):
+    return number * 0.5 + float(torch.rand(1))
+
+
+def one_behind_another(kind=Noisy):
+    return ConcatDataset([Subset(kind(), range(11)), Subset(kind(), range(11, SAMPLES))])
+
+
+def many():
+    """More than a list of samples that is looked into."""
+    noise = OwnNoise()
+    return ConcatDataset([Subset(noise, [i % SAMPLES]) for i in range(300)])
+
+
+def pipe():
+    return SequenceWrapper(list(range(SAMPLES))).map(scaled)
+
+
 def worker_began(worker):
     numpy.random.seed(worker)
 
@@ -160,6 +179,11 @@ KINDS = {
     "the last dropped": lambda: DataLoader(Rows(), 4, shuffle=True, drop_last=True, collate_fn=list),
     "samples, no batches": lambda: DataLoader(Subset(Rows(), range(14)), batch_size=None, shuffle=True),
     "lists of tensors": lambda: DataLoader(TensorDataset(torch.arange(SAMPLES), torch.rand(SAMPLES, 2, generator=seeded())), 4, shuffle=True),
+    "ConcatDataset": lambda: DataLoader(one_behind_another(OwnNoise), 4, shuffle=True),
+    "ConcatDataset of many": lambda: DataLoader(many(), 40, shuffle=True),
+    "StackDataset": lambda: DataLoader(StackDataset(first=Noisy(), second=Counting()), 4, shuffle=True),
+    "MapDataPipe": lambda: DataLoader(pipe(), 4, shuffle=True),
+    "workers, one beside and behind another": lambda: DataLoader(StackDataset(one_behind_another(Counting), pipe()), 4, shuffle=True, num_workers=2),
     "batch_sampler": lambda: DataLoader(Rows(), batch_sampler=BatchSampler(RandomSampler(range(SAMPLES)), 3, True)),
     "batches drawn as they come": lambda: DataLoader(Rows(), batch_sampler=Buckets()),
     "DistributedSampler": lambda: DataLoader(Rows(), 2, sampler=distributed()),

@@ -5,6 +5,7 @@ import torch
 from torch.distributed.algorithms import Join
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook, quantization_hooks
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.nn.parallel import DistributedDataParallel
 
@@ -65,6 +66,10 @@ for layer, stepped in ((model, shared), (whole, plain)):
     stepped.param_groups[0]["lr"] = 0.25
     stepped.step()
 assert torch.equal(model.weight, whole.weight) and torch.equal(model.bias, whole.bias)
+for kind in (ZeroRedundancyOptimizer, type("Own", (ZeroRedundancyOptimizer,), {})):
+    refused("'parts' is a ZeroRedundancyOptimizer, which has collectives inside its update, and one copy of each shard: use kintsugi.torch.ReplicaOptimizer("
+            "model.parameters(), Adam, copies=2, ...)", optimizers.refuse, "parts",
+            kind(model.parameters(), torch.optim.Adam, lr=0.5))  # fmt: skip
 refused("copies must divide", lambda: ReplicaOptimizer(model.parameters(), torch.optim.SGD, copies=2, lr=0.1))
 refused("none can be added", shared.add_param_group, {"params": [parameter]})
 refused("call backward before", shared.step, lambda: None)
@@ -98,6 +103,32 @@ hooked = torch.nn.Linear(2, 2)
 hooked.bias.register_post_accumulate_grad_hook(lambda _: None)
 assert "the hooks on the gradient of '0.bias'" in reasons(hooked)
 refused("is wrapped in FullyShardedDataParallel", parallel.refuse_flat, "w", FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=torch.device("cpu")))
+
+# What is left gathered behind an update would be computed with as it was before.
+kept = fully_shard(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+gathered = [*parallel.sharded_groups(kept)]
+kept.set_reshard_after_backward(False)
+kept(torch.ones(1, 2)).sum().backward()
+refused("step 3 left parameters of 'Sequential' gathered behind their update", parallel.refuse_gathered, gathered, 3)
+kept.reshard()
+parallel.refuse_gathered(gathered, 3)
+kept.set_reshard_after_backward(True)
+kept(torch.ones(1, 2)).sum().backward()
+parallel.refuse_gathered(gathered, 3)
+
+# Collectives of a script's own in FSDP2, and hooks there.
+class Gathering:
+    def hook(self, gradients: torch.Tensor) -> None:
+        raise AssertionError("not reached")
+
+
+where_made.refuse_own_means(gathered)
+kept.set_all_reduce_hook(lambda gradients: gradients.mul_(0.5))
+where_made.refuse_own_means(gathered)
+kept.set_all_reduce_hook(Gathering().hook)
+refused("its set_all_reduce_hook Gathering.hook keeps a Gathering", where_made.refuse_own_means, gathered)
+kept.set_custom_reduce_scatter(Gathering())
+refused("fully_shard of Sequential: what the Gathering of set_custom_reduce_scatter keeps", where_made.refuse_own_means, gathered)
 
 # Communication hooks of DistributedDataParallel: torch's own without a state go, of those with one it is said what they keep.
 class Compressing:

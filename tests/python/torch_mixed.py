@@ -7,10 +7,12 @@ activations that are computed again, gradients of several batches, data from wor
 from __future__ import annotations
 
 import argparse
+import random
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -98,7 +100,8 @@ def main() -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=GROWTH)
     sampler: DistributedSampler[tuple[int, Tensor]] = DistributedSampler(Numbers(), seed=7)
     data = Data(sampler)
-    run.register(model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, sampler=sampler, data=data)
+    own: dict[str, Any] = {"noise": torch.Generator().manual_seed(8 + run.rank), "chance": random.Random(8 + run.rank), "gauss": np.random.default_rng(8 + run.rank)}
+    run.register(model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, sampler=sampler, data=data, **own)
     forward: Any = torch.compile(model) if options.compile else model
     torch.manual_seed(5 + run.rank)
 
@@ -110,6 +113,7 @@ def main() -> None:
         for micro in range(ACCUMULATED):
             indices, x = data.take()
             samples += indices.tolist()
+            x = x + 0.05 * (torch.randn(WIDTH, generator=own["noise"]) + own["chance"].random() + own["gauss"].normal())
             with nullcontext() if micro == ACCUMULATED - 1 else model.no_sync():
                 with torch.autocast("cpu", dtype=torch.bfloat16):
                     loss = nn.functional.mse_loss(forward(x).float(), x.roll(1, 1)) / ACCUMULATED

@@ -7,9 +7,7 @@ step. PLAIN=1: the same under plain torch over Gloo. What is left of each, bit f
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -19,6 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn, optim
+
+from beside import PLAIN, begin, digest, leave
 
 STEPS = 6
 LATE = 3  # the step in which some parameters have their first gradient
@@ -184,7 +184,7 @@ def loaded(parameters: list[Tensor]) -> optim.Optimizer:
 def parts_or_whole(parameters: list[Tensor]) -> optim.Optimizer:
     """With copies everywhere, a part is the whole."""
     settings: dict[str, Any] = {"lr": 0.05, "momentum": 0.9, "dampening": 0.3}
-    if os.environ.get("PLAIN") == "1":
+    if PLAIN:
         return optim.SGD(parameters, **settings)
     import kintsugi.torch
 
@@ -262,7 +262,7 @@ class Models(nn.ModuleDict):
 
 def bits(value: Any) -> str:
     if isinstance(value, Tensor):
-        return hashlib.sha256(value.detach().contiguous().numpy().tobytes()).hexdigest()[:16]
+        return digest(value)
     if isinstance(value, dict):
         return str({str(key): bits(one) for key, one in value.items()})
     return str([bits(one) for one in value]) if isinstance(value, (list, tuple)) else repr(value)
@@ -273,15 +273,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    run: Any = None
-    if os.environ.get("PLAIN") == "1":
-        dist.init_process_group("gloo")
-    else:
-        import kintsugi.torch
-
-        run = kintsugi.torch.join()
-        dist.init_process_group("kintsugi")
+    run = begin()
     torch.manual_seed(1)
     models, optimizers = Models(), {}
     for number, (name, make) in enumerate(cases().items()):
@@ -326,9 +318,7 @@ def main() -> None:
         left[name] = {"parameters": bits(dict(trained.named_parameters())), "state": bits(optimizer.state_dict()["state"]),
                       "inner": bits(inner.state_dict()["state"]), "attributes": bits({**attributes, **({"updates": inner.updates} if isinstance(inner, Counting) else {})}),
                       "groups": bits([{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups])}  # fmt: skip
-    (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(left))
-    if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts
-        dist.destroy_process_group()
+    leave(options.folder, left)
 
 
 main()

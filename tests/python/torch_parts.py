@@ -7,8 +7,10 @@ import numpy
 import torch
 
 import kintsugi
+from kintsugi.pickled import Pickling
 from kintsugi.torch import _build, state, warm
 from kintsugi.torch.randomness import Randomness, Unchanged, numpy_memory, python_memory
+from kintsugi.torch.run import TorchRun
 
 assert "torch._dynamo" not in sys.modules, "warm_up has nothing to do any more: this torch imports all of itself at once"
 extension = _build.load()
@@ -130,6 +132,30 @@ assert values.same([{weight: {"step": step, "count": 3}}, {}])
 for other in ([{weight: {"step": step, "count": 4}}], [{weight: {"count": 3, "step": step}}], [{weight: {"step": torch.zeros(1), "count": 3}}],
               [{weight: {"step": step}}], [{model[0].bias: {"step": step, "count": 3}}], [{weight: {"step": step, "count": 3, "more": 0}}], []):  # fmt: skip
     assert not values.same(other), other
+
+# Tensors in an object's state: the same values are the same bytes wherever they lie, and come back as they were.
+pickling = Pickling(TorchRun.REDUCERS)
+
+
+class Averages:
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def state_dict(self):
+        return {"tensors": self.tensors}
+
+
+tensors = [torch.randn(3, 2), torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last), torch.ones(5, dtype=torch.bfloat16), torch.tensor(True),
+           torch.zeros(0, 2), torch.randn(4, dtype=torch.complex64).conj(), torch.randn(6, 4)[1:3], torch.nn.Parameter(torch.ones(2)),
+           torch.randn(2, requires_grad=True), torch.randn(4, 4)[:, ::2]]  # fmt: skip
+data = pickling.bytes_of("averages", Averages(tensors))
+for one, other in zip(tensors, pickle.loads(data)["tensors"], strict=True):
+    assert type(one) is type(other) and one.requires_grad == other.requires_grad and one.stride() == other.stride() and one.dtype == other.dtype
+    assert torch.equal(one, other)
+assert pickling.bytes_of("averages", Averages([tensor.clone().detach() for tensor in tensors[:7]])) == pickling.bytes_of("averages", Averages(tensors[:7]))
+twice = pickle.loads(pickling.bytes_of("averages", Averages([tensors[0], tensors[0]])))["tensors"]
+assert twice[0] is twice[1]
+
 # A spare is warmed before it waits, and draws afterwards what it would have drawn.
 torch.manual_seed(7)
 expected = torch.rand(1)

@@ -2,18 +2,20 @@
 have: layers that are trained, others that only keep running statistics, an average of the weights, noise, a sampler.
 
   torch_planted.py [tensor|update|random|collective|own-collective|sampler|buffers|fsdp|fsdp-right|door]     fsdp-right: FSDP2, no mistake; door: as
-if Kintsugi changed what is computed
+if Kintsugi changed what is computed, and one plain process stands still in the interpreter's end (as torch's groups may make it)
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import kintsugi.torch
@@ -37,22 +39,6 @@ class Position:
 
     def load_state_dict(self, state: int) -> None:
         self.next = state
-
-
-class Noise:
-    """A random generator of the trainer's own."""
-
-    def __init__(self, seed: int) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def draw(self, like: Tensor) -> Tensor:
-        return 0.05 * torch.randn(like.shape, generator=self.generator)
-
-    def state_dict(self) -> Tensor:
-        return self.generator.get_state()
-
-    def load_state_dict(self, state: Tensor) -> None:
-        self.generator.set_state(state)
 
 
 class Together(torch.optim.SGD):
@@ -107,6 +93,8 @@ def leave_stale_gradients() -> None:
 def main() -> None:
     mistake = sys.argv[1] if len(sys.argv) > 1 else ""
     torch.set_num_threads(1)
+    if mistake == "door" and os.environ.get("KINTSUGI") == "0" and os.environ["RANK"] == "1":
+        atexit.register(signal.pause)  # before the run's own, so called behind it
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
     torch.manual_seed(1)
@@ -115,7 +103,7 @@ def main() -> None:
     kind = Together if mistake == "collective" else torch.optim.SGD
     optimizer = kind(model.parameters(), lr=0.05, momentum=0.9)
     averaged = features if mistake.startswith("fsdp") else model  # what all ranks hold alike
-    average, noise, position = Average(), Noise(10 + run.rank), Position(run.rank, run.world_size)
+    average, noise, position = Average(), torch.Generator().manual_seed(10 + run.rank), Position(run.rank, run.world_size)
     things = {"model": model, "optimizer": optimizer, "features": features, "average": average, "noise": noise, "position": position}
     things.pop({"tensor": "average", "random": "noise", "sampler": "position", "buffers": "features"}.get(mistake, ""), None)
     run.register(**things)
@@ -132,7 +120,7 @@ def main() -> None:
         seen = features(rows)  # through the statistics so far
         if mistake == "door" and os.environ.get("KINTSUGI") != "0":
             seen = seen + 1
-        loss = model(seen + noise.draw(seen)).square().mean()
+        loss = model(seen + 0.05 * torch.randn(seen.shape, generator=noise)).square().mean()
         loss.backward()
         run.report(loss=loss.item() + average.weights.sum().item(), samples=[sample])
         if mistake == "update":

@@ -1,17 +1,16 @@
 """Every schedule of torch.optim.lr_scheduler and swa_utils, and every average of swa_utils, each with a small model and an optimizer of its own, all in
 one step and behind its update. PLAIN=1: the same under plain torch over Gloo. What is left of each, bit for bit, goes to FOLDER/rank-N.json.
 
-  torch_schedulers.py FOLDER
+  torch_schedulers.py FOLDER [--die]     --die: rank 1 is killed within the first update_bn
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import inspect
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ import torch.distributed as dist
 from torch import Tensor, nn, optim
 from torch.optim import lr_scheduler as rates
 from torch.optim import swa_utils
+
+from beside import begin, digest, leave
 
 STEPS = 8
 
@@ -63,23 +64,12 @@ def averages(model: nn.Module) -> dict[str, swa_utils.AveragedModel]:
     }
 
 
-def digest(*tensors: Tensor) -> str:
-    return hashlib.sha256(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--die", action="store_true")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    run: Any = None
-    if os.environ.get("PLAIN") == "1":
-        dist.init_process_group("gloo")
-    else:
-        import kintsugi.torch
-
-        run = kintsugi.torch.join()
-        dist.init_process_group("kintsugi")
+    run = begin()
     rank = dist.get_rank()
     torch.manual_seed(1)
     makers = schedules()
@@ -101,9 +91,7 @@ def main() -> None:
         batch = torch.randn(4, 3, generator=torch.Generator().manual_seed(10 * k + rank))
         for name, model in models.items():
             model(batch).square().mean().backward()
-        # Buffers that differ from rank to rank and change behind the update are inexact where a rank is lost there.
-        alike = torch.randn(4, 3, generator=torch.Generator().manual_seed(k))
-        scaler.scale(off.scale(averaged(alike).square().mean())).backward()
+        scaler.scale(off.scale(averaged(batch).square().mean())).backward()
         trained: list[nn.Module] = [*models.values(), averaged]
         for parameter in (parameter for one in trained for parameter in one.parameters()):
             if parameter.grad is not None:
@@ -122,21 +110,39 @@ def main() -> None:
         for average in kept.values():
             average.update_parameters(averaged)
 
-    if run is None:
-        for k in range(1, STEPS + 1):
-            step(k)
-    else:
-        run.train(step, STEPS)
+    def batches(seed: int) -> Iterator[Tensor]:
+        for number in range(3):
+            if number == 2 and options.die and rank == 1 and not (options.folder / "died").exists():
+                (options.folder / "died").touch()
+                os.kill(os.getpid(), 9)
+            yield torch.randn(4, 3, generator=torch.Generator().manual_seed(10 * seed + number))
+
+    def measure(until: int) -> list[Any]:
+        """What the averages have for buffers, each rank its own; what their layers have for means, on data of this rank."""
+        averaged_so_far = [digest(*average.buffers()) for average in kept.values()]
+        for average in kept.values():
+            swa_utils.update_bn(batches(until + rank), average)
+            average.train()
+        return [*averaged_so_far, *(float(tensor.sum()) for tensor in kept["average"].buffers())]
+
+    said = []
+    for until in (STEPS // 2, STEPS):  # training goes on from what was measured
+        if run is None:
+            for k in range(until - STEPS // 2 + 1, until + 1):
+                step(k)
+            said.append(measure(until))
+        else:
+            run.train(step, until)
+            said.append(run.do(measure, until))
     left: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
         group = optimizers[name].param_groups[0]
         left[name] = {"bits": digest(*model.parameters()), "rate": group["lr"], "momentum": group["momentum"], "last": getattr(scheduled[name], "last_epoch", None)}
     for name, average in kept.items():
         left[name] = {"bits": digest(*average.parameters()), "buffers": digest(*average.buffers())}
+    left["measured"] = {"buffers": said}
     left["scaler"] = {"scale": scaler.state_dict(), "off": off.state_dict(), "bits": digest(*averaged.parameters(), *averaged.buffers())}
-    (options.folder / f"rank-{rank}.json").write_text(json.dumps(left))
-    if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts
-        dist.destroy_process_group()
+    leave(options.folder, left)
 
 
 if __name__ == "__main__":

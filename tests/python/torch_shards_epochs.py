@@ -8,16 +8,15 @@ goes to FOLDER/rank-N.json.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from beside import begin, digest, leave
 
 EPOCHS, STEPS = 3, 6
 
@@ -26,15 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    run: Any = None
-    if os.environ.get("PLAIN") == "1":
-        dist.init_process_group("gloo")
-    else:
-        import kintsugi.torch
-
-        run = kintsugi.torch.join()
-        dist.init_process_group("kintsugi")
+    run = begin()
     rank = dist.get_rank()
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
@@ -69,10 +60,8 @@ def main() -> None:
             run.train(step, last)
             said.append(run.do(evaluate))
         rates.step()
-    left = {name: hashlib.sha256(parameter.to_local().detach().numpy().tobytes()).hexdigest()[:16] for name, parameter in model.named_parameters()}  # type: ignore[attr-defined]
-    (options.folder / f"rank-{rank}.json").write_text(json.dumps({"model": left, "rest": {"said": said, "rate": optimizer.param_groups[0]["lr"]}}))
-    if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts
-        dist.destroy_process_group()
+    left = {name: digest(parameter) for name, parameter in model.named_parameters()}
+    leave(options.folder, {"model": left, "rest": {"said": said, "rate": optimizer.param_groups[0]["lr"]}})
 
 
 if __name__ == "__main__":

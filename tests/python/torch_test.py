@@ -270,13 +270,7 @@ if __name__ == "__main__":
         ("what is done at every step gives back what it took", door.alone("torch_parts.py")),
         ("a file that shadows torch is named", shadowed(door)),
         ("types of the package are as they say", door.typed("--exclude", "compat", "kintsugi")),
-        ("types of a trainer are as they say", door.typed(GPT[0])),
-        ("types of cut models are as they say", door.typed(*SHARDS)),
-        ("types of what a program cut by itself are as they say", door.typed(*CUT)),
-        ("types of what trainers use beside a model are as they say", door.typed(*MIXED)),
-        ("types of what is made anew are as they say", door.typed(*BUILT)),
-        ("types of models with each option of DDP are as they say", door.typed(str(HERE / "torch_layouts.py"))),
-        ("types of what is made of other tensors are as they say", door.typed(str(HERE / "torch_quantized.py"))),
-        ("types of a trainer with many groups are as they say", door.typed(str(HERE / "torch_swapped.py"))),
+        ("types of the trainers are as they say", door.typed(GPT[0], *SHARDS, *CUT, *MIXED, *BUILT, *(str(HERE / f"torch_{name}.py") for name in (
+            "layouts", "quantized", "swapped", "optimizers", "gan", "schedulers", "shard_options", "ddp_options")))),
     ]
     sys.exit(main(list(matrix()) if options.soak else short, door.bin, options.only))

@@ -15,7 +15,7 @@ from kintsugi.torch.accelerated import Counts
 from kintsugi.torch.prepared import Prepared
 from kintsugi.torch.run import TorchRun
 
-RUN = SimpleNamespace(rank=0, world_size=1)
+RUN = SimpleNamespace(rank=0, world_size=1, replaces=False, resumes=False)
 
 
 class Numbers(Dataset):

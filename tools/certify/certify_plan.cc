@@ -1,6 +1,7 @@
 #include "tools/certify/certify_plan.h"
 
 #include <cctype>
+#include <iterator>
 
 #include "runtime/base/check.h"
 
@@ -120,10 +121,19 @@ std::string CertifyCell::Slug() const {
 
 bool CertifyCell::IsAtCollective() const { return faults.size() == 1 && faults.front().collective > 0; }
 
+namespace {
+
+TrainPhase MarkedUpTo(TrainPhase phase, const std::set<TrainPhase>& unmarked) {
+  for (auto at = std::rbegin(kTrainPhases); at != std::rend(kTrainPhases); ++at)
+    if (at->phase <= phase && unmarked.count(at->phase) == 0) return at->phase;
+  return TrainPhase::kUpdate;
+}
+
+}  // namespace
+
 CertifyCell WithinMarked(CertifyCell cell, const std::set<TrainPhase>& unmarked) {
   if (cell.phase || cell.IsAtCollective()) return cell;
-  for (Injection& fault : cell.faults)
-    if (unmarked.count(fault.phase) > 0) fault.phase = TrainPhase::kUpdate;
+  for (Injection& fault : cell.faults) fault.phase = MarkedUpTo(fault.phase, unmarked);
   return cell;
 }
 

@@ -42,8 +42,9 @@ inline constexpr int kCollectivesTried = 64;
 // REQUIRES: world_size >= 1, steps >= 2.
 std::vector<CertifyCell> MakeCertifyPlan(const CertifyScope& scope);
 
-// A double whose faults strike only in phases that the program marks: those of another are moved into its update, which
-// every program has. `unmarked`: what the single faults found out.
+// A double whose faults strike only in phases that the program marks: those of another are moved into the one before it,
+// so that they still strike one behind the other; at worst into the update, which every program has. `unmarked`: what the
+// single faults found out.
 CertifyCell WithinMarked(CertifyCell cell, const std::set<TrainPhase>& unmarked);
 
 // The step that faults strike at: in the middle, with one step after it for the second of a double.

@@ -45,6 +45,10 @@ std::string DifferenceFromPlain(const std::vector<PlainFacts>& found, const std:
                (here == found[rank].losses.end() ? "none" : here->second) + ", under plain torch " + loss;
     }
   }
+  return ValuesFromPlain(found, plain);
+}
+
+std::string ValuesFromPlain(const std::vector<PlainFacts>& found, const std::vector<PlainFacts>& plain) {
   std::string first;
   size_t differ = 0;
   for (size_t rank = 0; rank < plain.size(); ++rank) {

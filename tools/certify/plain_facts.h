@@ -24,6 +24,9 @@ Result<std::vector<PlainFacts>> ReadFacts(const std::filesystem::path& folder, i
 // How `found` differs from what plain torch leaves, in words; empty: in nothing that plain torch has.
 std::string DifferenceFromPlain(const std::vector<PlainFacts>& found, const std::vector<PlainFacts>& plain);
 
+// The same of values alone: a rank that began anew knows no losses of the steps before.
+std::string ValuesFromPlain(const std::vector<PlainFacts>& found, const std::vector<PlainFacts>& plain);
+
 // "37 values and 8 losses of each rank".
 std::string DescribeFacts(const std::vector<PlainFacts>& plain);
 

@@ -33,16 +33,13 @@ std::string Hint(const std::string& path, bool same_samples) {
            "registered object.";
   if (Contains(path, {"adopt", "spare", "respawn"}))
     return "A new process has only what is registered: a tensor or an object that decides the result is not, or is set "
-           "up "
-           "otherwise in a process that replaces one.";
+           "up otherwise in a process that replaces one.";
   if (Contains(path, {"retry", "resume"}))
     return "The step was computed again in the same process: something that it moves was not put back. Look for an "
-           "update "
-           "outside of the gate, a random generator or a buffer that is no registered object.";
+           "update outside of the gate, a random generator or a buffer that is no registered object.";
   if (Contains(path, {"rebuild", "patch"}))
     return "The process went on with registered state from its replica: something that a step changes is not "
-           "registered, "
-           "or the update moves what is outside of it.";
+           "registered, or the update moves what is outside of it.";
   return "Everything went back to a copy: what is not in it, or is derived from the step by the trainer, was not put "
          "back.";
 }
@@ -53,6 +50,21 @@ bool LeftNoCopy(const ReportedIncident& incident) {
          std::any_of(incident.reasons.begin(), incident.reasons.end(), [](const ToldReason& refused) {
            return refused.reason.find("no step that every shard still holds") != std::string::npos;
          });
+}
+
+// How two runs end otherwise; empty: alike.
+std::string EndDifference(const RunRecord& run, const RunRecord& reference, const FromPlain& from_plain) {
+  const bool none = run.final_digest.empty() && reference.final_digest.empty();
+  std::string text;
+  if (run.final_digest.empty() != reference.final_digest.empty() || (none && !from_plain))
+    text =
+        "the final state has no digest: nothing is registered, its copies differ, or it was changed behind the last "
+        "step";
+  else if (run.final_digest != reference.final_digest)
+    text = "the final state differs (" + run.final_digest + " instead of " + reference.final_digest + ")";
+  if (from_plain && !from_plain->empty())
+    text += std::string(text.empty() ? "" : "; ") + "it left something else than plain torch: " + *from_plain;
+  return text;
 }
 
 }  // namespace
@@ -77,7 +89,7 @@ std::string_view CertifyOutcomeName(CertifyOutcome outcome) {
   return "";
 }
 
-std::string DifferenceBetween(const RunRecord& run, const RunRecord& reference) {
+std::string DifferenceBetween(const RunRecord& run, const RunRecord& reference, const FromPlain& from_plain) {
   const RunComparison same = Compare(run, reference);
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : "; ") + part; };
@@ -94,21 +106,20 @@ std::string DifferenceBetween(const RunRecord& run, const RunRecord& reference) 
     add(run.samples_consumed != reference.samples_consumed
             ? std::to_string(run.samples_consumed) + " samples instead of " + std::to_string(reference.samples_consumed)
             : std::string("other samples, or in another step"));
-  if (!same.same_final_state)
-    add(run.final_digest.empty() || reference.final_digest.empty()
-            ? std::string("the final state has no digest: nothing is registered, or its copies differ")
-            : "the final state differs (" + run.final_digest + " instead of " + reference.final_digest + ")");
+  if (const std::string end = EndDifference(run, reference, from_plain); !end.empty()) add(end);
   return text;
 }
 
-CertifyResult JudgeFinished(const CertifyCell& cell, const RunRecord& run, const RunRecord& reference) {
+CertifyResult JudgeFinished(const CertifyCell& cell, const RunRecord& run, const RunRecord& reference,
+                            const FromPlain& from_plain) {
   CertifyResult result;
   result.path = PathOf(run);
-  const std::string difference = DifferenceBetween(run, reference);
+  const std::string difference = DifferenceBetween(run, reference, from_plain);
   const bool reached = run.struck.size() == cell.faults.size();
   if (!difference.empty()) {
     result.outcome = CertifyOutcome::kDifferent;
     result.text = difference + ". " + Hint(result.path, Compare(run, reference).same_samples);
+    if (!run.inexact.empty()) result.text += " The run itself calls it inexact: " + run.inexact.front().text + ".";
   } else if (!reached) {
     result.outcome = CertifyOutcome::kNotReached;
     result.text = cell.phase              ? "the program does not mark this phase"
@@ -132,7 +143,8 @@ CertifyResult JudgeEnded(const CertifyCell& cell, const RunRecord& run, const st
   return result;
 }
 
-CertifyResult JudgeResumed(const RunRecord& left, const RunRecord& resumed, const RunRecord& reference) {
+CertifyResult JudgeResumed(const RunRecord& left, const RunRecord& resumed, const RunRecord& reference,
+                           const FromPlain& from_plain) {
   CertifyResult result{CertifyOutcome::kSaved, "", PathOf(left), 0};
   const std::string from = "resumed from step " + std::to_string(resumed.resumed_from);
   result.text = "could not be repaired in memory; " + from + " to the same bits";
@@ -143,9 +155,9 @@ CertifyResult JudgeResumed(const RunRecord& left, const RunRecord& resumed, cons
                   LossText(resumed.LossOf(step)) + " instead of " + LossText(reference.LossOf(step)) + ")";
     return result;
   }
-  if (resumed.final_digest != reference.final_digest || reference.final_digest.empty()) {
+  if (const std::string end = EndDifference(resumed, reference, from_plain); !end.empty()) {
     result.outcome = CertifyOutcome::kDifferent;
-    result.text = from + ", the final state differs";
+    result.text = from + ", " + end;
   }
   return result;
 }

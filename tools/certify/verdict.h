@@ -4,6 +4,7 @@
 // Errors: none.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "tools/certify/certify_plan.h"
@@ -38,16 +39,22 @@ constexpr bool IsFailure(CertifyOutcome outcome) {
 // Told with its command and what to look at.
 constexpr bool IsExplained(CertifyOutcome outcome) { return IsFailure(outcome) || outcome == CertifyOutcome::kNoCopy; }
 
+// How what a run's ranks left differs from what plain torch leaves, in words (plain_facts.h); none: it is not known. A program that
+// changes its state behind the last step (a best model is loaded) has no digest of its end: there this decides.
+using FromPlain = std::optional<std::string>;
+
 // What differs between two runs of one program, in words; empty: nothing. The later of the two comes first.
-std::string DifferenceBetween(const RunRecord& run, const RunRecord& reference);
+std::string DifferenceBetween(const RunRecord& run, const RunRecord& reference, const FromPlain& from_plain);
 
 // The verdict on a run that ended with code 0.
-CertifyResult JudgeFinished(const CertifyCell& cell, const RunRecord& run, const RunRecord& reference);
+CertifyResult JudgeFinished(const CertifyCell& cell, const RunRecord& run, const RunRecord& reference,
+                            const FromPlain& from_plain);
 
 // The verdict on a run that ended with an error, `words` being the last that it printed.
 CertifyResult JudgeEnded(const CertifyCell& cell, const RunRecord& run, const std::string& words);
 
 // The verdict on one that saved and left, and on the run that went on from there.
-CertifyResult JudgeResumed(const RunRecord& left, const RunRecord& resumed, const RunRecord& reference);
+CertifyResult JudgeResumed(const RunRecord& left, const RunRecord& resumed, const RunRecord& reference,
+                           const FromPlain& from_plain);
 
 }  // namespace kintsugi

@@ -60,10 +60,8 @@ class Certifier {
   Status Prepare() {
     std::error_code error;
     fs::create_directories(root_ / "cells", error);
-    for (const char* of : {"here", "plain"}) {
-      fs::remove_all(FactsFolder(of), error);
-      fs::create_directories(FactsFolder(of), error);
-    }
+    for (const char* of : {"here", "plain"})
+      if (!error) error = MakeFactsFolder(of);
     if (error || ::access(root_.c_str(), W_OK) != 0)
       return {StatusCode::kInvalidArgument, "'" + root_.string() + "' cannot be written: name another --report"};
     certificate_.program = options_.program;
@@ -101,9 +99,7 @@ class Certifier {
     for (const char* name : {"undisturbed", "undisturbed-again"}) {
       Tell(std::string("undisturbed run ") + (first ? "2" : "1") + " of 2");
       const fs::path folder = root_ / "cells" / name;
-      const std::map<std::string, std::string> facts{{"KINTSUGI_FACTS", FactsFolder("here").string()}};
-      KINTSUGI_ASSIGN_OR_RETURN(const CertifyRun run,
-                                runner_.Run(RunWords(folder, {}), facts, folder, kReferenceSeconds));
+      KINTSUGI_ASSIGN_OR_RETURN(const CertifyRun run, RunHere({}, folder, kReferenceSeconds));
       if (run.stopped) {
         certificate_.stopped = "Stopped by a signal before any fault was tried.";
         return false;
@@ -127,7 +123,8 @@ class Certifier {
         if (runner_.stopped() || !certificate_.plain_difference.empty()) return false;
         continue;
       }
-      if (certificate_.nondeterminism.empty()) certificate_.nondeterminism = DifferenceBetween(*run.record, *first);
+      if (certificate_.nondeterminism.empty())
+        certificate_.nondeterminism = DifferenceBetween(*run.record, *first, HeldToPlain());
     }
     reference_ = *std::move(first);
     certificate_.steps = reference_.steps;
@@ -150,7 +147,8 @@ class Certifier {
         const CertifyRun run,
         runner_.RunPlain(options_.program, options_.nproc,
                          {{"KINTSUGI", "0"}, {"KINTSUGI_FACTS", FactsFolder("plain").string()}}, folder,
-                         kReferenceSeconds));
+                         kReferenceSeconds,
+                         [&] { return ReadFacts(FactsFolder("plain"), options_.nproc).ok(); }));
     if (run.stopped) {
       certificate_.stopped = "Stopped by a signal before any fault was tried.";
       return Status::Ok();
@@ -164,11 +162,36 @@ class Certifier {
     }
     certificate_.plain_difference = DifferenceFromPlain(*here, *plain);
     certificate_.plain = "the undisturbed run leaves the same " + DescribeFacts(*plain);
-    if (!certificate_.plain_difference.empty()) certificate_.plain.clear();
+    if (certificate_.plain_difference.empty())
+      plain_ = *plain;
+    else
+      certificate_.plain.clear();
     return Status::Ok();
   }
 
   fs::path FactsFolder(const char* of) const { return root_ / "facts" / of; }
+
+  std::error_code MakeFactsFolder(const char* of) const {
+    std::error_code error;
+    fs::remove_all(FactsFolder(of), error);
+    fs::create_directories(FactsFolder(of), error);
+    return error;
+  }
+
+  // A run of the program, whose ranks tell what they leave.
+  Result<CertifyRun> RunHere(const std::vector<std::string>& more, const fs::path& folder, double limit_seconds) {
+    if (MakeFactsFolder("here"))
+      return Status(StatusCode::kInvalidArgument, "'" + FactsFolder("here").string() + "' cannot be made");
+    return runner_.Run(RunWords(folder, more), {{"KINTSUGI_FACTS", FactsFolder("here").string()}}, folder,
+                       limit_seconds);
+  }
+
+  // What the newest of these left beside what plain torch did.
+  FromPlain HeldToPlain() const {
+    if (plain_.empty()) return std::nullopt;
+    const auto here = ReadFacts(FactsFolder("here"), options_.nproc);
+    return here.ok() ? ValuesFromPlain(*here, plain_) : here.status().message();
+  }
 
   void Plan() {
     const CertifyScope scope{.world_size = options_.nproc, .steps = reference_.steps, .quick = options_.quick};
@@ -239,13 +262,12 @@ class Certifier {
 
   Status Try(CertifiedCell& cell) {
     const fs::path folder = root_ / "cells" / cell.cell.Slug();
-    KINTSUGI_ASSIGN_OR_RETURN(const CertifyRun run,
-                              runner_.Run(RunWords(folder, Faults(cell.cell)), {}, folder, LimitSeconds()));
+    KINTSUGI_ASSIGN_OR_RETURN(const CertifyRun run, RunHere(Faults(cell.cell), folder, LimitSeconds()));
     if (run.stopped) return {StatusCode::kCancelled, "Stopped by a signal."};
     if (run.exit == core::kExitResumable && run.record) {
       KINTSUGI_RETURN_IF_ERROR(Resume(folder, *run.record, &cell.result));
     } else if (run.record && (run.exit == 0 || (run.exit == core::kExitStartup && !run.record->not_struck.empty()))) {
-      cell.result = JudgeFinished(cell.cell, *run.record, reference_);
+      cell.result = JudgeFinished(cell.cell, *run.record, reference_, HeldToPlain());
     } else {
       const std::string words = (run.timed_out ? "it did not end within " + Decimal(LimitSeconds()) + " s"
                                                : "it ended with exit code " + std::to_string(run.exit)) +
@@ -265,12 +287,11 @@ class Certifier {
   // What could not be repaired in memory was saved: is that worth anything?
   Status Resume(const fs::path& folder, const RunRecord& left, CertifyResult* result) {
     const fs::path resumed = folder / "resumed";
-    KINTSUGI_ASSIGN_OR_RETURN(
-        const CertifyRun run,
-        runner_.Run(RunWords(resumed, {"--resume", (folder / "saves").string()}), {}, resumed, LimitSeconds()));
+    KINTSUGI_ASSIGN_OR_RETURN(const CertifyRun run,
+                              RunHere({"--resume", (folder / "saves").string()}, resumed, LimitSeconds()));
     if (run.stopped) return {StatusCode::kCancelled, "Stopped by a signal."};
     if (run.exit == 0 && run.record) {
-      *result = JudgeResumed(left, *run.record, reference_);
+      *result = JudgeResumed(left, *run.record, reference_, HeldToPlain());
     } else {
       *result = {CertifyOutcome::kFailed,
                  "it could not be repaired in memory, left with code 75, and could not be resumed: " + run.last_words,
@@ -296,6 +317,7 @@ class Certifier {
   CertifyRunner runner_;
   Certificate certificate_;
   RunRecord reference_;
+  std::vector<PlainFacts> plain_;  // what plain torch leaves; empty: not known
   std::set<TrainPhase> unmarked_;
   bool no_more_collectives_ = false;
   TimePoint begin_;

@@ -4,14 +4,17 @@
 #include <csignal>
 #include <fstream>
 
+#include "runtime/launcher/node_parts.h"
 #include "runtime/process/child_process.h"
-#include "tools/cli/meeting.h"
 #include "tools/report/record_json.h"
 
 namespace kintsugi::cli {
 namespace {
 
 namespace asio = boost::asio;
+
+constexpr std::chrono::seconds kLookEvery{1};
+constexpr int kLooksToLeave = 10;  // for processes that have left all that is asked of them
 
 // Ends processes: at its second signal a launcher leaves at once; who does not is killed, and its guardian clears up.
 class Ending {
@@ -40,6 +43,32 @@ class Ending {
   int signals_ = 0;
 };
 
+// Ends processes that have done all that is asked of them and do not leave.
+class Leaving {
+ public:
+  Leaving(asio::io_context& io, const std::function<bool()>& has_all, Ending& ending)
+      : timer_(io), has_all_(has_all), ending_(ending) {}
+
+  void Watch() {
+    if (!has_all_) return;
+    timer_.expires_after(kLookEvery);
+    timer_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      if (looks_ > 0 || has_all_()) ++looks_;
+      if (looks_ > kLooksToLeave) return ending_.Begin();
+      Watch();
+    });
+  }
+  void Cancel() { timer_.cancel(); }
+  bool ended() const { return looks_ > kLooksToLeave; }  // how they end from now on is ours
+
+ private:
+  asio::steady_timer timer_;
+  const std::function<bool()>& has_all_;
+  Ending& ending_;
+  int looks_ = 0;  // since they had all
+};
+
 Result<std::string> OwnProgram() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -65,8 +94,9 @@ Result<CertifyRun> CertifyRunner::Run(const std::vector<std::string>& words,
 
 Result<CertifyRun> CertifyRunner::RunPlain(const std::vector<std::string>& program, int ranks,
                                            const std::map<std::string, std::string>& environment,
-                                           const std::filesystem::path& folder, double limit_seconds) {
-  KINTSUGI_ASSIGN_OR_RETURN(const int port, FreePort());
+                                           const std::filesystem::path& folder, double limit_seconds,
+                                           const std::function<bool()>& has_all) {
+  const int port = FreePort("0.0.0.0", {});
   std::vector<ProcessSpec> specs;
   for (int rank = 0; rank < ranks; ++rank) {
     ProcessSpec spec;
@@ -79,11 +109,11 @@ Result<CertifyRun> CertifyRunner::RunPlain(const std::vector<std::string>& progr
     spec.environment["MASTER_PORT"] = std::to_string(port);
     specs.push_back(std::move(spec));
   }
-  return Await(specs, folder, limit_seconds);
+  return Await(specs, folder, limit_seconds, has_all);
 }
 
 Result<CertifyRun> CertifyRunner::Await(const std::vector<ProcessSpec>& specs, const std::filesystem::path& folder,
-                                        double limit_seconds) {
+                                        double limit_seconds, const std::function<bool()>& has_all) {
   std::error_code error;
   std::filesystem::remove_all(folder, error);
   std::filesystem::create_directories(folder, error);
@@ -96,6 +126,7 @@ Result<CertifyRun> CertifyRunner::Await(const std::vector<ProcessSpec>& specs, c
   LineTail tail;
   Ending::Children children;
   Ending ending(io_, children);
+  Leaving leaving(io_, has_all, ending);
   asio::steady_timer limit(io_);
   io_.restart();
   size_t live = specs.size();
@@ -106,7 +137,7 @@ Result<CertifyRun> CertifyRunner::Await(const std::vector<ProcessSpec>& specs, c
   };
   callbacks.on_exit = [&](const ExitCause& cause) {
     const int exit = cause.kind == ExitKind::kExitCode ? cause.code : -1;
-    if (exit == 0 || run.exit != 0) return;
+    if (exit == 0 || run.exit != 0 || leaving.ended()) return;
     run.exit = exit;
     ending.Begin();  // nobody waits for one that is gone
   };
@@ -114,6 +145,7 @@ Result<CertifyRun> CertifyRunner::Await(const std::vector<ProcessSpec>& specs, c
     if (--live > 0) return;
     limit.cancel();
     ending.Cancel();
+    leaving.Cancel();
     signals_.cancel();
   };
   const TimePoint begin = SteadyClock::SteadyNow();
@@ -126,6 +158,7 @@ Result<CertifyRun> CertifyRunner::Await(const std::vector<ProcessSpec>& specs, c
     stopped_ = run.stopped = true;
     ending.Begin();
   });
+  leaving.Watch();
   limit.expires_after(std::chrono::milliseconds(static_cast<int64_t>(limit_seconds * 1000)));
   limit.async_wait([&](const boost::system::error_code& cancelled) {
     if (cancelled) return;

@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,9 +38,12 @@ class CertifyRunner {
                          const std::filesystem::path& folder, double limit_seconds);
 
   // Runs the program by itself as `ranks` processes, each told its place as torchrun tells it; `record` stays empty.
+  // `has_all`: asked now and then. Once they have left all that is compared they are given some seconds to leave: groups of
+  // torch that a script does not destroy may lock up an interpreter's end for ever.
   Result<CertifyRun> RunPlain(const std::vector<std::string>& program, int ranks,
                               const std::map<std::string, std::string>& environment,
-                              const std::filesystem::path& folder, double limit_seconds);
+                              const std::filesystem::path& folder, double limit_seconds,
+                              const std::function<bool()>& has_all);
 
   bool stopped() const { return stopped_; }  // a signal came during a run
 
@@ -47,7 +51,7 @@ class CertifyRunner {
   // Runs processes side by side, to the end of all of them. The exit code of the first that failed, or 0; then the others
   // are ended.
   Result<CertifyRun> Await(const std::vector<ProcessSpec>& specs, const std::filesystem::path& folder,
-                           double limit_seconds);
+                           double limit_seconds, const std::function<bool()>& has_all = {});
 
   boost::asio::io_context io_;
   boost::asio::signal_set signals_;

@@ -179,9 +179,12 @@ Result<formats::ConvertOptions> ReadConvertOptions(const Options& options) {
   convert.write.threads = options.threads;
   convert.write.overwrite = options.overwrite;
   if (!options.aoa.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(const std::string text, ReadInput(options.aoa));
-    KINTSUGI_ASSIGN_OR_RETURN(convert.statements, aoa::ReadStatements(text));
+    KINTSUGI_ASSIGN_OR_RETURN(aoa::ProgramText program, aoa::ReadProgram(options.aoa, ReadInput));
+    convert.statements = std::move(program.statements);
+    convert.reverse = program.reverse;
   }
+  // Without a program the new names are those that are read: what is not wanted need not be readable.
+  if (options.aoa.empty()) convert.read.only = options.only;
   if (!options.dtype.empty()) {
     const std::map<std::string, std::string> short_names = {{"bf16", "bfloat16"}, {"fp16", "float16"},
                                                             {"fp32", "float32"},  {"fp64", "float64"},
@@ -286,6 +289,10 @@ int RunDiff(const Options& options) {
   progress.Clear();
   if (!compared.ok()) return Fail(compared.status());
   const bool equal = compared->differences.empty();
+  std::vector<std::string> notes = left->notes();
+  notes.insert(notes.end(), right->notes().begin(), right->notes().end());
+  for (const std::string& note : notes)
+    if (!options.json) std::cerr << "kintsugi: note: " << note << std::endl;
   if (options.json) {
     Json differences = Json::array();
     for (const formats::Difference& difference : compared->differences)
@@ -295,6 +302,7 @@ int RunDiff(const Options& options) {
                       {"by_sums", compared->by_sums},
                       {"objects", compared->objects},
                       {"bytes", compared->bytes},
+                      {"notes", notes},
                       {"differences", differences}}
                      .dump()
               << std::endl;
@@ -361,7 +369,8 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
              std::string(format->what());
   convert->add_option("--to", options->to, "The format to write: the first word of one of" + names)->required();
   convert->add_option("--aoa", options->aoa,
-                      "AOA statements for new names and shapes: FILE, one a line or a JSON list, or -");
+                      "AOA statements for new names and shapes: FILE, one a line or a JSON list, or -; or a program that "
+                      "ships, with its values: @llama:num_heads=32,num_key_value_heads=8, and reverse for the way back");
   convert->add_option("--shards", options->shards, "Ranks to lay the state out for, where the format has such")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
@@ -377,8 +386,9 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
   convert->add_option("--memory", options->memory, "Memory for buffers and mapped pages")->capture_default_str();
   convert->add_option("--threads", options->threads, "Files written side by side (default: one per core)")
       ->check(CLI::Range(1, 256));
-  convert->add_flag("--skip-objects", options->skip_objects,
-                    "Leave out objects that are not in the safe subset of pickle");
+  convert->add_flag(
+      "--skip-objects", options->skip_objects,
+      "Leave out objects that are not in the safe subset of pickle, and tensors of kinds that are not read");
   convert->add_flag("--no-side-files", options->no_side_files,
                     "Leave out the files beside the state: configuration, tokenizer, training arguments");
   convert->add_flag("--overwrite", options->overwrite, "Exchange what lies at the destination for the new checkpoint");

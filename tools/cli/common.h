@@ -55,10 +55,11 @@ struct RunOptions {
   uint64_t verify_every = 0;
   std::string snapshot_every = "0";  // a number of steps, or "auto"
   std::string save_dir = kDefaultSaveDir;
-  std::string save_format, save_aoa;
+  std::string save_format, save_aoa, save_only;
+  std::string max_shard_size;  // empty: by the writers
   std::vector<std::string> save_with;
   std::string resume;
-  std::string resume_aoa, resume_strict, resume_read;
+  std::string resume_aoa, resume_strict, resume_shapes, resume_read;
   double grace = 30;
   double step_timeout = 60;
   double silence = 1;

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "integrations/engines/surroundings.h"
+#include "runtime/launcher/node_parts.h"
 
 namespace kintsugi::cli {
 namespace {
@@ -35,7 +36,7 @@ Result<std::optional<Meeting>> Meet(const CLI::App& app, const Surroundings& fou
   }
   KINTSUGI_ASSIGN_OR_RETURN(Meeting meeting, Meeting::At(found.run));
   if (found.node_rank == 0) {
-    KINTSUGI_ASSIGN_OR_RETURN(const int port, FreePort());
+    const int port = FreePort("0.0.0.0", {});
     node.rendezvous = (node.address.empty() ? HostName() : node.address) + ":" + std::to_string(port);
     KINTSUGI_RETURN_IF_ERROR(meeting.Call(node.rendezvous));
   } else {

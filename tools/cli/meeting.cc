@@ -1,8 +1,6 @@
 #include "tools/cli/meeting.h"
 
-#include <arpa/inet.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -108,17 +106,6 @@ Status Meeting::Come(Duration patience) {
                                  " s");
     std::this_thread::sleep_for(kLookEvery);
   }
-}
-
-Result<int> FreePort() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof address;
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  if (!socket.valid() || bind(socket.get(), any, size) != 0 || getsockname(socket.get(), any, &size) != 0)
-    return Status(StatusCode::kUnavailable, std::string("no free port: ") + std::strerror(errno));
-  return ntohs(address.sin_port);
 }
 
 }  // namespace kintsugi::cli

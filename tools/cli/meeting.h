@@ -41,7 +41,4 @@ class Meeting {
   bool mine_ = false;
 };
 
-// A port that nothing on this host listens on now.
-Result<int> FreePort();
-
 }  // namespace kintsugi::cli

@@ -97,11 +97,10 @@ int RunPlan(const ReshardOptions& options) {
   reshard::ReshardQuestion question{std::move(*spec), {},           options.reverse,
                                     options.optional, options.rank, *layout::StrictHandlingFromName(options.strict)};
   if (!options.aoa.empty()) {
-    const Result<std::string> text = ReadInput(options.aoa);
-    if (!text.ok()) return fail(options.aoa, text.status());
-    Result<std::vector<std::string>> statements = aoa::ReadStatements(*text);
-    if (!statements.ok()) return fail(options.aoa, statements.status());
-    question.statements = std::move(*statements);
+    Result<aoa::ProgramText> program = aoa::ReadProgram(options.aoa, ReadInput);
+    if (!program.ok()) return fail(options.aoa, program.status());
+    question.statements = std::move(program->statements);
+    question.reverse = question.reverse || program->reverse;
   }
   const auto answer = reshard::AnswerReshard(std::move(question));
   if (!answer.ok()) return Refuse(answer.error(), options.form);
@@ -157,7 +156,7 @@ void AddReshard(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ReshardOptions>();
   CLI::App* plan = AddCommand(*command, "plan", "Which bytes go from which rank to which", kPlanExample, RunPlan,
                               options, exit_code);
-  CLI::Option* aoa = plan->add_option("--aoa", options->aoa, "AOA statements: FILE, one a line or a JSON list, or -");
+  CLI::Option* aoa = plan->add_option("--aoa", options->aoa, "AOA statements: FILE, one a line or a JSON list, or -; or @NAME of one that ships");
   plan->add_flag("--reverse", options->reverse, "Run the AOA program backwards")->needs(aoa);
   plan->add_flag("--optional", options->optional, "Patterns of the AOA program may match nothing")->needs(aoa);
   plan->add_option(

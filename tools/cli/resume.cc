@@ -1,4 +1,5 @@
 // Which checkpoint a run goes on from: the newest whose every block is as it was written.
+#include <algorithm>
 #include <filesystem>
 
 #include "replica/formats/format.h"
@@ -62,8 +63,10 @@ Result<std::optional<Other>> FindOther(const std::string& root) {
   };
   const Result<std::string> path = formats::FollowLatest(root);
   if (!path.ok()) return refuse(path.status());
-  const Result<const formats::Format*> format = formats::DetectFormat(*path);
-  if (!format.ok() || (*format)->name() == "native") return std::optional<Other>();
+  // A run's own checkpoints come first, whatever else lies beside them.
+  const std::vector<const formats::Format*> found = formats::FormatsAt(*path);
+  if (found.empty() || std::any_of(found.begin(), found.end(), [](const auto* one) { return one->name() == "native"; }))
+    return std::optional<Other>();
   const formats::ReadOptions read{.skip_objects = true, .checksums = true};
   const Result<formats::Catalog> catalog = formats::ReadCatalog(*path, "", read);
   if (!catalog.ok()) return refuse(catalog.status());

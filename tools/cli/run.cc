@@ -5,10 +5,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "replica/aoa/program_text.h"
 #include "replica/formats/save_as.h"
 #include "replica/layout/strict.h"
 #include "runtime/launcher/node_launcher.h"
+#include "tools/cli/answer.h"
 #include "tools/cli/attendance.h"
+#include "tools/cli/checkpoint_progress.h"
 #include "tools/cli/common.h"
 #include "tools/cli/engine.h"
 #include "tools/cli/python.h"
@@ -64,6 +67,16 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   return policy;
 }
 
+namespace {
+
+// For CLI11: a reference to an AOA program that is there.
+std::string IsProgram(const std::string& reference) {
+  const aoa::ProgramReference program = aoa::ParseReference(reference);
+  return program.ships ? "" : CLI::ExistingFile(program.file);
+}
+
+}  // namespace
+
 void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--nproc,--nproc-per-node,--nproc_per_node", o.nproc, "Ranks to start on this host")
       ->check(CLI::Range(1, 4096))
@@ -75,9 +88,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--inject", o.inject,
                  "Fault to strike, KIND:RANK@STEP[:PHASE][,key=value]; repeatable.\n" + std::string(InjectionGrammar()))
       ->take_all();
-  app.add_flag("--inject-must-strike", o.inject_must_strike,
-               "A run that would end with 0 although an ordered fault has not struck ends with 3: no such step, or no such\n"
-               "phase in this program. Without it the log and the summary say so");
+  app.add_flag(
+      "--inject-must-strike", o.inject_must_strike,
+      "A run that would end with 0 although an ordered fault has not struck ends with 3: no such step, or no such\n"
+      "phase in this program. Without it the log and the summary say so");
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
   app.add_option("--max-respawns,--max-restarts,--max_restarts", o.max_respawns, "How often one rank may be replaced")
       ->capture_default_str();
@@ -91,11 +105,12 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
          "each holds what the program takes up before it joins. 0: a new process is started then")
       ->check(CLI::Range(0, 64))
       ->capture_default_str();
-  app.add_flag("--warm", o.warm,
-               "For programs in Python: one process on each host imports what the ranks have imported, and forks the\n"
-               "replacement of one that is gone: it starts in a fraction of a second and, unlike --spares, takes no memory\n"
-               "for a model. Where forking is not safe (threads, an initialised device) the log says so, and a new\n"
-               "process is started");
+  app.add_flag(
+      "--warm", o.warm,
+      "For programs in Python: one process on each host imports what the ranks have imported, and forks the\n"
+      "replacement of one that is gone: it starts in a fraction of a second and, unlike --spares, takes no memory\n"
+      "for a model. Where forking is not safe (threads, an initialised device) the log says so, and a new\n"
+      "process is started");
   app.add_option("--devices", o.devices,
                  "Devices of each host. They are watched (NVML, the kernel's log); a rank whose device fails gets one\n"
                  "that no other has. 0: one for each rank, not watched")
@@ -116,15 +131,30 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       app.add_option(
              "--save-format", o.save_format,
              "Write every checkpoint in these formats too, below the save folder, one folder for each: safetensors,\n"
-             "torch, dcp, megatron, as in dcp,safetensors (kintsugi ckpt convert --help lists them)")
+             "torch, dcp, megatron, as in dcp,safetensors (kintsugi ckpt convert --help lists them). A Python run's\n"
+             "model is under its own names there: model.safetensors, the rest of the state in optimizer.safetensors;\n"
+             "'model' of a .pt file")
           ->check([](const std::string& list) {
             const auto formats = formats::FormatsToSave(list);
             return formats.ok() ? std::string() : formats.status().message();
           });
-  app.add_option("--save-aoa", o.save_aoa,
-                 "Other names, shapes or types for what --save-format writes: a file of AOA statements")
+  app.add_option(
+         "--save-aoa", o.save_aoa,
+         "Other names, shapes or types for what --save-format writes: a file of AOA statements. Names are those\n"
+         "that ranks register (a Python run's 'model/..'); one that none registers ends the run before its first step")
       ->needs(format)
-      ->check(CLI::ExistingFile);
+      ->check(IsProgram);
+  app.add_option(
+         "--save-only", o.save_only,
+         "model: --save-format writes the model alone, under the names that its library looks for (no 'model/'),\n"
+         "without optimizer states; such a folder is for readers, a run resumes from --save-dir")
+      ->needs(format)
+      ->check(CLI::IsMember({"model"}));
+  app.add_option(
+         "--max-shard-size", o.max_shard_size,
+         "Largest file of Hugging Face shards that --save-format writes, as 5GB; by default one for each writer,\n"
+         "of 256 MiB at least")
+      ->needs(format);
   app.add_option(
          "--save-with", o.save_with,
          "Files that go with every checkpoint, as they are when it is made: a model's configuration, a tokenizer;\n"
@@ -136,10 +166,12 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       "Go on from the newest complete checkpoint in this root, also with other ranks or another layout than saved it;\n"
       "or from a checkpoint of another format that knows its step, or a folder of such. auto: from the newest in\n"
       "--save-dir, or from the beginning where nothing was saved yet");
-  app.add_option("--resume-aoa", o.resume_aoa,
-                 "What is stored has other names, shapes or types: a file of AOA statements, one a line or as JSON")
+  app.add_option(
+         "--resume-aoa", o.resume_aoa,
+         "What is stored has other names, shapes or types: a file of AOA statements, one a line or as JSON, or\n"
+         "a program that ships (kintsugi ckpt convert --help)")
       ->needs(resume)
-      ->check(CLI::ExistingFile);
+      ->check(IsProgram);
   app.add_option(
          "--resume-strict", o.resume_strict,
          "With another layout: what tensors are that only the checkpoint or only the program has: raise_all (an\n"
@@ -149,6 +181,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->check([](const std::string& name) {
         return layout::StrictHandlingFromName(name) ? std::string() : "'" + name + "' is no strict mode";
       });
+  app.add_option("--resume-shapes", o.resume_shapes,
+                 "Names of tensors (* and ?, with commas) that may be stored with another global shape: what both have is\n"
+                 "taken, the rest is zero. For a table that was padded to another number of rows")
+      ->needs(resume);
   app.add_option(
          "--resume-read", o.resume_read,
          "Who reads the shards that several ranks hold, at a resume and whenever a checkpoint is loaded again: each\n"
@@ -240,6 +276,14 @@ void Describe(const RunOptions& options, const LauncherOptions& launcher, const 
   folder.Describe(description.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
+// A program that its ranks will read.
+Status CheckProgram(const std::string& file) {
+  const std::string place = "AOA program '" + file + "'";
+  const auto program = aoa::ReadProgram(file, ReadInput, {.place = place});
+  if (!program.ok()) return program.status().Annotate(place);
+  return aoa::CheckStatements(program->statements).Annotate(place);
+}
+
 Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const logs::Logs& logs) {
   const bool starts_ranks = options.node.controller_rank < 0;
   if (options.command.empty() && starts_ranks)
@@ -261,18 +305,27 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const lo
   }
   if (options.replicas) launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(*options.replicas);
   if (!options.resume_strict.empty()) launcher.environment["KINTSUGI_RESUME_STRICT"] = options.resume_strict;
+  if (!options.resume_shapes.empty()) launcher.environment["KINTSUGI_RESUME_SHAPES"] = options.resume_shapes;
   if (!options.resume_read.empty()) launcher.environment["KINTSUGI_RESUME_READ"] = options.resume_read;
   for (const auto& [variable, file] :
        {std::pair{"KINTSUGI_RESUME_AOA", &options.resume_aoa}, std::pair{"KINTSUGI_SAVE_AOA", &options.save_aoa}})
     if (!file->empty()) {
+      // A mistake in it is told here, not by a save hours later.
+      if (starts_ranks) KINTSUGI_RETURN_IF_ERROR(CheckProgram(*file));
       std::error_code error;
-      launcher.environment[variable] = std::filesystem::absolute(*file, error).string();
+      launcher.environment[variable] =
+          aoa::ParseReference(*file).ships ? *file : std::filesystem::absolute(*file, error).string();
     }
   for (const std::string& file : options.save_with) {
     std::error_code error;
     launcher.environment["KINTSUGI_SAVE_WITH"] += std::filesystem::absolute(file, error).string() + "\n";
   }
   if (!options.save_format.empty()) launcher.environment["KINTSUGI_SAVE_FORMAT"] = options.save_format;
+  if (!options.save_only.empty()) launcher.environment["KINTSUGI_SAVE_ONLY"] = options.save_only;
+  if (!options.max_shard_size.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(const uint64_t bytes, ReadByteSize("--max-shard-size", options.max_shard_size));
+    launcher.environment["KINTSUGI_SAVE_FILE_BYTES"] = std::to_string(bytes);
+  }
   // Ranks share this host's processors, and one thread gives one order of sums; who knows better has said so.
   for (const char* threads : {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"})
     if (std::getenv(threads) == nullptr) launcher.environment[threads] = "1";

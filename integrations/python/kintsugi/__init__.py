@@ -9,11 +9,12 @@ from ._core import version
 from ._errors import Error, InjectedFault, Interrupted
 from .cuts import Cut, Part, cut
 from .experts import global_expert_key
+from .reshard import Resharded, Shard
 from .run import Run, join
 from .take_over import TakeOver
 from .terms import Codec, Guarded, Incident, Piece
 from .values import NamedValues, Value
 
 __version__ = version()
-__all__ = ["Codec", "Cut", "Error", "Guarded", "Incident", "InjectedFault", "Interrupted", "NamedValues", "Part", "Piece", "Run", "TakeOver", "Value", "cut",
+__all__ = ["Codec", "Cut", "Error", "Guarded", "Incident", "InjectedFault", "Interrupted", "NamedValues", "Part", "Piece", "Resharded", "Run", "Shard", "TakeOver", "Value", "cut",
            "global_expert_key", "join", "version"]  # fmt: skip

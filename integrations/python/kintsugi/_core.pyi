@@ -83,6 +83,9 @@ class Store:
     def compare_set(self, key: str, expected: bytes, desired: bytes, timeout_ms: int) -> bytes: ...
     def delete(self, key: str, timeout_ms: int) -> bool: ...
 
+# Key, element type, global shape, box, offset, flat range, address, bytes, whether another global shape is fine.
+_Shard = tuple[str, str, list[int], list[int], list[int], tuple[int, int], int, int, bool]
+
 class Agent:
     def __init__(self, **options: object) -> None: ...
     def leave(self) -> None: ...
@@ -100,6 +103,7 @@ class Agent:
         size_bytes: int,
         layout: int,
         device: int,
+        allow_shape_mismatch: bool = ...,
     ) -> None: ...
     def unregister_tensor(self, key: str) -> None: ...
     def has_tensor(self, key: str) -> bool: ...
@@ -115,7 +119,20 @@ class Agent:
         size_bytes: int,
         layout: int,
         device: int,
+        allow_shape_mismatch: bool = ...,
     ) -> None: ...
+    def reshard(
+        self,
+        source: list[_Shard],
+        target: list[_Shard],
+        program: str,
+        reverse: bool,
+        cast: bool,
+        strict: str,
+        timeout_ms: int,
+        own_error: str,
+        ranks: list[int],
+    ) -> tuple[int, int, int, str, str, str]: ...  # bytes sent, received, local; unread, unfilled, notes
     def set_layout(self, layout: int, ranks: list[int], replicas: int) -> None: ...
     def register_alias(self, alias: str, key: str) -> None: ...
     def register_object(
@@ -170,6 +187,29 @@ class Agent:
     def exit_code(self) -> int: ...
 
 def version() -> str: ...
+
+class Made:
+    @property
+    def path(self) -> str: ...
+    @property
+    def tensors(self) -> int: ...
+    @property
+    def objects(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def notes(self) -> list[str]: ...
+
+def convert(
+    source: str,
+    destination: str,
+    to: str,
+    program: str,
+    statements: list[str],
+    macros: dict[str, Callable[..., list[str]]],
+    shards: int,
+    overwrite: bool,
+) -> Made: ...
 
 class StateMemory:
     """Memory that outlives a killed process, filled before anything touches it. Arrays in it may outlive this object."""

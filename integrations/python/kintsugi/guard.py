@@ -25,15 +25,16 @@ from .terms import HANDLERS, RUNGS, Handler, Incident
 
 
 class Guard:
-    """`put_back`: the registered objects as of a step. `outcome_of`: what an exception means."""
+    """`put_back`: the registered objects as of a step. `outcome_of`: what an exception means. `describe_place`: where the script is, for an error."""
 
     def __init__(self, agent: _core.Agent, put_back: Callable[[int], object], outcome_of: Callable[[BaseException], int],
-                 is_changed: Callable[[], bool], leave_script: Callable[[], object]) -> None:  # fmt: skip
+                 is_changed: Callable[[], bool], leave_script: Callable[[], object], describe_place: Callable[[], str]) -> None:  # fmt: skip
         self._agent = agent
         self._put_back = put_back
         self._outcome_of = outcome_of
         self._is_changed = is_changed
         self._leave_script = leave_script
+        self._describe_place = describe_place
         self._handlers: dict[TaskKind, list[Handler]] = {kind: [] for kind in HANDLERS.values()}
         self.begun = False
         self.released = False  # has ever been let into its loop
@@ -49,7 +50,7 @@ class Guard:
         """Returns once all ranks are there; the step to go on from."""
         self.begun = True
         self._agent.guard_begin()
-        atexit.register(self.finish)  # before the agent leaves: later registered, earlier called
+        atexit.register(self._finish_at_exit)  # before the agent leaves: later registered, earlier called
         self._hook = sys.excepthook
         sys.excepthook = self._on_uncaught
         return self._await_release()
@@ -88,17 +89,28 @@ class Guard:
         if not self.begun or self.ended or self.leaves:
             return
         mine = self.step
-        self._leave_script()
+        while not self.ended:
+            self._leave_script()
+            self._agent.left_loop(Outcome.FINISHED_CHANGED if self._is_changed() else Outcome.FINISHED, "", "")
+            self._work_until_loop()
+            if not self.ended and self.step < mine:
+                begin_anew(self._agent.rank, self.step)
+
+    def _finish_at_exit(self) -> None:
+        """Python takes no notice of what is raised this late."""
         try:
-            while not self.ended:
-                self._agent.left_loop(Outcome.FINISHED_CHANGED if self._is_changed() else Outcome.FINISHED, "", "")
-                self._work_until_loop()
-                if not self.ended and self.step < mine:
-                    begin_anew(self._agent.rank, self.step)
-        except SystemExit as left:  # Python takes no notice of it this late
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(left.code if isinstance(left.code, int) else 1)
+            return self.finish()
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else 1
+        except KeyboardInterrupt:
+            code = 130
+        except BaseException as error:
+            traceback.print_exception(error)
+            self._give_up(error)
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
     def _await_release(self) -> int:
         self._work_until_loop()
@@ -138,8 +150,13 @@ class Guard:
         if self.ended or issubclass(kind, KeyboardInterrupt):
             self.ended = True  # nothing to wait for
             return
+        self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
+        """Outside of steps and sections: nothing can be done again."""
         sys.stderr.flush()
         name, text = described(error)
+        text += self._describe_place()
         if self._agent.poll() != 0 and not isinstance(error, Error):
             text += ": an incident has begun, and this was outside of a step and of run.do, where nothing can be done again"
         self._agent.left_loop(Outcome.REFUSED, name, text)

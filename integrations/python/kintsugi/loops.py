@@ -9,14 +9,15 @@ Threads: the trainer's. Errors: Error where a script uses them so that steps cou
 
 from __future__ import annotations
 
-import sys
+import contextlib
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 from ._errors import Error
 from .abi import Code
+from .block import LeftOut
 from .guard import begin_anew
+from .outside import Outside
 from .program import Program
 
 
@@ -29,6 +30,7 @@ class Batches(Protocol):
     def seek(self, position: int) -> None: ...
     def state_dict(self) -> Any: ...
     def load_state_dict(self, state: Any, /) -> None: ...
+    def take_over(self, saved: list[tuple[Any, int]], /) -> Any: ...
 
 
 class Turns(Protocol):
@@ -46,6 +48,7 @@ class Turns(Protocol):
     def settle(self, error: BaseException) -> None: ...
     def note_place(self) -> None: ...
     def note_iteration(self) -> None: ...
+    def restore_iteration(self) -> None: ...
     def enter_step(self) -> None: ...
     def arrived(self) -> None: ...
     def enter_iteration_again(self) -> None: ...
@@ -53,27 +56,30 @@ class Turns(Protocol):
     def note_loop_end(self) -> None: ...
 
 
-class _LeftOut(Exception):
-    """Raised in the first line of a block that is left out, and swallowed at its end."""
-
-
 class Loops:
     """The loops of one rank, one after another."""
 
-    def __init__(self, run: Turns, program: Program) -> None:
+    def __init__(self, run: Turns, program: Program, outside: Outside) -> None:
         self._run = run
         self._program = program
+        self._outside = outside
         self.arriving = False  # a newcomer whose script has yet to come to where the run stands
+        self.sections = 0  # that the script is in
+        self.place = 0  # another number in each iteration and each section; 0: in neither
+        self._places = 0
         self._number = -1  # of the loop under way; -1: none is
         self._base = 0  # the step it began behind
         self._expected = 0  # the step that this iteration makes; 0: none is to come
         self._parts = 1  # blocks of a step, and which of them comes next
         self._part = 0
         self._passed_over = 0  # batches of the step that is left out, before its last
+        self._divided: Any = None  # where the pass goes on behind the step that is left out, divided anew among other ranks than began it
+        self._left_out = 0  # the step whose block was left out, while the script is behind it
         self._leave_out = False  # the next block is that of a step which is committed
         self._made = False  # this iteration has had its block
         self._marks_steps = False  # the loop under way does itself
         self._batches: Batches | None = None  # of the loop under way
+        self._inside = False  # in a block of a step's, or in a loop that knows no other code
         self._began: tuple[Any, int] = None, 0  # its state and position where the step began
         self._again = False
         self._asked = True  # the script has looked at `again`, or need not
@@ -87,9 +93,10 @@ class Loops:
             if steps < self._run.committed:
                 return self._end()
             self._arrive()
+        self._inside = True
         while self._run.committed < steps:
             k = self._run.committed + 1
-            self._program.begin_iteration(k)
+            self._begin_iteration(k)
             try:
                 self._run.begin_step(k)
                 step(k)
@@ -109,6 +116,7 @@ class Loops:
             if end is not None and end < self._run.committed:
                 return self._end()
             self._arrive()
+        self._inside = True
         while True:
             self._program.begin_iteration(self._run.committed)
             try:
@@ -130,8 +138,12 @@ class Loops:
         self._enter()
         return self._iterate(self._base + count, None, None, 1, lambda _: self._expected)
 
-    def batches(self, batches: Batches, epoch: int | None, accumulate: int, give: Callable[[Any], Any]) -> Iterator[Any]:
+    def range(self, numbers: range) -> Iterator[int]:
         self._enter()
+        return self._iterate(self._base + len(numbers), None, None, 1, lambda _: numbers[self._expected - self._base - 1])
+
+    def batches(self, batches: Batches, epoch: int | None, accumulate: int, give: Callable[[Any], Any]) -> Iterator[Any]:
+        self._enter(epoch)
         return self._iterate(None, batches, epoch, accumulate, give)
 
     @property
@@ -159,7 +171,7 @@ class Loops:
             while end is None or self._leave_out or run.committed < end or self._part > 0:
                 self._expected = run.committed if self._leave_out else run.committed + 1
                 if self._part == 0 or self._leave_out:
-                    self._program.begin_iteration(self._expected)
+                    self._begin_iteration(self._expected)
                     if self._leave_out:
                         run.enter_iteration_again()
                     else:
@@ -176,12 +188,35 @@ class Loops:
                 self._made, self._again, self._asked = False, False, True
                 yield give(item)
                 self._check_made()
+                self._left_out = 0
                 if self._again:
+                    run.restore_iteration()
                     self._go_back(batches)
         finally:
+            self._left_out = 0
             self._expected, self._again, self._asked, self._batches = 0, False, True, None
             if self._number == number:
                 self._end()
+
+    def _begin_iteration(self, k: int) -> None:
+        self._program.begin_iteration(k)
+        self._enter_place()
+
+    def _enter_place(self) -> None:
+        self._places += 1
+        self.place = self._places
+
+    @contextlib.contextmanager
+    def section(self) -> Iterator[None]:
+        """What is called within is made again as a whole, or passed by."""
+        around = self.place
+        self._enter_place()
+        self.sections += 1
+        try:
+            yield
+        finally:
+            self.place = around
+            self.sections -= 1
 
     def _set_out(self, batches: Batches | None, epoch: int | None) -> None:
         """The pass begins, or is taken up where the run stands: with the last batch of the step that all have."""
@@ -196,11 +231,16 @@ class Loops:
             batches.begin(epoch)
             batches.seek((self._run.committed - self._base) * self._parts - 1)
         else:
-            self._take_up(batches)
+            self._take_up(batches, epoch)
 
-    def _take_up(self, batches: Batches) -> None:
-        state, self._passed_over = self._program.loader
-        batches.load_state_dict(state)
+    def _take_up(self, batches: Batches, epoch: int | None = None) -> None:
+        noted = self._program.loader
+        if isinstance(noted, list):
+            self._divided = batches.take_over(noted)
+            batches.begin(epoch)  # no rank of now had a batch of that step: its iteration is given the pass's first
+        else:
+            state, self._passed_over = noted
+            batches.load_state_dict(state)
 
     def _next(self, batches: Batches) -> Any:
         for _ in range(self._passed_over):  # of a step that took several
@@ -252,6 +292,8 @@ class Loops:
                         "takes several batches, run.batches(loader, accumulate=n) says so", Code.FAILED_PRECONDITION)  # fmt: skip
         self._made = True
         k = self._expected
+        self._outside.refuse(f"step {k}")
+        self._inside = True
         while not self._leave_out and self._part == 0:
             try:
                 self._run.begin_step(k)
@@ -265,11 +307,20 @@ class Loops:
 
     def leave_block(self, error: BaseException | None) -> bool:
         """Whether `error` is swallowed."""
+        try:
+            return self._leave_block(error)
+        finally:
+            self._leave_inside()
+
+    def _leave_block(self, error: BaseException | None) -> bool:
         k, self._asked = self._expected, False
         if self._leave_out:
-            self._leave_out = False
+            self._leave_out, self._left_out = False, k
             self._arrive()
-            return isinstance(error, _LeftOut)
+            if self._batches is not None and self._divided is not None:
+                self._batches.load_state_dict(self._divided)
+            self._divided = None
+            return isinstance(error, LeftOut)
         if error is None:
             self._part += 1
             if self._part < self._parts and not self._run.has_updated():
@@ -284,21 +335,39 @@ class Loops:
         self._again = self._run.committed < k
         return True
 
+    def describe_place(self) -> str:
+        """For an error of the script's own."""
+        if not self._left_out:
+            return ""
+        return (f": behind the block of step {self._left_out}, which was done before this process took a lost one's place and is left out: what the script uses "
+                "from it is to be kept (run.keep), and set before the update")  # fmt: skip
+
     # ---- where the script is ------------------------------------------------------------------------------------------
 
-    def _enter(self) -> None:
+    @property
+    def inside(self) -> bool:
+        return self._inside
+
+    def _leave_inside(self) -> None:
+        self._inside = False
+        self._outside.begin()
+
+    def _enter(self, epoch: int | None = None) -> None:
         self._run.open()
+        self._outside.refuse(f"the loop behind step {self._run.committed}")
         if self._number >= 0:
             self._end()  # one that was left, and whose iterator somebody still has
-        self._number = self._program.begin_loop()
+        self._number = self._program.begin_loop(epoch)
         base = self._program.base_of(self._number) if self.arriving else self._run.committed
         self._base = self._run.committed if base is None else base
         self._run.note_place()
 
     def _end(self) -> None:
+        if self._inside:
+            self._leave_inside()
         self._run.leave_loop(self._number)
         self._program.leave_loop()
-        self._number, self._marks_steps = -1, False
+        self._number, self._marks_steps, self.place = -1, False, 0
         if not self.arriving:
             self._run.note_loop_end()
 
@@ -309,34 +378,3 @@ class Loops:
     def _refuse_to_go_behind(self, step: int) -> None:
         if self._run.committed < step:
             begin_anew(self._run.rank, self._run.committed)
-
-
-class Block:
-    """`with run.step() as k`."""
-
-    def __init__(self, loops: Loops) -> None:
-        self._loops = loops
-        self._tracer: Any = None
-
-    def __enter__(self) -> int:
-        k, leave_out = self._loops.enter_block()
-        if leave_out:
-            self._leave_out(sys._getframe(1))
-        return k
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if isinstance(error, _LeftOut):
-            sys.settrace(self._tracer)
-        return self._loops.leave_block(error)
-
-    def _leave_out(self, frame: FrameType) -> None:
-        """Python has no word to leave out the block of a `with`: its first line is made to raise, which `__exit__` takes back. A frame is
-        traced only while some function of tracing is set."""
-
-        def stop(*_: Any) -> Any:
-            frame.f_trace = None
-            raise _LeftOut
-
-        self._tracer = sys.gettrace()
-        sys.settrace(lambda *_: None)
-        frame.f_trace = stop

@@ -14,7 +14,7 @@ import pickle
 from typing import Any
 
 from . import _core
-from .objects import PROGRAM, Objects, fits
+from .objects import Objects, fits
 from .program import Program, Recorded
 from .sections import Meeting, digest_of
 
@@ -80,14 +80,13 @@ class News:
             self._program.take_record(name, kept)
         self._learnt = {}
 
-    def level(self, generation: int, step: int, kept: dict[str, bytes], resumes: bool) -> None:
+    def level(self, generation: int, step: int, program: dict[str, Any], kept: dict[str, bytes], resumes: bool) -> None:
         """What comes from a checkpoint or from the memory of lost processes is as at the gate of its step for some ranks, and as at the step's
-        end for others. What these have alike the others take from them; `kept`: what this rank has."""
+        end for others. What these have alike the others take from them; `program`, `kept`: record and objects that this rank has."""
         if not resumes and not self._nobody_ended:
             return
         self._nobody_ended = False
         me, meeting = self._agent.rank, self.meeting(generation)
-        program = pickle.loads(kept[PROGRAM])
         mine = {"changed": program["ended_keys"] if program["ended"] == step else None,
                 "usual": [*program["ended_keys"]] if program["ended"] == step - 1 else [],
                 "digests": {key: digest_of(data).hex() for key, data in kept.items()}}  # fmt: skip
@@ -100,7 +99,7 @@ class News:
             return self._objects.learn({}, {key for facts in told.values() for key in facts["usual"]})
         newer: dict[str, tuple[str, bytes]] = {}
         own: set[str] = set()
-        for key in sorted({key for rank in ended for key in told[rank]["changed"]} & {*kept} - {PROGRAM}):
+        for key in sorted({key for rank in ended for key in told[rank]["changed"]} & {*kept}):
             versions = {(told[rank]["changed"].get(key), told[rank]["digests"][key]) for rank in ended}
             alike = len(versions) == 1
             if alike and me == ended[0]:

@@ -11,31 +11,32 @@ Threads: the trainer's. Errors: as `load_state_dict` of what is registered raise
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _core
-from ._errors import Error
-from .abi import Code
+from .pickled import Pickling
 from .program import Program
 from .sections import digest_of
 from .terms import Codec, Encoder
 from .values import Values
 from .variables import Variable
 
-PROGRAM = "program"  # the name of the record, which is an object as others are
+PROGRAM = "program"  # the name under which the record travels with them
 _TOLD_MOST = 16 << 20  # bytes of one object that go over the control plane
 
 
 class Objects:
     """By name. `note_inexact` is told of each change that could not be kept."""
 
-    def __init__(self, agent: _core.Agent, program: Program, note_inexact: Callable[[str], object]) -> None:
+    def __init__(self, agent: _core.Agent, program: Program, pickling: Pickling, note_inexact: Callable[[str], object]) -> None:
         self._agent = agent
         self._program = program
+        self._pickling = pickling
         self._note_inexact = note_inexact
         self._things: dict[str, Codec | Values] = {}
         self._after: list[Callable[[int], object]] = []
+        self._made_again: dict[str, Callable[[bytes], object]] = {}
         self._gate: tuple[int, dict[str, bytes]] = (0, {})
         self._end: tuple[int, dict[str, bytes]] | None = None  # of the newest step that this rank has ended
         self._place: tuple[int, dict[str, bytes]] | None = None  # as the script had made them behind that step
@@ -50,11 +51,19 @@ class Objects:
     def __contains__(self, key: str) -> bool:
         return key in self._things
 
+    def things(self) -> Iterable[Codec | Values]:
+        return self._things.values()
+
     def add(self, key: str, thing: Codec | Values) -> None:
         self._things[key] = thing
 
     def add_after(self, function: Callable[[int], object]) -> None:
         self._after.append(function)
+
+    def make_again(self, key: str, function: Callable[[bytes], object]) -> None:
+        """function(state of `key`), where others have changed `key` behind the gate, and this process has not come there: what goes with
+        that change and is a rank's own."""
+        self._made_again[key] = function
 
     # ---- taken --------------------------------------------------------------------------------------------------------
 
@@ -63,6 +72,7 @@ class Objects:
         self._gate = step, now
         for key, data in now.items():
             self._put(key, step, data)
+        self._agent.put_object(PROGRAM, step, self._pickling.bytes_of(PROGRAM, self._program))
 
     def put_at_end(self, step: int) -> None:
         """The step is over on this rank."""
@@ -72,10 +82,7 @@ class Objects:
 
     def put_program(self, step: int) -> None:
         """A section is committed, or a loop has ended behind `step`: what a newcomer must know."""
-        data = bytes_of(PROGRAM, self._program)
-        if self._end is not None and self._end[0] == step:
-            self._end[1][PROGRAM] = data
-        self._put(PROGRAM, step, data)
+        self._agent.put_object(PROGRAM, step, self._pickling.bytes_of(PROGRAM, self._program))
         self._agent.refresh_objects(step)
 
     def note_place(self, step: int) -> None:
@@ -86,6 +93,15 @@ class Objects:
         """Behind `step` the script begins an iteration, which as a whole is made again where its step is void."""
         self._place = self._iteration = step, self._now()
 
+    def restore_iteration(self, step: int) -> None:
+        """What the script has changed behind a block whose step is void: the iteration is made again from its beginning."""
+        if self._iteration is None or self._iteration[0] != step:
+            return
+        now = self._now()
+        for key, data in self._iteration[1].items():
+            if now[key] != data:
+                self._load_one(key, data)
+
     def return_to_iteration(self) -> None:
         """What the script does until the step's end is made again from the beginning of its iteration."""
         self._place = self._iteration
@@ -94,7 +110,7 @@ class Objects:
         """Of the section that began there: what a newcomer that passes by it must put in place. Empty: nothing."""
         assert self._place is not None
         before = self._place[1]
-        changed = {key: data for key, data in self._now().items() if key != PROGRAM and before.get(key) != data}
+        changed = {key: data for key, data in self._now().items() if before.get(key) != data}
         return pickle.dumps({key: data if fits(data) else None for key, data in changed.items()}) if changed else b""
 
     def apply(self, changes: bytes, rank: int, section: str, arriving: bool) -> None:
@@ -110,7 +126,7 @@ class Objects:
     # ---- variables ----------------------------------------------------------------------------------------------------
 
     def variables(self) -> dict[str, bytes]:
-        return {key: bytes_of(key, thing) for key, thing in self._things.items() if isinstance(thing, Variable)}
+        return {key: self._pickling.bytes_of(key, thing) for key, thing in self._things.items() if isinstance(thing, Variable)}
 
     def variables_in(self, changes: bytes) -> bytes:
         """Of a section's changes what a newcomer needs on its way."""
@@ -130,10 +146,9 @@ class Objects:
         changed = [key for key, data in now.items() if gate.get(key) != data]
         if changed:
             self._program.note_ended(step, {key: _hex(gate[key]) for key in changed})
-            now[PROGRAM] = bytes_of(PROGRAM, self._program)
-            for key in dict.fromkeys([*changed, PROGRAM]):
+            for key in changed:
                 self._put(key, step, now[key])
-            self._agent.refresh_objects(step)
+            self.put_program(step)
         self._end = step, now
 
     def _put(self, key: str, step: int, data: bytes) -> None:
@@ -144,7 +159,7 @@ class Objects:
             self._newest_put[key] = data
 
     def _now(self) -> dict[str, bytes]:
-        return {key: bytes_of(key, thing) for key, thing in self._things.items()}
+        return {key: self._pickling.bytes_of(key, thing) for key, thing in self._things.items()}
 
     # ---- told at an incident ------------------------------------------------------------------------------------------
 
@@ -153,7 +168,7 @@ class Objects:
         if self._end is None or self._end[0] != step or self._gate[0] != step:
             return None
         gate, end = self._gate[1], self._end[1]
-        return {key: [_hex(gate[key]), _hex(data)] for key, data in end.items() if key != PROGRAM and gate[key] != data}
+        return {key: [_hex(gate[key]), _hex(data)] for key, data in end.items() if gate[key] != data}
 
     def end_bytes(self, key: str) -> bytes:
         assert self._end is not None
@@ -165,23 +180,28 @@ class Objects:
 
     # ---- put back -----------------------------------------------------------------------------------------------------
 
-    def put_back(self, step: int, rank: int, level: Callable[[dict[str, bytes]], None]) -> None:
-        """All ranks go on behind `step`. `level`: lets `learn` know what other ranks have of the step that this one lacks."""
+    def put_back(self, step: int, rank: int, level: Callable[[dict[str, Any], dict[str, bytes]], None]) -> None:
+        """All ranks go on behind `step`. `level`: given the record and the objects that were kept, lets `learn` know what other ranks have of
+        the step that this one lacks."""
         self._newest_put.clear()  # the engine has put back others
         for key, thing in self._things.items() if self._gate[1] else ():
             if isinstance(thing, Encoder) and thing.has_missed():
                 self._note_inexact(f"object '{key}' of rank {rank}, about step {step}: written past torch's counters")
         kept = {key: self._agent.get_object(key) for key in self._things}
-        level(kept)
+        record = self._agent.get_object(PROGRAM)
+        program = pickle.loads(record)
+        level(program, kept)
         if self._place is not None and self._place[0] == step:
-            self._load(self._place[1], but=PROGRAM)  # which knows more by now
+            self._load(self._place[1])  # but not the record, which knows more by now
             self._told, self._not_told = {}, set()
             return
-        if step > 0 and pickle.loads(kept[PROGRAM])["ended"] != step and (self._end is None or self._end[0] != step):
+        if step > 0 and program["ended"] != step and (self._end is None or self._end[0] != step):
             kept = self._behind_gate(step, rank, kept)
         for key, data in kept.items():
             self._put(key, step, data)
+        self._agent.put_object(PROGRAM, step, record)
         self._load(kept)
+        self._program.load_state_dict(program)
         self._gate, self._end, self._place = (step, dict(kept)), (step, dict(kept)), None
         self._told, self._not_told = {}, set()
 
@@ -190,34 +210,34 @@ class Objects:
         assert self._end is not None
         now = self._now()
         for key, data in self._end[1].items():
-            if key != PROGRAM and now[key] != data:  # the script has moved it on its way
+            if now[key] != data:  # the script has moved it on its way
                 self._load_one(key, data)
 
     def _behind_gate(self, step: int, rank: int, kept: dict[str, bytes]) -> dict[str, bytes]:
         """The step was cut off here, or this process is new: what followed its gate, as far as anybody knows it."""
-        if self._after:
+        newer = {key: data for key, (digest, data) in self._told.items() if key in kept and kept[key] != data and _hex(kept[key]) == digest}
+        again = [(function, newer[key]) for key, function in self._made_again.items() if key in newer]
+        if self._after or again:
             self._load(kept)
             for function in self._after:
                 function(step)
+            for make, state in again:
+                make(state)
             made = self._now()
         else:
             made = dict(kept)
-        for key, (digest, data) in self._told.items():
-            if key not in kept or kept[key] == data:
-                continue
-            if _hex(kept[key]) == digest:
-                made[key] = data
-            elif made[key] == kept[key]:
+        made.update(newer)
+        for key, (_, data) in self._told.items():
+            if key in kept and key not in newer and kept[key] != data and made[key] == kept[key]:
                 self._note_inexact(f"object '{key}' of rank {rank}, step {step}")
         for key in self._not_told:
             if key in kept and made[key] == kept[key]:
                 self._note_inexact(f"object '{key}' of rank {rank}, step {step}")
         return made
 
-    def _load(self, kept: dict[str, bytes], but: str = "") -> None:
+    def _load(self, kept: dict[str, bytes]) -> None:
         for key in self._things:
-            if key != but:
-                self._load_one(key, kept[key])
+            self._load_one(key, kept[key])
 
     def _load_one(self, key: str, data: bytes) -> None:
         thing = self._things[key]
@@ -233,12 +253,3 @@ def fits(data: bytes) -> bool:
 
 def _hex(data: bytes) -> str:
     return digest_of(data).hex()
-
-
-def bytes_of(key: str, thing: Codec | Values) -> bytes:
-    if isinstance(thing, Encoder):
-        return thing.encode()
-    try:
-        return pickle.dumps(thing.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", Code.INVALID_ARGUMENT) from error

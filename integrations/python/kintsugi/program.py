@@ -7,15 +7,17 @@ Sections are named by their function and by where they stand: outside of loops b
 within one by the step that its iteration makes ("evaluate, iteration 10, number 0"). Where a step is made again its iteration begins again, with the same names. Those within
 iterations are needed for as long as a newcomer may join there; the others for good.
 
-Threads: none; pure.
+Threads: none; pure. Errors: Error where a newcomer's script goes another way than those of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ._errors import Error
+from .abi import Code
 
 Variables = dict[str, bytes]  # the script's own, by name (variables.py)
 
@@ -33,6 +35,8 @@ class Program:
     """The record of one rank, and where its process is in it."""
 
     def __init__(self) -> None:
+        self._start: Variables = {}  # as they were where the run began
+        self._epochs: list[int | None] = []  # with which loops were begun
         self._ends: list[tuple[int, Variables]] = []  # the step at which each loop ended, in the order of the script
         self._at_iterations: dict[int, Variables] = {}  # as they began: the one at hand, and the one before
         self._sections: dict[str, Recorded] = {}
@@ -48,14 +52,26 @@ class Program:
 
     def state_dict(self) -> dict[str, Any]:
         sections = {name: (kept.step, kept.behind, kept.result, kept.lasting, kept.changes) for name, kept in self._sections.items()}
-        return {"ends": list(self._ends), "iterations": dict(self._at_iterations), "sections": sections, "loaders": self._loaders, "ended": self._ended,
-                "ended_keys": self._ended_keys}  # fmt: skip
+        return {"start": self._start, "epochs": list(self._epochs), "ends": list(self._ends), "iterations": dict(self._at_iterations),
+                "sections": sections, "loaders": self._loaders, "ended": self._ended, "ended_keys": self._ended_keys}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Where this process is in the script is not changed by it."""
-        self._ends, self._at_iterations, self._loaders = list(state["ends"]), dict(state["iterations"]), dict(state["loaders"])
+        self._start, self._epochs, self._ends = state["start"], list(state["epochs"]), list(state["ends"])
+        self._at_iterations, self._loaders = dict(state["iterations"]), dict(state["loaders"])
         self._ended, self._ended_keys = state["ended"], state["ended_keys"]
         self._sections = {name: Recorded(*kept) for name, kept in state["sections"].items()}
+
+    @staticmethod
+    def take_over(saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+        """For a run with other ranks (kintsugi.TakeOver): as rank 0 had it, and of what loops walk what all had come to."""
+        first = saved[min(saved)]
+
+        def of_all(loop: int) -> Any:
+            noted = first["loaders"][loop]
+            return noted if isinstance(noted, list) else [saved[rank]["loaders"][loop] for rank in sorted(saved)]
+
+        return {**first, "loaders": {loop: of_all(loop) for loop in first["loaders"]}}
 
     def note_ended(self, step: int, changed: dict[str, str]) -> None:
         """What changed between its gate and its end, with the digests at the gate."""
@@ -67,8 +83,14 @@ class Program:
     def in_loop(self) -> bool:
         return self._in_loop
 
-    def begin_loop(self) -> int:
-        """The number of the loop that begins."""
+    def begin_loop(self, epoch: int | None) -> int:
+        """The number of the loop that begins. Refused by name where the others began it with another epoch than a newcomer does."""
+        known = self._epochs[self._begun] if self._begun < len(self._epochs) else epoch
+        if known != epoch:
+            raise Error(f"loop {self._begun} was begun with epoch {known}, and this process, which goes on with that run, comes to it with epoch {epoch}: it "
+                        "must begin where the run began, though a snapshot that was written since says otherwise. Write "
+                        "`for epoch in run.do(range, first, epochs):`", Code.FAILED_PRECONDITION)  # fmt: skip
+        self._epochs += [epoch] * (self._begun + 1 - len(self._epochs))
         self._begun += 1
         self._in_loop = True
         return self._begun - 1
@@ -94,6 +116,13 @@ class Program:
         """For who passes it by: as they were there; none where that is not known."""
         return self._ends[loop][1] if loop < len(self._ends) else {}
 
+    def note_start(self, variables: Variables) -> None:
+        self._start = variables
+
+    @property
+    def variables_at_start(self) -> Variables:
+        return self._start
+
     def note_variables(self, variables: Variables) -> None:
         """As the iteration at hand begins. A newcomer may join at the one before."""
         before = self._iteration - 1
@@ -103,7 +132,8 @@ class Program:
         return self._at_iterations.get(self._iteration, {})
 
     def note_loader(self, state: Any) -> None:
-        """Of the loop under way. A newcomer may still join at the end of the one before, and walks on from there."""
+        """Of the loop under way. A newcomer may still join at the end of the one before, and walks on from there. A list: of each rank that
+        saved, where those were others than there are."""
         loop = self._begun - 1
         self._loaders = {known: kept for known, kept in self._loaders.items() if known == loop - 1} | {loop: state}
 

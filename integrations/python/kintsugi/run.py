@@ -1,4 +1,4 @@
-"""A rank's place in the run: what it registers, its guard, its step markers. Works with any array that has a buffer.
+"""A rank's place in the run: its guard, its loops and sections, its step markers. What it registers: registered.py.
 
 Threads: everything runs on the thread that calls it, which is the trainer's; the agent has threads of its own, which run
 nothing of Python (but functions given to `on_stop`).
@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import json
 import pickle
 import sys
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import _core
 from ._errors import Error, InjectedFault, Interrupted
 from .abi import Code, Joined, Outcome, TaskKind
-from .arrays import DTYPE_BYTES, dtype_name, like
-from .cuts import Cut, parts_of
+from .block import Block
 from .guard import Guard, begin_anew
-from .loops import Block, Loops
-from .objects import PROGRAM, Objects, bytes_of
+from .loops import Loops
 from .news import News
+from .objects import PROGRAM
+from .outside import Outside, described
 from .program import Program, Recorded
+from .reshard import Resharding
 from .sections import pickled
-from .take_over import TakeOver, take_over_of
-from .terms import ACTIVITIES, FIRST_OF_HOLDERS, HANDLERS, PHASES, Codec, Guarded, Handler, Incident, Piece
-from .values import NamedValues, Values
-from .variables import variables_of
+from .take_over import take_over_of
+from .terms import ACTIVITIES, HANDLERS, PHASES, Guarded, Handler, Incident
 
 _PAUSED = int(Code.PAUSED)  # every step looks for it
 
@@ -40,35 +37,24 @@ def join(**options: Any) -> Run:
     return Run(_core.Agent(**options))
 
 
-class Run:
+class Run(Resharding):
     """One rank. Made by `join`."""
 
     def __init__(self, agent: _core.Agent) -> None:
-        self.agent = agent
+        self._program = Program()
+        super().__init__(agent, self._program)
         self.at = 0  # the step in hand, else the newest that is committed
         self._in_step = False
-        self._program = Program()
-        self._objects = Objects(agent, self._program, agent.note_inexact)
-        self._guard = Guard(agent, self._put_back, self.outcome_of, self._is_changed, self._leave_script)
-        self._loops = Loops(self, self._program)
+        self._outside = Outside(self.collectives)
+        self._guard = Guard(agent, self._put_back, self.outcome_of, self._is_changed, self._leave_script,
+                            self._describe_place)  # fmt: skip
+        self._loops = Loops(self, self._program, self._outside)
         self._news = News(agent, self._program, self._objects)
         self._plain = False  # is outside of loops and sections
         self.committed = 0  # the newest step that this rank has committed
-        self._replicas: tuple[list[int], int] | None = None
-        self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
-        self._keep: list[Any] = []  # arrays that registered memory belongs to
-        self._tensors: dict[str, tuple[str, list[int], list[int], list[int], tuple[int, int], int, int]] = {}
         atexit.register(agent.leave_at_exit)  # while Python's lock still exists
 
     # ---- who this is --------------------------------------------------------------------------------------------------
-
-    @property
-    def rank(self) -> int:
-        return self.agent.rank
-
-    @property
-    def world_size(self) -> int:
-        return self.agent.world_size
 
     @property
     def replaces(self) -> bool:
@@ -88,163 +74,7 @@ class Run:
         """Whether the guard has begun and the run has not ended."""
         return self._guard.begun and not self._guard.ended
 
-    # ---- state --------------------------------------------------------------------------------------------------------
-
-    def register(self, key: str, array: Any, /, *, cuts: Cut | None = None) -> Any:
-        """Protects an array (numpy's, or any writable contiguous buffer) that every rank holds alike.
-
-        It is copied into memory that outlives a killed process; the copy is returned, of the same type and shape for numpy,
-        and must be used in its place.
-
-        `cuts`: ranks hold parts of something larger, or what is one array is stored as several tensors: the rule that says so
-        (kintsugi.cut). With other ranks a run goes on from what was saved, each with its parts.
-        """
-        try:
-            source = memoryview(array)
-        except (TypeError, ValueError) as error:
-            raise Error(f"array '{key}' cannot be protected: {error}", Code.INVALID_ARGUMENT) from error
-        if not source.c_contiguous:
-            raise Error(f"array '{key}' is not contiguous: register a contiguous copy", Code.INVALID_ARGUMENT)
-        dtype = dtype_name(array, source)
-        shape = list(source.shape or ())
-        parts = None if cuts is None else parts_of(key, shape, cuts)
-        state = self.state_memory(max(source.nbytes, 1))
-        state.fill_with(0, source)
-        state.finish()
-        memory = state.view()
-        if parts is None:
-            self.register_memory(key, memory, dtype, shape)
-        for part in parts or ():
-            if count := part.elements():
-                first = part.first * source.itemsize
-                used = memory[first : first + count * source.itemsize]
-                self.register_memory(part.key, used, dtype, part.piece.box or (), part.piece)
-        return like(array, memory, source)
-
-    def state_memory(self, size_bytes: int) -> _core.StateMemory:
-        """Memory that outlives a killed process, to be filled with what is registered then."""
-        return _core.StateMemory(self.agent, size_bytes)
-
-    def register_memory(
-        self, key: str, memory: Any, dtype: str, shape: Iterable[int], piece: Piece | None = None
-    ) -> None:
-        """The same for memory that is in its place already: a writable buffer, or (address, bytes). `piece`: it is part of a
-        larger tensor, or held by other ranks than set_replicas says."""
-        local = list(shape)
-        box = local if piece is None or piece.box is None else list(piece.box)
-        address, size = self._place_of(memory)
-        count = 1
-        for length in local:
-            count *= length
-        flat = (0, 0) if piece is None else piece.flat
-        if flat != (0, 0):
-            count = flat[1] - flat[0]
-        bytes_used = count * DTYPE_BYTES[dtype] if dtype in DTYPE_BYTES else size
-        layout = self._layout_for(piece)
-        whole = local if piece is None else list(piece.global_shape)
-        offset = [0] * len(local) if piece is None else list(piece.offset)
-        self.agent.register_tensor(key, dtype, whole, box, offset, flat, address, bytes_used, layout, 0)
-        self._tensors[key] = (dtype, whole, box, offset, flat, bytes_used, layout)
-
-    def rebind(self, key: str, memory: Any) -> None:
-        """What is registered as `key` lies in `memory` from now on: a writable buffer, or (address, bytes), that holds its bytes
-        already. In handlers (clean, rebuild, rollback) only; what the old place holds is nobody's any more."""
-        if key not in self._tensors:
-            raise Error(f"no array '{key}' is registered that could be rebound", Code.NOT_FOUND)
-        dtype, whole, box, offset, flat, size, layout = self._tensors[key]
-        address, given = self._place_of(memory)
-        if given < size:
-            raise Error(f"array '{key}' of {size} bytes cannot be rebound to {given}", Code.INVALID_ARGUMENT)
-        self.agent.rebind_tensor(key, dtype, whole, box, offset, flat, address, size, layout, 0)
-
-    def unregister(self, key: str) -> None:
-        """What is registered as `key` is no part of the state any more, on no rank: it is not repaired, compared or saved from then
-        on. In handlers (clean, rebuild, rollback) only; in clean and rebuild one rank that says so is enough, in rollback every one
-        that registered it must. Nothing happens where it is gone already."""
-        self.agent.unregister_tensor(key)
-
-    def holds(self, key: str) -> bool:
-        """Whether `key` is part of this rank's state: registered, and not unregistered here or on another rank."""
-        return self.agent.has_tensor(key)
-
-    def _place_of(self, memory: Any) -> tuple[int, int]:
-        """Address and size; a buffer is kept."""
-        if isinstance(memory, tuple):
-            return memory
-        view = memoryview(memory)
-        holder = (ctypes.c_char * 0).from_buffer(view)
-        self._keep.append((memory, holder))
-        return ctypes.addressof(holder), view.nbytes
-
-    def _layout_for(self, piece: Piece | None) -> int:
-        """The number of a set of holders: one that all of them find without asking."""
-        usual = self.usual_holders()
-        if piece is None or piece.holders == usual:
-            self._layouts[0] = usual
-            return 0
-        number = FIRST_OF_HOLDERS + (zlib.crc32(repr(piece.holders).encode()) & 0x3FFFFFFF)
-        if self._layouts.setdefault(number, piece.holders) != piece.holders:
-            raise Error(f"ranks {piece.holders} and {self._layouts[number]} have one layout number: register them apart", Code.INTERNAL)
-        return number
-
-    def usual_holders(self) -> tuple[int, ...]:
-        """Who holds the same as this rank where no piece says otherwise."""
-        ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
-        stride = max(len(ranks) // replicas, 1)
-        return tuple(ranks[ranks.index(self.rank) % stride :: stride]) if self.rank in ranks else (self.rank,)
-
-    def register_alias(self, alias: str, key: str) -> None:
-        """One more name of a registered array (tied weights): it is held and repaired once, checkpoints have both names, and a run
-        resumes from one that has either."""
-        self.agent.register_alias(alias, key)
-
-    def register_object(
-        self, key: str, thing: Codec, take_over: TakeOver | None = None, *, grid: tuple[Sequence[int], Sequence[int]] | None = None
-    ) -> None:
-        """Protects what is no array: anything with state_dict and load_state_dict. Its state at the gate of each step is kept
-        by the replica partners, and put back where a step begins anew.
-
-        `take_over`: how it goes on where a run resumes with other ranks ("same-rank", "rank-zero", "derived", or a function of what
-        all ranks saved; see TakeOver). Nothing is guessed: unless it is said, such a run ends with the object's name.
-
-        `grid`: (place, shape) where it is one cell of a grid of objects under this key (Megatron's ShardedObject), as ((0, 1), (2, 2)).
-        Ranks with the same place hold the same. In checkpoints the cell is called "KEY/shard_0.1_2.2"; with other ranks a run takes
-        it over from wherever it was, if the grid has the same shape."""
-        if not (callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))):
-            raise Error(f"object '{key}' ({type(thing).__name__}) lacks state_dict or load_state_dict", Code.INVALID_ARGUMENT)
-        if grid is not None:
-            key, take_over = _cell_key(key, *grid), "cell" if take_over is None else take_over
-        how, function = take_over_of(key, take_over)
-        bytes_of(key, thing)  # what cannot travel is told here
-        self.agent.register_object(key, True, how, function)
-        self._objects.add(key, thing)
-
-    def keep(self, owner: Any, /, *names: str, take_over: TakeOver | None = None) -> None:
-        """Protects variables of the script's own, which change from step to step or decide what it does: `run.keep(globals(), "best", "x")`,
-        or attributes of an object, `run.keep(trainer, "best")`. Each is an object with its name. `take_over`: as of register_object."""
-        for name, variable in variables_of(owner, names, sys._getframe(1)).items():
-            self.register_object(name, variable, take_over)
-
-    def register_values(self, key: str, thing: NamedValues) -> None:
-        """The same for small numbers and texts that are equal on all ranks: `thing.state_dict()` gives them by name ("consumed_samples",
-        "opt_param_scheduler.num_steps": dots are dictionaries within each other). A checkpoint of any format has each of them under
-        its name, as a number, where the format's own readers look for it; a run with other ranks takes them over from there."""
-        values = Values(key, thing)
-        values.encode()  # what is no value is told here
-        self.agent.register_object(key, True, *take_over_of(key, "rank-zero"))
-        self._objects.add(key, values)
-
-    def exchange_object(self, key: str, thing: Codec) -> None:
-        """Another in the place of a registered object: from now on it is its state that is kept, and put back."""
-        if key not in self._objects:
-            raise Error(f"object '{key}' was not registered, so nothing can take its place", Code.INVALID_ARGUMENT)
-        self._objects.add(key, thing)
-
-    def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:
-        """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""
-        if self._layouts:
-            raise Error("set_replicas comes before what it is about is registered", Code.FAILED_PRECONDITION)
-        self._replicas = (sorted(ranks), replicas)
+    # ---- handlers -----------------------------------------------------------------------------------------------------
 
     def on_stop(self, function: Callable[[int], object]) -> None:
         """Called with the generation, on a thread of the agent's and under Python's lock, to free a blocked training thread.
@@ -277,9 +107,13 @@ class Run:
         self._loops.guard(loop)
 
     def steps(self, count: int) -> Iterator[int]:
-        """`for k in run.steps(n):` gives the numbers of the next `count` steps of the run, one for each iteration, the same once more where
-        a step was void. Each iteration has one `with run.step():`."""
+        """`for k in run.steps(n):` gives the numbers of the next `count` steps of the run, which count from 1, one for each iteration, the same once
+        more where a step was void. Each iteration has one `with run.step():`. In the place of `for i in range(n)` stands `run.range(n)`."""
         return self._loops.steps(count)
+
+    def range(self, *bounds: int) -> Iterator[int]:
+        """`for i in run.range(n):` gives what `for i in range(n):` does (also `start, stop, step`), a step for each."""
+        return self._loops.range(range(*bounds))
 
     def step(self) -> Block:
         """`with run.step() as k:` makes step k of a loop over `steps`; what a fault raises in it ends here. Behind it
@@ -295,6 +129,11 @@ class Run:
         """function(k) is called once for each step that is committed, at its end: also for a step that was cut off behind its update, and
         by a process that takes a lost one's place then. For what a rank alone changes behind an update."""
         self._objects.add_after(function)
+
+    def make_again(self, key: str, function: Callable[[bytes], object]) -> None:
+        """For doors to frameworks: function(state of object `key`) in a process that has not come to where all others changed `key` behind an
+        update; it makes again what of that change is each rank's own."""
+        self._objects.make_again(key, function)
 
     def finish(self) -> None:
         """The run is over for this rank; by itself it is where the script ends. Waits until it is so on all."""
@@ -325,6 +164,8 @@ class Run:
             raise Error(f"run.do({name}) behind the update of step {self.at}, within the step: a process that took a lost one's place could "
                         "not come here. Move it behind the step, or before its update", Code.FAILED_PRECONDITION)  # fmt: skip
         section = self._program.next_section(name)
+        if not self._loops.inside:
+            self._leave_outside(section)
         if not self._in_step:
             self.note_place()
         kept = self._program.recorded(section)
@@ -344,8 +185,17 @@ class Run:
                 if self.at < stood:
                     begin_anew(self.rank, self.at)
                 kept = self._program.recorded(section)
+                if kept is None:
+                    self._make_section_again(section)
+        if not self._loops.inside:
+            self._outside.begin()
         result, wished = pickle.loads(kept.result)
         return pickle.loads(result), wished
+
+    def _leave_outside(self, section: str) -> None:
+        made = self._outside.end()
+        if made and not self._program.in_loop:
+            print(f"kintsugi: rank {self.rank}: {described(made, f'run.do ({section})')}", file=sys.stderr, flush=True)
 
     def _do(self, section: str, name: str, call: Callable[[], Any], only: int | None, limit: float | None, wish: bool) -> Recorded:
         self._news.pending = None
@@ -354,7 +204,7 @@ class Run:
         meeting.enter(section)
         result: bytes
         if only is None or only == self.rank:
-            with self._in_activity("section", limit):
+            with self._in_activity("section", limit), self._loops.section():
                 result = pickled(name, call())
             if only is not None:
                 meeting.tell_result(result)
@@ -365,6 +215,10 @@ class Run:
         if not self._in_step:
             self._enter_plain_code(not self._program.in_loop)
         return kept
+
+    def takes_part(self) -> bool:
+        """Whether all ranks are here, and a process that comes later would be: in a step before its update, or in a section."""
+        return self._loops.sections > 0 or (self._in_step and self.committed < self.at)
 
     @contextlib.contextmanager
     def _in_activity(self, name: str, limit: float | None = None) -> Iterator[None]:
@@ -389,11 +243,10 @@ class Run:
         if self._guard.begun:
             return
         self._begin()
-        first = self._objects.variables()
         self._go_on_from(self._guard.begin())
         self._loops.arriving = (self.replaces or self.resumes) and self.at > 0
         if self._loops.arriving:
-            self._objects.load(first)
+            self._objects.load(self._program.variables_at_start)
         self._enter_plain_code(True)
 
     def settle(self, error: BaseException) -> None:
@@ -408,6 +261,7 @@ class Run:
         self._in_step = False
         self._plain = False
         self.at = self.committed = step
+        self._outside.begin()
 
     def note_place(self) -> None:
         """The script was on its own here: what it has changed since the newest step ended is put back where an incident comes now."""
@@ -418,6 +272,9 @@ class Run:
         """An iteration begins: where its step is void all of it is done again, also what the script does before the step."""
         self._objects.note_iteration(self.committed)
         self._program.note_variables(self._objects.variables())
+
+    def restore_iteration(self) -> None:
+        self._objects.restore_iteration(self.committed)
 
     def enter_step(self) -> None:
         """From here on an incident makes the step of this iteration void."""
@@ -437,6 +294,10 @@ class Run:
     def enter_iteration_again(self) -> None:
         """A newcomer's script comes to the iteration of the newest step."""
         self._objects.load(self._program.variables_of_iteration())
+
+    def collectives(self) -> int:
+        """How many this process has begun, as far as a door to a framework knows."""
+        return 0
 
     def note_loop_end(self) -> None:
         if self._guard.ended or self._guard.leaves:
@@ -458,7 +319,8 @@ class Run:
         for number, holders in self._layouts.items():
             if number != 0:
                 self.agent.set_layout(number, list(holders), len(holders))
-        self.register_object(PROGRAM, self._program, "rank-zero")
+        self.agent.register_object(PROGRAM, True, *take_over_of(PROGRAM, Program.take_over))
+        self._program.note_start(self._objects.variables())
         self._objects.put_at_gate(0)
         self._add_news_handler()
 
@@ -476,13 +338,27 @@ class Run:
         if not self._guard.released and not self.replaces and self.agent.joined_as == Joined.FRESH:
             return  # the run begins: they are live
         begins = self.resumes and not self._guard.released
-        self._objects.put_back(step, self.rank, lambda kept: self._news.level(self._guard.generation, step, kept, begins))
+        self._objects.put_back(step, self.rank, lambda program, kept: self._news.level(self._guard.generation, step, program, kept, begins))
         self._program.forget_after(step)
         self._news.apply(step, begins)
+
+    def _make_section_again(self, section: str) -> None:
+        """A fault struck within, before all ranks had done it."""
 
     def _leave_script(self) -> None:
         self._enter_plain_code(False)
         self.note_place()
+        try:
+            self._news.meeting(self._guard.generation).leave()
+        except Error as error:  # else an incident has begun, and it is told once more behind it
+            if error.code == Code.FAILED_PRECONDITION:
+                raise
+
+    def _describe_place(self) -> str:
+        try:
+            return self._loops.describe_place() + self._news.meeting(self._guard.generation).describe_leavers()
+        except Error:  # an incident has begun
+            return self._loops.describe_place()
 
     def _is_changed(self) -> bool:
         """Whether registered arrays were changed behind the last step."""
@@ -571,13 +447,6 @@ class Run:
         if code in (Code.INTERRUPTED, Code.COMM_FAILURE, Code.CANCELLED):
             raise Interrupted
         raise Error(self.agent.why() or "the call failed", code)
-
-
-def _cell_key(key: str, place: Sequence[int], shape: Sequence[int]) -> str:
-    """As Megatron-core names it (callbacks/state/key.h, GridName)."""
-    if not shape or len(place) != len(shape) or any(not 0 <= at < size for at, size in zip(place, shape)):
-        raise Error(f"object '{key}': {tuple(place)} is no place in a grid of {tuple(shape)}: along each axis from 0, below how many there are", Code.INVALID_ARGUMENT)
-    return f"{key}/shard_{'.'.join(map(str, place))}_{'.'.join(map(str, shape))}"
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -21,10 +21,12 @@ from typing import Any
 from . import _core
 from ._errors import Error
 from .abi import Code
+from .long_words import hear, say
 
 RESULT_MOST = 64 << 10
 _SLICE_MS = 2_000  # so often those that wait look where the others stand
-_PART_BYTES = 48 << 10  # the store keeps larger values in pieces
+_AT_END = "at the end of its script"
+_NEWEST = "newest"  # of the places where ranks stand
 
 
 def pickled(name: str, result: Any) -> bytes:
@@ -54,18 +56,10 @@ class Meeting:
     # ---- words of any length ------------------------------------------------------------------------------------------
 
     def say(self, key: str, data: bytes) -> None:
-        """In parts that the store keeps whole; the first byte of a part tells whether it is the last."""
-        parts = range(0, max(len(data), 1), _PART_BYTES)
-        for number, at in enumerate(parts):
-            self._said.append(f"{key}/{number}")
-            self._store.set(self._said[-1], (b"\1" if at == parts[-1] else b"\0") + data[at : at + _PART_BYTES])
+        self._said += say(self._store.set, key, data)
 
     def hear(self, key: str, limit_ms: int) -> bytes:
-        data, last, number = b"", False, 0
-        while not last:
-            part = self._store.get(f"{key}/{number}", limit_ms)
-            data, last, number = data + part[1:], part[:1] == b"\1", number + 1
-        return data
+        return hear(lambda part: self._store.get(part, limit_ms), key)
 
     # ---- a section ----------------------------------------------------------------------------------------------------
 
@@ -75,8 +69,28 @@ class Meeting:
             return  # once more, in the same generation
         self._section_before, self._section = self._section, section
         self._said_before, self._said = self._said, []
-        self._here = section
-        self._store.set(f"where/{self._agent.rank}", self._here.encode())
+        self._go_to(f"in run.do of {section}")
+
+    def leave(self) -> None:
+        """Behind all of them. Who is in a further one by then, or comes to it, would wait in its collectives for ever."""
+        if self._here != _AT_END:
+            self._go_to(_AT_END)
+
+    def describe_leavers(self) -> str:
+        """For an error of the script's own outside of sections."""
+        left = [rank for rank in range(self._agent.world_size) if self._place_of(rank) == _AT_END]
+        return f": rank {', '.join(map(str, left))} stands {_AT_END}" if left else ""
+
+    def _place_of(self, rank: int) -> str:
+        key = f"where/{rank}"
+        return self._store.get(key, _SLICE_MS).decode() if self._store.check(key, _SLICE_MS) else self._here
+
+    def _go_to(self, here: str) -> None:
+        """The first rank that goes on from where all have been says to where; the others come there too, whatever they then do in it."""
+        last, self._here = self._here, here
+        self._store.set(f"where/{self._agent.rank}", here.encode())
+        if self._store.compare_set(_NEWEST, last.encode(), here.encode(), _SLICE_MS) != here.encode():
+            self._refuse(self._elsewhere(last))
 
     def tell_result(self, result: bytes) -> None:
         """Of the one rank that does it."""
@@ -120,17 +134,19 @@ class Meeting:
             except Error as error:
                 if error.code != Code.DEADLINE_EXCEEDED:
                     raise
-            if elsewhere:  # also after one more slice, so it is not that this rank had yet to hear that all are done
-                raise Error(elsewhere, Code.FAILED_PRECONDITION)
+            self._refuse(elsewhere)  # also after one more slice, so it is not that this rank had yet to hear that all are done
             elsewhere = self._elsewhere()
 
-    def _elsewhere(self) -> str:
+    def _refuse(self, elsewhere: str) -> None:
+        if elsewhere:
+            raise Error(elsewhere, Code.FAILED_PRECONDITION)
+
+    def _elsewhere(self, *right: str) -> str:
+        """Where another rank stands, if that is none of the right places."""
         for rank in range(self._agent.world_size):
-            key = f"where/{rank}"
-            there = self._store.get(key, _SLICE_MS).decode() if self._store.check(key, _SLICE_MS) else self._here
-            if there != self._here:
-                return (f"rank {self._agent.rank} stands in run.do of {self._here}, rank {rank} in that of {there}: all ranks call the same "
-                        "sections in the same order")  # fmt: skip
+            there = self._place_of(rank)
+            if there not in (self._here, *right):
+                return f"rank {self._agent.rank} stands {self._here}, rank {rank} {there}: all ranks call the same sections in the same order"
         return ""
 
 

@@ -9,10 +9,30 @@ namespace {
 class Dcp final : public Format {
  public:
   std::string_view name() const override { return "dcp"; }
+  bool is_cut() const override { return true; }
   std::string_view what() const override { return "a folder of torch.distributed.checkpoint (.metadata and .distcp)"; }
 
   bool Recognises(const std::string& path) const override {
     return KindOfPath(path) == PathKind::kFolder && IsFile(checkpoint::Join(path, dcp::kMetadataName));
+  }
+
+  std::string Unfinished(const std::string& path) const override {
+    const auto names = SortedNames(path);
+    if (!names.ok()) return "";
+    size_t data = 0;
+    std::string own, aside;
+    for (const std::string& name : *names) {
+      data += name.ends_with(".distcp");
+      if (name.starts_with("__") && name.ends_with(dcp::kMetadataName) && own.empty()) own = name;
+      if (name == std::string(dcp::kMetadataName) + ".tmp") aside = name;
+    }
+    if (data == 0 && own.empty() && aside.empty()) return "";
+    std::string text = std::to_string(data) + " files *.distcp are there, " + std::string(dcp::kMetadataName) +
+                       ", which is written last, is not";
+    if (!own.empty())
+      return text + ": each rank wrote its own ('" + own +
+             "', a save without collectives), which torch alone loads, on as many ranks";
+    return text + (aside.empty() ? "" : ", '" + aside + "' is") + ": the save was not finished; use the one before it";
   }
 
   Result<Catalog> Read(const std::string& path, const ReadOptions&) const override {

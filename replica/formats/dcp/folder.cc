@@ -5,6 +5,7 @@
 
 #include "callbacks/state/key.h"
 #include "replica/formats/dcp/metadata.h"
+#include "replica/formats/torch/changed_view.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/save/names.h"
 
@@ -99,9 +100,13 @@ class Reader {
     if (shape == tensor.shapes.end()) return bad("the metadata has no chunk at " + DescribeShape(offset));
     if (!bytes.starts_with("PK")) return bad("its entry is not what torch.save writes");
     KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(bytes, path, stored.at));
-    KINTSUGI_ASSIGN_OR_RETURN(const auto found, torch::TensorOf(archive.tree, archive.tree.root, path));
+    const auto read = torch::TensorOf(archive.tree, archive.tree.root, path, /*applies=*/true);
+    if (!read.ok()) return read.status().Annotate("tensor '" + PrintableKey(stored.key) + "'");
+    const std::optional<torch::PickledTensor>& found = *read;
     if (!found)
       return bad("its entry holds " + pickle::DescribeNode(archive.tree, archive.tree.root) + " and no tensor");
+    if (const Status view = torch::CheckView(*found); !view.ok())
+      return view.Annotate("'" + path + "', tensor '" + PrintableKey(stored.key) + "'");
     if (found->dtype != tensor.entry->dtype)
       return bad("stored as " + std::string(DTypeName(found->dtype)) + ", the metadata says " +
                  std::string(DTypeName(tensor.entry->dtype)));

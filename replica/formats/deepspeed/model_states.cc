@@ -40,6 +40,10 @@ class ModelStatesReader {
     const NodeId root = first.root;
     if (!first.PairsOf(root)) return Bad(files_[0][0], root, "it is no state dictionary");
     patterns_ = PatternsOf(first, first.Get(root, "universal_checkpoint_info"));
+    const NodeId zero = first.Get(first.Get(root, "ds_config"), "zero_optimization");
+    const NodeId round_robin = first.Get(zero, "round_robin_gradients");
+    states_.has_round_robin =
+        round_robin != kNoNode && first[round_robin].kind == Kind::kBool && first[round_robin].number;
     const NodeId buffers = first.Get(root, "buffer_names");
     if (buffers != kNoNode)
       for (const NodeId item : first[buffers].items)

@@ -42,6 +42,7 @@ struct ModelStates {
   std::vector<std::vector<Parameter>> groups;  // as the optimizer has them, in the order of its flat buffers
   int data_ranks = 1;                          // of stage 3, where each has a file
   int model_ranks = 1;
+  bool has_round_robin = false;  // round_robin_gradients: param_slice_mappings are of another order than the buffers
   std::vector<std::pair<std::string, std::string>> shared;  // tied parameters: a name, and whose weights it has
 };
 void AddShared(Catalog* catalog, const ModelStates& states);

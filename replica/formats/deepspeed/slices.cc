@@ -65,6 +65,7 @@ Result<Slices> SlicesOf(const std::string& name, const std::vector<Shape>& shape
   };
   Slices slices;
   slices.shape = shapes.front();
+  for (const Shape& shape : shapes) slices.elements.push_back(layout::Product(shape).value_or(0));
   const auto whole = [&] {
     for (const Shape& shape : shapes) slices.parts.push_back({{layout::WholeBox(shape), 0}});
   };

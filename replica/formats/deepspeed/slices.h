@@ -33,6 +33,7 @@ struct SlicePart {
 struct Slices {
   Shape shape;                                // of the whole parameter
   std::vector<std::vector<SlicePart>> parts;  // by model-parallel rank
+  std::vector<int64_t> elements;              // of each rank's slice, with a vocabulary's padding
   std::optional<int> axis;                    // along which it is cut, where it is
   bool is_vocabulary = false;
   int sub_parts = 1;

@@ -7,6 +7,7 @@
 
 #include "callbacks/state/key.h"
 #include "kernels/host_cast.h"
+#include "replica/formats/deepspeed/masters.h"
 #include "replica/formats/deepspeed/model_states.h"
 #include "replica/formats/formats.h"
 #include "replica/formats/pickle/writer.h"
@@ -33,6 +34,8 @@ class Universal final : public Format {
     return "DeepSpeed Universal: a root with latest_universal, or one folder with zero/PARAMETER/fp32.pt";
   }
 
+  bool keeps_zero_states() const override { return true; }
+
   bool Recognises(const std::string& path) const override {
     const auto folder = deepspeed::FolderOf(path, deepspeed::kLatestUniversal);
     if (!folder.ok() || KindOfPath(Join(*folder, deepspeed::kZero)) != PathKind::kFolder) return false;
@@ -40,6 +43,14 @@ class Universal final : public Format {
     return names.ok() && std::any_of(names->begin(), names->end(), [](const std::string& name) {
              return deepspeed::ParseFileName(name).has_value();
            });
+  }
+
+  std::string Unfinished(const std::string& path) const override {
+    const auto folder = deepspeed::FolderOf(path, deepspeed::kLatestUniversal);
+    if (!folder.ok()) return folder.status().message();
+    if (*folder == path || KindOfPath(*folder) == PathKind::kFolder) return "";
+    return std::string(deepspeed::kLatestUniversal) + " names '" + checkpoint::BaseName(*folder) +
+           "', which is missing";
   }
 
   Result<Catalog> Read(const std::string& path, const ReadOptions& options) const override {
@@ -71,6 +82,7 @@ class Universal final : public Format {
     }
     AddShared(&catalog, model);
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
+    KINTSUGI_RETURN_IF_ERROR(deepspeed::CheckMasters(catalog, options));
     return catalog;
   }
 

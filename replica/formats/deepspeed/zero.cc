@@ -1,6 +1,7 @@
 // DeepSpeed's ZeRO: stages 1 to 3 are read, 1 and 2 written (`shards` data-parallel ranks, one model-parallel one).
 #include <algorithm>
 
+#include "replica/formats/deepspeed/masters.h"
 #include "replica/formats/deepspeed/zero_files.h"
 #include "replica/formats/formats.h"
 #include "replica/formats/values.h"
@@ -24,6 +25,8 @@ class DeepSpeed final : public Format {
     return "DeepSpeed ZeRO: a root with latest, or one global_stepN folder (--zero-stage, --shards)";
   }
 
+  bool keeps_zero_states() const override { return true; }
+
   bool Recognises(const std::string& path) const override {
     const auto folder = deepspeed::FolderOf(path, deepspeed::kLatest);
     return folder.ok() && HoldsFiles(*folder);
@@ -44,6 +47,7 @@ class DeepSpeed final : public Format {
     KINTSUGI_RETURN_IF_ERROR(deepspeed::AddZeroFiles(&catalog, folder, names, states, options));
     AddShared(&catalog, states);
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
+    KINTSUGI_RETURN_IF_ERROR(deepspeed::CheckMasters(catalog, options));
     return catalog;
   }
 

@@ -25,7 +25,7 @@ class Reader {
     int ranks = 0;
     for (const auto& [place, name] : found) ranks = std::max(ranks, place.second + 1);
     for (int model = 0; model < states_.model_ranks; ++model) {
-      done_.clear();
+      part_lengths_.clear();
       for (int data = 0; data < ranks; ++data) {
         const auto name = found.find({model, data});
         if (name == found.end())
@@ -49,6 +49,13 @@ class Reader {
     int64_t elements = 0;
   };
 
+  // What a rank's buffers have of each parameter.
+  struct Fragment {
+    int64_t start = 0, elements = 0;
+    bool operator==(const Fragment&) const = default;
+  };
+  using Fragments = std::map<std::string_view, Fragment>;
+
   Status Bad(const OpenFile& file, NodeId id, const std::string& what) const {
     return BadNode(file.archive.tree, id, file.archive.place, what);
   }
@@ -71,9 +78,10 @@ class Reader {
     const Tree& tree = file.archive.tree;
     const NodeId state = tree.Get(tree.root, "optimizer_state_dict");
     if (!tree.PairsOf(state)) return Bad(file, tree.root, "it has no optimizer_state_dict");
-    const int64_t stage = StageOf(tree, tree.Get(state, "zero_stage"));
-    if (stage < 1 || stage > 3)
-      return Bad(file, state, "its zero_stage is " + pickle::DescribeNode(tree, tree.Get(state, "zero_stage")));
+    // BF16_Optimizer (bfloat16 with gradients in float32) says no stage; it lays its buffers as stage 1 does.
+    const NodeId said = tree.Get(state, "zero_stage");
+    const int64_t stage = said == kNoNode ? 1 : StageOf(tree, said);
+    if (stage < 1 || stage > 3) return Bad(file, state, "its zero_stage is " + pickle::DescribeNode(tree, said));
     const NodeId count = tree.Get(state, "partition_count");
     int64_t counted = tree.IntOf(count).value_or(0);
     if (const auto numbers = tree.NumbersOf(count))
@@ -83,8 +91,10 @@ class Reader {
                  "it is one of " + std::to_string(counted) + " ranks' files, there are " + std::to_string(ranks) +
                      ": the checkpoint is not whole, or mixed with another");
     const NodeId base = tree.Get(state, stage == 3 ? "optimizer_state_dict" : "base_optimizer_state");
-    const NodeId groups = tree.Get(state, stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
-    if (groups == kNoNode || tree[groups].kind != Kind::kList) return Bad(file, state, "it has no flat buffers");
+    const std::string_view buffers_key = stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
+    const NodeId groups = tree.Get(state, buffers_key);
+    if (groups == kNoNode || tree[groups].kind != Kind::kList)
+      return Bad(file, state, "it has no flat buffers (" + std::string(buffers_key) + ")");
     if (model == 0 && data == 0) KINTSUGI_RETURN_IF_ERROR(AddRest(file, state, base));
     std::vector<std::vector<Buffer>> buffers;
     for (size_t g = 0; g < tree[groups].items.size(); ++g) {
@@ -92,11 +102,20 @@ class Reader {
       buffers.push_back(std::move(own));
     }
     if (stage == 3) return AddCutParameters(file, buffers, model, data, ranks);
-    const NodeId mappings = tree.Get(state, "param_slice_mappings");
-    if (mappings == kNoNode || tree[mappings].kind != Kind::kList || tree[mappings].items.size() != buffers.size())
-      return Bad(file, state, "it has no param_slice_mappings: saved by DeepSpeed before 0.7.4; load and save it anew");
-    for (size_t g = 0; g < buffers.size(); ++g)
-      KINTSUGI_RETURN_IF_ERROR(AddMapped(file, tree[mappings].items[g], g, buffers[g], model));
+    if (buffers.size() != states_.groups.size())
+      return Bad(file, groups,
+                 "it has " + std::to_string(buffers.size()) + " flat buffers, param_shapes has " +
+                     std::to_string(states_.groups.size()) + " groups");
+    const NodeId mappings = tree.Get(state, "param_slice_mappings");  // since DeepSpeed 0.7.4
+    const bool is_mapped = mappings != kNoNode && tree[mappings].kind == Kind::kList;
+    if (is_mapped && tree[mappings].items.size() != buffers.size())
+      return Bad(file, mappings,
+                 "param_slice_mappings are of " + std::to_string(tree[mappings].items.size()) + " groups, there are " +
+                     std::to_string(buffers.size()) + " flat buffers");
+    for (size_t g = 0; g < buffers.size(); ++g) {
+      KINTSUGI_ASSIGN_OR_RETURN(const Fragments laid, AddRow(file, g, buffers[g], model, data));
+      if (is_mapped) KINTSUGI_RETURN_IF_ERROR(CheckMapping(file, tree[mappings].items[g], laid));
+    }
     return Status::Ok();
   }
 
@@ -182,26 +201,67 @@ class Reader {
     return Status::Ok();
   }
 
-  Status AddMapped(const OpenFile& file, NodeId mapping, size_t group, const std::vector<Buffer>& buffers, int model) {
+  // Stages 1 and 2: a group is one row of parameters, in the order of param_shapes, and a rank's buffers are an equal part
+  // of it. What is behind the last parameter is padding.
+  Result<Fragments> AddRow(const OpenFile& file, size_t group, const std::vector<Buffer>& buffers, int model,
+                           int data) {
+    const int64_t length = buffers[0].elements;
+    if (data == 0) part_lengths_.push_back(length);
+    const int64_t part = part_lengths_[group];
+    if (length > part)
+      return Bad(
+          file, buffers[0].value,
+          "a flat buffer of " + std::to_string(length) + " elements, that of rank 0 has " + std::to_string(part));
+    FlatRange own;
+    if (__builtin_mul_overflow(part, data, &own.start) || __builtin_add_overflow(own.start, part, &own.stop))
+      return Bad(file, buffers[0].value, "a flat buffer of a row of more than 63 bits");
+    Fragments laid;
+    int64_t at = 0;  // in the row
+    for (const Parameter& parameter : states_.groups[group]) {
+      const int64_t elements = parameter.slices.elements[static_cast<size_t>(model)];
+      if (elements > INT64_MAX - at) return Bad(file, buffers[0].value, "a group of more than 63 bits of elements");
+      const FlatRange here{std::max(at, own.start), std::min(at + elements, own.stop)};
+      if (here.start < here.stop) {
+        laid[parameter.name] = {here.start - own.start, here.stop - here.start};
+        KINTSUGI_RETURN_IF_ERROR(AddParameter(file, parameter, buffers, model, {here.start - at, here.stop - at},
+                                              here.start - own.start, false));
+      } else if (elements == 0 && data == 0) {
+        KINTSUGI_RETURN_IF_ERROR(AddParameter(file, parameter, buffers, model, {0, 0}, 0, false));
+      }
+      at += elements;
+    }
+    return laid;
+  }
+
+  // The file says a second time what lies where. With round_robin_gradients DeepSpeed says so of buffers in the order of the
+  // optimizer's groups, which its own are not in.
+  Status CheckMapping(const OpenFile& file, NodeId mapping, const Fragments& laid) {
     const Tree& tree = file.archive.tree;
     const auto* pairs = tree.PairsOf(mapping);
-    if (!pairs || group >= states_.groups.size()) return Bad(file, mapping, "its mapping has no group in param_shapes");
-    std::map<std::string_view, const Parameter*> parameters;
-    for (const Parameter& parameter : states_.groups[group]) parameters[parameter.name] = &parameter;
+    if (!pairs) return Bad(file, mapping, "param_slice_mappings are " + pickle::DescribeNode(tree, mapping));
+    if (states_.has_round_robin) return Status::Ok();
+    Fragments mapped;
     for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
       const auto name = tree.TextOf((*pairs)[i]);
       const NodeId value = (*pairs)[i + 1];
       const NodeId fields = tree[value].kind == Kind::kCall ? tree[value].state : value;
       const auto elements = tree.IntOf(tree.Get(fields, "numel")), start = tree.IntOf(tree.Get(fields, "start"));
-      const auto parameter = name ? parameters.find(*name) : parameters.end();
-      if (parameter == parameters.end() || !elements || !start || *elements < 0 || *start < 0)
-        return Bad(file, (*pairs)[i], "a fragment of no parameter in param_shapes, or without its place");
-      int64_t& done = done_[std::string(*name)];
-      if (*elements > INT64_MAX - done) return Bad(file, value, "a fragment of more than 63 bits");
-      const FlatRange range{done, done + *elements};
-      KINTSUGI_RETURN_IF_ERROR(AddParameter(file, *parameter->second, buffers, model, range, *start, false));
-      done = range.stop;
+      if (!name || !elements || !start) return Bad(file, (*pairs)[i], "a fragment without its name or its place");
+      if (*elements > 0) mapped[*name] = {*start, *elements};
     }
+    if (mapped == laid) return Status::Ok();
+    const auto say = [](const Fragments& fragments, std::string_view name) -> std::string {
+      const auto found = fragments.find(name);
+      return found == fragments.end() ? "nothing of it"
+                                      : std::to_string(found->second.elements) + " elements from " +
+                                            std::to_string(found->second.start) + " on";
+    };
+    for (const Fragments* fragments : {&laid, static_cast<const Fragments*>(&mapped)})
+      for (const auto& [name, fragment] : *fragments)
+        if (const std::string by_shapes = say(laid, name), by_mapping = say(mapped, name); by_shapes != by_mapping)
+          return Bad(file, mapping,
+                     "'" + PrintableKey(std::string(name)) + "': by param_shapes the flat buffers have " + by_shapes +
+                         ", by param_slice_mappings " + by_mapping);
     return Status::Ok();
   }
 
@@ -244,7 +304,7 @@ class Reader {
   const std::string& folder_;
   const ModelStates& states_;
   const ReadOptions& options_;
-  std::map<std::string, int64_t> done_;  // elements of each parameter that lower data ranks have
+  std::vector<int64_t> part_lengths_;  // of each group, as data rank 0 of the model rank has them
   std::set<std::string> values_;
 };
 

@@ -2,8 +2,8 @@
 // (stages 1 and 2).
 //
 // What: a rank's file has, for each group of parameters and each state, a flat buffer: its part of all parameters of
-// the group one behind the other. Stages 1 and 2 cut the whole row over the ranks, and say in param_slice_mappings what
-// lies where; stage 3 cuts each parameter. Pieces are flat ranges.
+// the group one behind the other, in the order of param_shapes. Stages 1 and 2 cut the whole row over the ranks; what
+// param_slice_mappings say is compared with that. Stage 3 cuts each parameter. Pieces are flat ranges.
 // Errors: kDataLoss and kInvalidArgument name file, byte and parameter.
 // Threads: pure. Source: deepspeed/runtime/zero/{stage_1_and_2,stage3}.py, deepspeed/utils/zero_to_fp32.py (0.19.8,
 // read and run).

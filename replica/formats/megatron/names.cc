@@ -28,6 +28,21 @@ Result<std::string> FolderOf(const std::string& path) {
   return Join(path, IterationFolder(std::stoull(text)));
 }
 
+std::string WrongTracker(const std::string& path) {
+  if (!IsFile(Join(path, kTracker))) return "";
+  const Result<std::string> folder = FolderOf(path);
+  if (folder.ok() && KindOfPath(*folder) == PathKind::kFolder) return "";
+  std::string text = folder.ok()
+                         ? std::string(kTracker) + " names '" + checkpoint::BaseName(*folder) + "', which is missing"
+                         : folder.status().message();
+  std::string others;
+  if (const auto names = SortedNames(path); names.ok())
+    for (const std::string& name : *names)
+      if (StepOf(name)) others += (others.empty() ? "" : ", ") + ("'" + name + "'");
+  return text +
+         (others.empty() ? "; no folder of an iteration is there" : "; there are " + others + ": name one of them");
+}
+
 std::optional<uint64_t> StepOf(const std::string& folder) {
   const std::string name = checkpoint::BaseName(folder);
   if (name.size() <= 5 || name.size() >= 23 || !name.starts_with("iter_") ||

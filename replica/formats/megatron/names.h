@@ -18,6 +18,8 @@ inline constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt"
 std::string IterationFolder(uint64_t step);
 // The folder that the tracker in `path` names, or the path itself.
 Result<std::string> FolderOf(const std::string& path);
+// What the tracker in `path` says that is not so, and which folders are there; empty: it names a folder, or there is none.
+std::string WrongTracker(const std::string& path);
 // Of an iteration's folder.
 std::optional<uint64_t> StepOf(const std::string& folder);
 

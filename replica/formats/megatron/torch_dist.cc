@@ -3,6 +3,7 @@
 //
 // common.pt is the dictionary that every rank has alike: its values are objects in pickle form here; sharded objects
 // are the DCP folder's own entries. Written by megatron-core 0.16.1, read by it (tests/oracle).
+#include <algorithm>
 #include <set>
 
 #include "replica/formats/dcp/folder.h"
@@ -113,6 +114,19 @@ bool IsSaidAgain(const CatalogObject& object, std::optional<uint64_t> step) {
 class TorchDist final : public Format {
  public:
   std::string_view name() const override { return "megatron"; }
+  std::string Unfinished(const std::string& path) const override {
+    if (std::string wrong = megatron::WrongTracker(path); !wrong.empty()) return wrong;
+    const auto folder = FolderOf(path);
+    if (!folder.ok() || !megatron::StepOf(*folder) || IsFile(Join(*folder, kMark))) return "";
+    const auto names = SortedNames(*folder);
+    if (!names.ok() ||
+        std::none_of(names->begin(), names->end(), [](const auto& name) { return name.ends_with(".distcp"); }))
+      return "";
+    return "'" + *folder + "' has files *.distcp and no " + std::string(kMark) +
+           ", which is written last: the save was not finished; use the one before it";
+  }
+  std::string_view refines() const override { return "dcp"; }
+  bool is_cut() const override { return true; }
   std::string_view what() const override {
     return "Megatron-core torch_dist: a root with its tracker, or one iter_N folder";
   }

@@ -146,6 +146,7 @@ Status AddParts(Catalog* catalog, const CheckpointInfo& info, const ReadOptions&
 class Native final : public Format {
  public:
   std::string_view name() const override { return "native"; }
+  bool is_cut() const override { return true; }
   std::string_view what() const override { return "a root of native checkpoints, or one of its step_N folders"; }
 
   bool Recognises(const std::string& path) const override {

@@ -146,6 +146,7 @@ class Reader {
 class Paddle final : public Format {
  public:
   std::string_view name() const override { return "paddle"; }
+  bool is_cut() const override { return true; }
   std::string_view what() const override {
     return "a folder of Paddle's flex checkpoint (ID.metadata, RANK_ID.distcp)";
   }

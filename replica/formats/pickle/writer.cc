@@ -233,52 +233,65 @@ void PickleWriter::Size(std::span<const int64_t> numbers) {
   Call();
 }
 
-bool IsSafeGlobal(std::string_view module, std::string_view name) {
-  struct Safe {
-    std::string_view module, name;
-  };
-  constexpr Safe kSafe[] = {
-      {"collections", "OrderedDict"},
-      {"collections", "Counter"},
-      {"collections", "defaultdict"},
-      {"torch", "Size"},
-      {"torch", "device"},
-      {"torch.serialization", "_get_layout"},
-      {"_codecs", "encode"},
-      {"builtins", "set"},
-      {"builtins", "frozenset"},
-      {"builtins", "bytearray"},
-      {"builtins", "complex"},
-      {"builtins", "dict"},
-      {"builtins", "list"},
-      {"builtins", "int"},
-      {"builtins", "float"},
-      {"argparse", "Namespace"},
-      {"types", "SimpleNamespace"},
-      {"pathlib", "PosixPath"},
-      {"pathlib", "PurePosixPath"},
-      {"numpy", "dtype"},
-      {"numpy", "ndarray"},
-      {"numpy.core.multiarray", "scalar"},
-      {"numpy._core.multiarray", "scalar"},
-      {"numpy.core.multiarray", "_reconstruct"},
-      {"numpy._core.multiarray", "_reconstruct"},
-      {"datetime", "datetime"},
-      {"datetime", "timedelta"},
-      {"deepspeed.runtime.fp16.loss_scaler", "LossScaler"},
-      {"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler"},
-      {"deepspeed.checkpoint.universal_checkpoint", "SubparamShape"},
-  };
-  for (const Safe& safe : kSafe)
-    if (safe.module == module && safe.name == name) return true;
-  // Types of elements: torch.float32, ...
+namespace {
+
+struct NamedGlobal {
+  std::string_view module, name;
+};
+constexpr NamedGlobal kWeightsOnly[] = {
+    {"collections", "OrderedDict"},
+    {"collections", "Counter"},
+    {"torch", "Size"},
+    {"torch", "device"},
+    {"_codecs", "encode"},
+    {"torch.serialization", "_get_layout"},
+    {"builtins", "set"},
+    {"builtins", "bytearray"},
+    {"builtins", "complex"},
+};
+constexpr NamedGlobal kOthers[] = {
+    {"collections", "defaultdict"},
+    {"builtins", "frozenset"},
+    {"builtins", "dict"},
+    {"builtins", "list"},
+    {"builtins", "int"},
+    {"builtins", "float"},
+    {"argparse", "Namespace"},
+    {"types", "SimpleNamespace"},
+    {"pathlib", "PosixPath"},
+    {"pathlib", "PurePosixPath"},
+    {"numpy", "dtype"},
+    {"numpy", "ndarray"},
+    {"numpy.core.multiarray", "scalar"},
+    {"numpy._core.multiarray", "scalar"},
+    {"numpy.core.multiarray", "_reconstruct"},
+    {"numpy._core.multiarray", "_reconstruct"},
+    {"datetime", "datetime"},
+    {"datetime", "timedelta"},
+    {"deepspeed.runtime.fp16.loss_scaler", "LossScaler"},
+    {"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler"},
+    {"deepspeed.checkpoint.universal_checkpoint", "SubparamShape"},
+};
+
+bool IsAmong(std::span<const NamedGlobal> globals, std::string_view module, std::string_view name) {
+  return std::any_of(globals.begin(), globals.end(),
+                     [&](const NamedGlobal& one) { return one.module == module && one.name == name; });
+}
+
+}  // namespace
+
+bool IsWeightsOnlyGlobal(std::string_view module, std::string_view name) {
+  // Types of elements too: torch.float32, ...
   constexpr std::string_view kTypes[] = {"float", "bfloat", "int", "uint", "bool", "complex", "half", "double", "long"};
-  if (module == "torch")
-    for (const std::string_view type : kTypes)
-      if (name.starts_with(type) &&
-          name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos)
-        return true;
-  return false;
+  const bool is_type =
+      module == "torch" &&
+      std::any_of(std::begin(kTypes), std::end(kTypes), [&](auto type) { return name.starts_with(type); }) &&
+      name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+  return is_type || IsAmong(kWeightsOnly, module, name);
+}
+
+bool IsSafeGlobal(std::string_view module, std::string_view name) {
+  return IsWeightsOnlyGlobal(module, name) || IsAmong(kOthers, module, name);
 }
 
 Status WriteNode(const Tree& tree, NodeId id, const std::string& place, PickleWriter* writer) {

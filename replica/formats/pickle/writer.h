@@ -69,6 +69,8 @@ class PickleWriter {
 
 // Which globals a value may name: what weights_only allows, and plain data classes that only hold attributes.
 bool IsSafeGlobal(std::string_view module, std::string_view name);
+// Of these, what weights_only allows by itself (torch/_weights_only_unpickler.py, 2.13).
+bool IsWeightsOnlyGlobal(std::string_view module, std::string_view name);
 
 // Writes a value of a tree again. kInvalidArgument names what is not in the safe subset: other globals, persistent ids,
 // numbers of more than kBigIntBytesMax bytes, values nested deeper than kDepthMax or in themselves.

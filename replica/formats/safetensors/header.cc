@@ -8,6 +8,7 @@
 
 #include "callbacks/state/key.h"
 #include "replica/layout/box.h"
+#include "runtime/base/json.h"
 
 namespace kintsugi::formats::safetensors {
 namespace {
@@ -39,6 +40,19 @@ constexpr TypeName kTypes[] = {
     {"I64", "int64"},
     {"U64", "uint64"},
 };
+
+// Of less than a byte: their place in the file is checked, that is all.
+struct SmallType {
+  std::string_view file;
+  uint64_t bits;
+};
+constexpr SmallType kSmallTypes[] = {{"F4", 4}, {"F6_E2M3", 6}, {"F6_E3M2", 6}};
+
+uint64_t BitsOf(const HeaderTensor& tensor) {
+  for (const SmallType& type : kSmallTypes)
+    if (type.file == tensor.unread) return type.bits;
+  return 8 * DTypeSize(tensor.dtype);
+}
 
 // Collects what the format has and refuses all else, as it comes.
 class Collector : public nlohmann::json_sax<Json> {
@@ -73,6 +87,12 @@ class Collector : public nlohmann::json_sax<Json> {
           seen_ |= 1;
           return true;
         }
+    for (const SmallType& type : kSmallTypes)
+      if (type.file == value) {
+        tensor_.unread = value;
+        seen_ |= 1;
+        return true;
+      }
     return Refuse("the type '" + PrintableKey(value) + "', which is not supported");
   }
   bool start_object(size_t) override {
@@ -81,6 +101,7 @@ class Collector : public nlohmann::json_sax<Json> {
     if (state_ != State::kRoot) return Refuse("an object");
     tensor_ = HeaderTensor();
     tensor_.name = field_;
+    tensor_fields_.clear();
     seen_ = 0;
     return Go(State::kTensor);
   }
@@ -112,6 +133,8 @@ class Collector : public nlohmann::json_sax<Json> {
   }
   bool key(string_t& value) override {
     field_ = value;
+    if (state_ == State::kTensor && !tensor_fields_.insert(value).second)
+      return Fail("tensor '" + PrintableKey(tensor_.name) + "' has '" + PrintableKey(value) + "' twice");
     if (state_ == State::kRoot && !names_.insert(value).second)
       return Fail("'" + PrintableKey(value) + "' is there twice");
     if (state_ == State::kMetadata && header_->metadata.count(value))
@@ -148,7 +171,7 @@ class Collector : public nlohmann::json_sax<Json> {
   HeaderTensor tensor_;
   int seen_ = 0;
   Shape numbers_;
-  std::set<std::string> names_;
+  std::set<std::string> names_, tensor_fields_;
   std::string mistake_;
 };
 
@@ -169,12 +192,14 @@ Status CheckTensors(FileHeader* header, uint64_t data_bytes, const std::string& 
     if (tensor.begin != at)
       return bad("begins there, the one before it ends at " + std::to_string(at) + ": a hole or an overlap");
     const auto elements = layout::Product(tensor.shape);
-    const uint64_t size = DTypeSize(tensor.dtype);
     if (!elements || static_cast<uint64_t>(*elements) > UINT64_MAX / 16)
       return bad("has more elements than 63 bits count");
-    if (tensor.end < tensor.begin || tensor.end - tensor.begin != static_cast<uint64_t>(*elements) * size)
-      return bad("of " + DescribeShape(tensor.shape) + " needs " +
-                 std::to_string(static_cast<uint64_t>(*elements) * size) + " bytes, its range ends at " +
+    const unsigned __int128 bits = static_cast<unsigned __int128>(*elements) * BitsOf(tensor);
+    const std::string what =
+        (tensor.unread.empty() ? "of " : "of '" + tensor.unread + "' ") + DescribeShape(tensor.shape);
+    if (bits % 8 != 0) return bad(what + " does not end with a byte");
+    if (tensor.end < tensor.begin || tensor.end - tensor.begin != bits / 8)
+      return bad(what + " needs " + std::to_string(static_cast<uint64_t>(bits / 8)) + " bytes, its range ends at " +
                  std::to_string(tensor.end));
     at = tensor.end;
   }
@@ -212,6 +237,9 @@ Result<FileHeader> ReadHeader(std::string_view file, const std::string& path) {
                std::to_string(file.size() - sizeof(length)));
   const std::string_view json = file.substr(sizeof(length), length);
   if (json.empty() || json.front() != '{') return bad("byte 8: the header does not begin with '{'");
+  // The parser takes it for the end of the text.
+  if (const size_t end = json.find('\0'); end != std::string_view::npos)
+    return bad("byte " + std::to_string(sizeof(length) + end) + ": a NUL in the header");
   FileHeader header;
   header.data_at = sizeof(length) + length;
   Collector collector(&header);
@@ -220,6 +248,36 @@ Result<FileHeader> ReadHeader(std::string_view file, const std::string& path) {
     return bad("header: " + (collector.mistake().empty() ? std::string("it is cut off") : collector.mistake()));
   KINTSUGI_RETURN_IF_ERROR(CheckTensors(&header, file.size() - header.data_at, path));
   return header;
+}
+
+Result<ShardOffsets> OffsetsOf(const FileHeader& header, const std::string& path) {
+  ShardOffsets offsets;
+  const auto field = header.metadata.find(std::string(kShardingField));
+  if (field == header.metadata.end()) return offsets;
+  const std::string place = "'" + path + "', " + std::string(kShardingField);
+  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument document,
+                            JsonDocument::Parse(field->second, {.place = place, .code = StatusCode::kDataLoss}));
+  std::map<std::string_view, const HeaderTensor*> tensors;
+  for (const HeaderTensor& tensor : header.tensors) tensors[tensor.name] = &tensor;
+  KINTSUGI_ASSIGN_OR_RETURN(const auto members, document.Root().Members());
+  for (const auto& [name, info] : members) {
+    const auto tensor = tensors.find(name);
+    if (tensor == tensors.end()) return info.Fail("is of a tensor that the file does not hold");
+    KINTSUGI_ASSIGN_OR_RETURN(const JsonField saved, info.Get("saved_offsets"));
+    const Shape& shape = tensor->second->shape;
+    KINTSUGI_ASSIGN_OR_RETURN(Shape offset, saved.Integers(static_cast<size_t>(layout::kAxesMax), 0));
+    if (offset.size() != shape.size())
+      return saved.Fail("has " + std::to_string(offset.size()) + " numbers, the tensor " +
+                        std::to_string(shape.size()) + " axes");
+    for (size_t axis = 0; axis < shape.size(); ++axis)
+      if (offset[axis] > INT64_MAX - shape[axis]) return saved.Fail("leads to an end of more than 63 bits");
+    offsets.emplace(name, std::move(offset));
+  }
+  for (const auto& [name, tensor] : tensors)
+    if (!offsets.contains(std::string(name)))
+      return Status(StatusCode::kDataLoss,
+                    place + ": says nothing of the tensor '" + PrintableKey(std::string(name)) + "'");
+  return offsets;
 }
 
 Result<std::string> WriteHeader(const std::vector<HeaderTensor>& tensors,

@@ -2,7 +2,7 @@
 //
 // What: 8 bytes little-endian length, that many bytes of JSON, then the data. Every rule of the published reader is
 // checked here: sorted by offset the tensors fill the data without hole or overlap, and element count times size is the
-// byte range; names are distinct. Types of less than a byte are refused by name. Source of the format:
+// byte range; names are distinct. Types of less than a byte are named as not read. Source of the format:
 // huggingface/safetensors, README and `safetensors/src/tensor.rs` (read, 0.8).
 // Errors: kDataLoss names file, tensor and offset.
 // Units: bytes.
@@ -27,6 +27,7 @@ struct HeaderTensor {
   DType dtype = DType::kFloat32;
   Shape shape;
   uint64_t begin = 0, end = 0;  // from the start of the data
+  std::string unread{};         // what the file calls a type of less than a byte, which is not read; else empty
 };
 
 struct FileHeader {
@@ -34,6 +35,12 @@ struct FileHeader {
   std::map<std::string, std::string> metadata;
   uint64_t data_at = 0;  // byte of the file where the data begins
 };
+
+// Where each tensor of a rank's file begins in the whole, as torch's DCP says it for files of Hugging Face (since 2.8):
+// {"NAME": {"saved_offsets": [..]}} in a field of the metadata. Empty: the field is not there.
+inline constexpr std::string_view kShardingField = "DCP_SHARDING_INFO";
+using ShardOffsets = std::map<std::string, Shape>;
+Result<ShardOffsets> OffsetsOf(const FileHeader& header, const std::string& path);
 
 // `file` is the whole file, `path` for messages.
 Result<FileHeader> ReadHeader(std::string_view file, const std::string& path);

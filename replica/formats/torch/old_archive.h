@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "replica/formats/torch/state_dict.h"
+#include "replica/formats/torch/archive.h"
 
 namespace kintsugi::formats::torch {
 

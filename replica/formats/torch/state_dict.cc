@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "callbacks/state/key.h"
-#include "replica/formats/torch/old_archive.h"
+#include "replica/formats/torch/changed_view.h"
 
 namespace kintsugi::formats::torch {
 namespace {
@@ -20,24 +20,33 @@ using pickle::Tree;
 
 constexpr uint64_t kVisitsMax = uint64_t{1} << 26;
 
-Shape DenseStrides(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (size_t axis = shape.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * shape[axis];
-  return strides;
-}
-
 class Walk {
  public:
-  Walk(Catalog* catalog, const Archive& archive, uint32_t file, const ReadOptions& options)
-      : catalog_(catalog), archive_(archive), tree_(archive.tree), file_(file), options_(options) {}
+  Walk(const Archive& archive, const ReadOptions& options, LeafSink* sink)
+      : archive_(archive), tree_(archive.tree), distributed_(archive), options_(options), sink_(sink) {}
 
   Status Visit(NodeId id, const Path& path) {
     const Node& node = tree_[id];
     if (path.size() > static_cast<size_t>(pickle::kDepthMax) || ++visits_ > kVisitsMax)
       return Bad(id, "'" + PrintableKey(JoinPath(path)) + "' is nested deeper than " +
                          std::to_string(pickle::kDepthMax) + ", or holds itself");
-    KINTSUGI_ASSIGN_OR_RETURN(const std::optional<PickledTensor> tensor, TensorOf(tree_, id, archive_.place));
-    if (tensor) return AddTensor(*tensor, path);
+    if (IsDistributedTensor(tree_, id)) {
+      const std::string key = KeyOf(path, "tensor");
+      const Result<DistributedTensor> part = distributed_.Read(id);
+      Status status = part.status();
+      if (part.ok()) status = sink_->AddPart(key, path, *part);
+      return status.code() == StatusCode::kInvalidArgument ? LeaveOut("tensor", key, status) : status;
+    }
+    const Result<std::optional<PickledTensor>> tensor = TensorOf(tree_, id, archive_.place, sink_->applies_views());
+    if (tensor.status().code() == StatusCode::kInvalidArgument)
+      return LeaveOut("tensor", KeyOf(path, "tensor"), tensor.status());
+    if (!tensor.ok()) return tensor.status();
+    if (*tensor) {
+      const Status added = sink_->AddTensor(KeyOf(path, "tensor"), path, **tensor);
+      const bool is_view = (*tensor)->is_conjugated || (*tensor)->is_negated;
+      return is_view && added.code() == StatusCode::kInvalidArgument ? LeaveOut("tensor", KeyOf(path, "tensor"), added)
+                                                                     : added;
+    }
     if (const auto* pairs = tree_.PairsOf(id); pairs && !pairs->empty() && HasPlainKeys(*pairs)) {
       for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
         Path inner = path;
@@ -83,7 +92,7 @@ class Walk {
       opened =
           tree_.PairsOf(item) || ((node.kind == Kind::kList || node.kind == Kind::kTuple) && IsOpened(item, depth + 1));
       if (!opened) {
-        const auto tensor = TensorOf(tree_, item, archive_.place);
+        const auto tensor = TensorOf(tree_, item, archive_.place, sink_->applies_views());
         opened = !tensor.ok() || *tensor;
       }
       if (opened) break;
@@ -91,33 +100,62 @@ class Walk {
     is_opened_[id] = opened;
     return opened;
   }
-  Status AddTensor(const PickledTensor& stored, const Path& path) {
-    CatalogTensor tensor{JoinPath(path), stored.dtype, stored.shape, path};
-    if (path.empty()) tensor.key = "tensor";
-    const uint32_t number = catalog_->AddTensor(tensor);
-    return AddStoredPiece(catalog_, archive_, stored, file_, number, Shape(stored.shape.size()));
-  }
   Status AddLeaf(NodeId id, const Path& path) {
     PickleWriter writer;
-    const std::string key = path.empty() ? "object" : JoinPath(path);
-    Status status = WriteNode(tree_, id, archive_.place, &writer);
+    const std::string key = KeyOf(path, "object");
+    const Status status = WriteNode(tree_, id, archive_.place, &writer);
     if (status.ok()) {
-      catalog_->AddObject({key, CatalogObject::Form::kPickle, writer.Finish(), path});
+      sink_->AddObject({key, CatalogObject::Form::kPickle, writer.Finish(), path});
       return Status::Ok();
     }
-    status = status.Annotate("object '" + PrintableKey(key) + "'");
-    if (!options_.skip_objects) return {status.code(), status.message() + "; --skip-objects leaves such objects out"};
-    catalog_->AddNote("left out: " + status.message());
+    return LeaveOut("object", key, status);
+  }
+  static std::string KeyOf(const Path& path, const char* otherwise) {
+    return path.empty() ? otherwise : JoinPath(path);
+  }
+  Status LeaveOut(const std::string& what, const std::string& key, Status why) {
+    why = why.Annotate(what + " '" + PrintableKey(key) + "'");
+    if (!options_.LeavesOut(key)) return {why.code(), why.message() + "; --skip-objects leaves such out"};
+    sink_->AddNote("left out: " + why.message());
     return Status::Ok();
   }
 
-  Catalog* const catalog_;
   const Archive& archive_;
   const Tree& tree_;
-  const uint32_t file_;
+  DistributedTensors distributed_;
   const ReadOptions& options_;
+  LeafSink* const sink_;
   std::unordered_map<NodeId, bool> is_opened_;
   uint64_t visits_ = 0;
+};
+
+// Whole tensors of one catalog.
+class CatalogSink final : public LeafSink {
+ public:
+  CatalogSink(Catalog* catalog, const Archive& archive, uint32_t file)
+      : catalog_(catalog), archive_(archive), file_(file) {}
+
+  Status AddTensor(const std::string& key, const Path& path, const PickledTensor& stored) override {
+    KINTSUGI_RETURN_IF_ERROR(CheckView(stored).Annotate("'" + archive_.place + "'"));
+    const uint32_t number = catalog_->AddTensor({key, stored.dtype, stored.shape, path});
+    return AddStoredPiece(catalog_, archive_, stored, file_, number, Shape(stored.shape.size()));
+  }
+  bool applies_views() const override { return true; }
+  Status AddPart(const std::string& key, const Path& path, const DistributedTensor& part) override {
+    if (part.local.shape == part.shape) return AddTensor(key, path, part.local);
+    return {StatusCode::kInvalidArgument,
+            "'" + archive_.place + "': it is one rank's part, " + DescribeShape(part.local.shape) + " at " +
+                DescribeShape(part.offset) + " of " + DescribeShape(part.shape) + ", of a tensor of " +
+                std::to_string(part.mesh->ranks.size()) +
+                " ranks (DTensor): name the folder of all ranks' files with --format torch-ranks"};
+  }
+  void AddObject(CatalogObject object) override { catalog_->AddObject(std::move(object)); }
+  void AddNote(std::string note) override { catalog_->AddNote(std::move(note)); }
+
+ private:
+  Catalog* const catalog_;
+  const Archive& archive_;
+  const uint32_t file_;
 };
 
 // A container on the way to being written.
@@ -158,73 +196,12 @@ Status WriteBranch(const Branch& branch, PickleWriter* writer) {
 
 }  // namespace
 
-const zip::Entry* Archive::Find(const std::string& name) const {
-  const std::string full = root + name;
-  const auto found =
-      std::lower_bound(entries.begin(), entries.end(), full,
-                       [](const zip::Entry& entry, const std::string& wanted) { return entry.name < wanted; });
-  return found != entries.end() && found->name == full ? &*found : nullptr;
-}
-
-Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, uint64_t base) {
-  if (IsOldArchive(bytes)) return OpenOldArchive(bytes, place, base);
-  Archive archive;
-  archive.place = place;
-  archive.bytes = bytes;
-  archive.base = base;
-  const auto bad = [&](const std::string& what) {
-    return Status(StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(base) + ": " + what);
-  };
-  KINTSUGI_ASSIGN_OR_RETURN(archive.entries, zip::ReadDirectory(bytes, place, base));
-  const zip::Entry* pickled = nullptr;
-  for (const zip::Entry& entry : archive.entries) {
-    const size_t slash = entry.name.find('/');
-    if (slash == std::string::npos || entry.name.substr(slash) != "/data.pkl") continue;
-    if (pickled) return bad("it has two records data.pkl");
-    pickled = &entry;
-    archive.root = entry.name.substr(0, slash + 1);
-  }
-  if (!pickled) return bad("it is a zip without data.pkl: not written by torch.save");
-  if (const zip::Entry* order = archive.Find("byteorder"))
-    if (bytes.substr(order->at, order->size_bytes) != "little") return bad("its numbers are big-endian");
-  if (pickled->size_bytes > pickle::kPickleBytesMax)
-    return bad("its data.pkl has " + std::to_string(pickled->size_bytes) + " bytes, at most " +
-               std::to_string(pickle::kPickleBytesMax) + " are read");
-  KINTSUGI_RETURN_IF_ERROR(zip::CheckCrc(bytes, *pickled, place));
-  KINTSUGI_ASSIGN_OR_RETURN(archive.tree,
-                            pickle::Parse(bytes.substr(pickled->at, pickled->size_bytes), place, base + pickled->at));
-  return archive;
-}
-
 Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, const PickledTensor& stored, uint32_t file,
                                   const std::string& key) {
-  const zip::Entry* entry = archive.Find("data/" + stored.storage);
-  const auto bad = [&](const std::string& what) {
-    return Status(StatusCode::kDataLoss, "'" + archive.place + "', byte " + std::to_string(archive.base) +
-                                             ": tensor '" + PrintableKey(key) + "': " + what);
-  };
-  if (!entry) return bad("its storage 'data/" + PrintableKey(stored.storage) + "' is missing");
-  if (entry->size_bytes != stored.storage_bytes)
-    return bad("its storage has " + std::to_string(entry->size_bytes) + " bytes, the pickle says " +
-               std::to_string(stored.storage_bytes));
-  const uint64_t size = DTypeSize(stored.dtype);
-  if (stored.offset > entry->size_bytes / size)
-    return bad("it begins at element " + std::to_string(stored.offset) + ", behind the end of its storage");
-  const auto elements = layout::Product(stored.shape);
-  if (!elements) return bad("it has more elements than 63 bits count");
-  const StoredRange range{archive.base + entry->at + stored.offset * size, entry->size_bytes - stored.offset * size};
-  if (IsDense(stored) && static_cast<uint64_t>(*elements) > range.bytes / size)
-    return bad("it needs " + std::to_string(*elements) + " elements, its storage has " +
-               std::to_string(range.bytes / size));
+  KINTSUGI_ASSIGN_OR_RETURN(const zip::Entry* const entry, EntryOf(archive, stored, key));
+  const uint64_t before = stored.offset * DTypeSize(stored.dtype);
   if (archive.has_sums) catalog->AddSum({file, archive.base + entry->at, entry->size_bytes, entry->crc});
-  return range;
-}
-
-bool IsDense(const PickledTensor& stored) {
-  const Shape dense = DenseStrides(stored.shape);
-  for (size_t axis = 0; axis < stored.shape.size(); ++axis)
-    if (stored.shape[axis] > 1 && stored.strides[axis] != dense[axis]) return false;
-  return true;
+  return StoredRange{archive.base + entry->at + before, entry->size_bytes - before};
 }
 
 Status AddStoredPiece(Catalog* catalog, const Archive& archive, const PickledTensor& stored, uint32_t file,
@@ -239,6 +216,15 @@ Status AddStoredPiece(Catalog* catalog, const Archive& archive, const PickledTen
   piece.file = file;
   piece.at = range.at;
   piece.bytes = range.bytes;
+  if (stored.is_conjugated || stored.is_negated) {
+    KINTSUGI_ASSIGN_OR_RETURN(const std::string made,
+                              ElementsOfView(stored, catalog->files()[file]->bytes().subspan(range.at, range.bytes)));
+    piece.file = catalog->AddFile(MappedFile::Holding(catalog->tensors()[tensor].key, made));
+    piece.at = 0;
+    piece.bytes = made.size();
+    catalog->AddPiece(std::move(piece));
+    return Status::Ok();
+  }
   if (elements == 0)
     piece.bytes = 0;
   else if (IsDense(stored))
@@ -249,9 +235,58 @@ Status AddStoredPiece(Catalog* catalog, const Archive& archive, const PickledTen
   return Status::Ok();
 }
 
+Status WalkValue(const Archive& archive, pickle::NodeId value, const Path& prefix, const ReadOptions& options,
+                 LeafSink* sink) {
+  return Walk(archive, options, sink).Visit(value, prefix);
+}
+
 Status AddValue(Catalog* catalog, const Archive& archive, pickle::NodeId value, uint32_t file, const Path& prefix,
                 const ReadOptions& options) {
-  return Walk(catalog, archive, file, options).Visit(value, prefix);
+  CatalogSink sink(catalog, archive, file);
+  return WalkValue(archive, value, prefix, options, &sink);
+}
+
+namespace {
+
+// Names of a run that wrote its model apart.
+class RunSink final : public LeafSink {
+ public:
+  RunSink(LeafSink* whole, const ModelPart& model) : whole_(whole), model_(model) {}
+  Status AddTensor(const std::string& key, const Path& path, const PickledTensor& stored) override {
+    if (path.size() != 2 || path[0].text != kModelKey) return whole_->AddTensor(key, path, stored);
+    if (model_.copies.contains(path[1].text)) return Status::Ok();
+    return whole_->AddTensor(model_.prefix + path[1].text, {}, stored);
+  }
+  Status AddPart(const std::string& key, const Path& path, const DistributedTensor& part) override {
+    return whole_->AddPart(key, path, part);
+  }
+  bool applies_views() const override { return whole_->applies_views(); }
+  void AddObject(CatalogObject object) override {
+    if (object.path.empty() || object.path[0].text != kAboutKey) whole_->AddObject(std::move(object));
+  }
+  void AddNote(std::string note) override { whole_->AddNote(std::move(note)); }
+
+ private:
+  LeafSink* const whole_;
+  const ModelPart& model_;
+};
+
+}  // namespace
+
+Status AddRunsState(Catalog* catalog, const Archive& archive, uint32_t file, const ModelPart& model,
+                    const ReadOptions& options) {
+  CatalogSink whole(catalog, archive, file);
+  RunSink sink(&whole, model);
+  return WalkValue(archive, archive.tree.root, {}, options, &sink);
+}
+
+Result<std::optional<ModelPart>> ModelPartOf(const Archive& archive) {
+  const Tree& tree = archive.tree;
+  const NodeId about = tree.Get(tree.root, kAboutKey);
+  const NodeId said = about == kNoNode ? kNoNode : tree.Get(about, kModelKey);
+  if (said == kNoNode || tree[said].kind != Kind::kText) return std::optional<ModelPart>();
+  KINTSUGI_ASSIGN_OR_RETURN(ModelPart model, ModelPart::Decode(tree[said].text, "'" + archive.place + "'"));
+  return std::optional<ModelPart>(std::move(model));
 }
 
 Status AddStateDict(Catalog* catalog, const Archive& archive, uint32_t file, const Path& prefix,
@@ -304,6 +339,19 @@ Status WriteObject(const CatalogObject& object, PickleWriter* writer) {
   }
   KINTSUGI_ASSIGN_OR_RETURN(const Tree tree, pickle::Parse(object.data, place));
   return WriteNode(tree, tree.root, place, writer);
+}
+
+std::string UnsafeGlobalOf(const CatalogObject& object) {
+  PickleWriter writer;
+  if (!WriteObject(object, &writer).ok()) return "";  // who writes it says why
+  const std::string pickled = writer.Finish();
+  const Result<Tree> tree = pickle::Parse(pickled, object.key);
+  if (!tree.ok()) return "";
+  for (NodeId id = 0; id < tree->nodes.size(); ++id)
+    if (const Node& node = (*tree)[id];
+        node.kind == Kind::kGlobal && !pickle::IsWeightsOnlyGlobal(node.text, node.name))
+      return pickle::DescribeNode(*tree, id);
+  return "";
 }
 
 Result<std::string> TorchBlobOf(const CatalogObject& object) {

@@ -13,34 +13,42 @@
 
 #include "replica/formats/format.h"
 #include "replica/formats/pickle/tree.h"
+#include "replica/formats/torch/archive.h"
+#include "replica/formats/torch/distributed_tensor.h"
 #include "replica/formats/torch/tensor.h"
-#include "replica/formats/zip/zip.h"
 
 namespace kintsugi::formats::torch {
-
-// What torch.save wrote, opened: its entries, and what its pickle says. A zip, or the older form (old_archive.h).
-struct Archive {
-  std::string place;
-  std::string_view bytes;  // of the archive
-  uint64_t base = 0;       // where it begins in its file
-  std::string root;        // before every entry's name, with the slash
-  std::vector<zip::Entry> entries;
-  bool has_sums = true;  // of its entries: the older form has none
-  pickle::Tree tree;
-
-  const zip::Entry* Find(const std::string& name) const;  // without the root
-};
-// `bytes` outlives the archive.
-Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, uint64_t base = 0);
 
 // Adds a piece that is the tensor's whole box at `offset` of catalog tensor `tensor`. kDataLoss where the storage is
 // short.
 Status AddStoredPiece(Catalog* catalog, const Archive& archive, const PickledTensor& stored, uint32_t file,
                       uint32_t tensor, const Shape& offset);
 
+// What the walk over a value finds, leaf by leaf.
+class LeafSink {
+ public:
+  virtual ~LeafSink() = default;
+  virtual Status AddTensor(const std::string& key, const Path& path, const PickledTensor& stored) = 0;
+  // One rank's part of a tensor of several.
+  virtual Status AddPart(const std::string& key, const Path& path, const DistributedTensor& part) = 0;
+  // Whether it takes views that are conjugated or negated when they are read.
+  virtual bool applies_views() const { return false; }
+  virtual void AddObject(CatalogObject object) = 0;
+  virtual void AddNote(std::string note) = 0;
+};
+Status WalkValue(const Archive& archive, pickle::NodeId value, const Path& prefix, const ReadOptions& options,
+                 LeafSink* sink);
+
 // Walks the archive's value; tensors become whole tensors of the catalog, other leaves objects, all below `prefix`.
 Status AddStateDict(Catalog* catalog, const Archive& archive, uint32_t file, const Path& prefix,
                     const ReadOptions& options);
+// The same of what a run wrote with its model apart, below kModelKey (model_part.h): names are those of the run again, and
+// copies, as what says so (below kAboutKey), are no part of the state.
+inline constexpr std::string_view kModelKey = "model", kAboutKey = "kintsugi";
+Status AddRunsState(Catalog* catalog, const Archive& archive, uint32_t file, const ModelPart& model,
+                    const ReadOptions& options);
+// What such a one says of itself; nothing: it is another.
+Result<std::optional<ModelPart>> ModelPartOf(const Archive& archive);
 // The same of one value within it.
 Status AddValue(Catalog* catalog, const Archive& archive, pickle::NodeId value, uint32_t file, const Path& prefix,
                 const ReadOptions& options);
@@ -51,7 +59,6 @@ struct StoredRange {
 };
 Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, const PickledTensor& stored, uint32_t file,
                                   const std::string& key);
-bool IsDense(const PickledTensor& stored);
 
 // What is written at the end of a path.
 struct Leaf {
@@ -63,6 +70,8 @@ Result<std::string> WriteStateDict(const std::vector<Leaf>& leaves);
 
 // An object as a value within a pickle. A torch blob is opened; one with tensors inside is refused.
 Status WriteObject(const CatalogObject& object, pickle::PickleWriter* writer);
+// The first global within it, written so, that torch's weights_only loader refuses; empty: it loads the object.
+std::string UnsafeGlobalOf(const CatalogObject& object);
 // An object as torch.save would write it.
 Result<std::string> TorchBlobOf(const CatalogObject& object);
 // The entries that stand beside data.pkl, in torch's order.

@@ -69,7 +69,9 @@ Result<StoredStorage> StorageOf(const Tree& tree, NodeId persistent, const std::
     if (type.text == "torch" && type.name == one.name) storage.dtype = *DTypeFromName(one.dtype);
   const bool untyped = type.text == "torch.storage" && type.name == "UntypedStorage";
   if (!storage.dtype && !untyped)
-    return bad("a storage of the class " + pickle::DescribeNode(tree, id.items[1]) + ", which is not supported");
+    return Status(StatusCode::kInvalidArgument,
+                  bad("a storage of the class " + pickle::DescribeNode(tree, id.items[1]) + ", which is not supported")
+                      .message());
   const uint64_t unit = untyped ? 1 : DTypeSize(*storage.dtype);
   if (static_cast<uint64_t>(*count) > static_cast<uint64_t>(INT64_MAX) / unit)
     return bad("a storage of more than 63 bits of bytes");
@@ -84,13 +86,17 @@ Result<StoredStorage> StorageOf(const Tree& tree, NodeId persistent, const std::
   return storage;
 }
 
-Result<std::optional<PickledTensor>> TensorOf(const Tree& tree, NodeId id, const std::string& place) {
+Result<std::optional<PickledTensor>> TensorOf(const Tree& tree, NodeId id, const std::string& place, bool applies) {
   const auto bad = [&](NodeId node, const std::string& what) {
     return Status(StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(tree[node].at) + ": " + what);
+  };
+  const auto not_read = [&](NodeId node, const std::string& what) {
+    return Status(StatusCode::kInvalidArgument, bad(node, what).message());
   };
   // A parameter is its tensor.
   for (int depth = 0; depth < 4; ++depth) {
     const auto* parameter = tree.ArgumentsOf(id, "torch._utils", "_rebuild_parameter");
+    if (!parameter) parameter = tree.ArgumentsOf(id, "torch._utils", "_rebuild_parameter_with_state");
     if (!parameter) break;
     if (parameter->empty()) return bad(id, "a parameter without a tensor");
     id = parameter->front();
@@ -111,25 +117,48 @@ Result<std::optional<PickledTensor>> TensorOf(const Tree& tree, NodeId id, const
     if (node.kind == Kind::kCall && tree[node.items[0]].kind == Kind::kGlobal) {
       const auto& callee = tree[node.items[0]];
       if (callee.name.find("_rebuild_") != std::string_view::npos && callee.text.starts_with("torch"))
-        return bad(id, "a tensor of a kind that is not read (" + pickle::DescribeNode(tree, node.items[0]) + ")");
+        return not_read(id, "a tensor of a kind that is not read (" + pickle::DescribeNode(tree, node.items[0]) + ")");
     }
     return std::optional<PickledTensor>();
   }
   const auto& arguments = v2 ? *v2 : *v3;
-  if (arguments.size() < (v2 ? 4u : 7u)) return bad(id, "a tensor with too few parts");
+  const size_t least = v2 ? 4 : 7;
+  if (arguments.size() < least) return bad(id, "a tensor with too few parts");
+  // Behind what every tensor has may be a dictionary of what its bytes alone do not say: views that are conjugated or
+  // negated when they are read.
   PickledTensor tensor;
+  const size_t metadata_at = v2 ? 6 : 7;
+  if (arguments.size() > metadata_at && tree[arguments[metadata_at]].kind != Kind::kNone) {
+    const auto* metadata = tree.PairsOf(arguments[metadata_at]);
+    if (!metadata) return bad(id, "a tensor whose metadata is no dictionary");
+    for (size_t i = 0; i + 1 < metadata->size(); i += 2) {
+      const auto& value = tree[(*metadata)[i + 1]];
+      if (value.kind == Kind::kBool && value.number == 0) continue;
+      const auto name = tree.TextOf((*metadata)[i]);
+      if (applies && value.kind == Kind::kBool && (name == "conj" || name == "neg")) {
+        (name == "conj" ? tensor.is_conjugated : tensor.is_negated) = true;
+        continue;
+      }
+      return not_read(id, "a view whose elements are not as they are stored ('" +
+                              (name ? std::string(*name) : pickle::DescribeNode(tree, (*metadata)[i])) +
+                              "'): save tensor.resolve_conj().resolve_neg()");
+    }
+  }
   if (tree[arguments[0]].kind != Kind::kPersistent) return bad(id, "a tensor without a storage");
   KINTSUGI_ASSIGN_OR_RETURN(StoredStorage storage, StorageOf(tree, arguments[0], place));
   tensor.storage = std::move(storage.key);
   tensor.storage_bytes = storage.bytes;
   if (storage.dtype) {
     tensor.dtype = *storage.dtype;
+    if (v3 && DTypeOfGlobal(tree, arguments[6]) != storage.dtype)
+      return bad(id, "a tensor of the type " + pickle::DescribeNode(tree, arguments[6]) + " over a storage of " +
+                         std::string(DTypeName(tensor.dtype)));
   } else {
     const auto dtype = v3 ? DTypeOfGlobal(tree, arguments[6]) : std::nullopt;
     if (!dtype)
-      return bad(id,
-                 v3 ? "a tensor of the type " + pickle::DescribeNode(tree, arguments[6]) + ", which is not supported"
-                    : "a tensor over an untyped storage that does not say its type");
+      return not_read(
+          id, v3 ? "a tensor of the type " + pickle::DescribeNode(tree, arguments[6]) + ", which is not supported"
+                 : "a tensor over an untyped storage that does not say its type");
     tensor.dtype = *dtype;
   }
   const auto offset = tree.IntOf(arguments[1]);

@@ -21,6 +21,7 @@ struct PickledTensor {
   DType dtype = DType::kFloat32;
   uint64_t offset = 0;  // elements
   Shape shape, strides;
+  bool is_conjugated = false, is_negated = false;  // when it is read (changed_view.h)
 };
 
 // What a persistent id says of a storage.
@@ -33,8 +34,10 @@ struct StoredStorage {
 // Errors: it is none, or of a class that is not supported.
 Result<StoredStorage> StorageOf(const pickle::Tree& tree, pickle::NodeId persistent, const std::string& place);
 
-// Nothing: the node is no tensor. An error: it is one that is not supported (sparse, quantized, a subclass).
-Result<std::optional<PickledTensor>> TensorOf(const pickle::Tree& tree, pickle::NodeId id, const std::string& place);
+// Nothing: the node is no tensor. kInvalidArgument: it is one of a kind that is not read (sparse, quantized, a subclass; a
+// conjugated or negated view, unless the caller `applies` that); kDataLoss: it contradicts itself.
+Result<std::optional<PickledTensor>> TensorOf(const pickle::Tree& tree, pickle::NodeId id, const std::string& place,
+                                              bool applies = false);
 // Any tensor at all below this value, whatever its kind: a persistent id.
 bool HoldsStorage(const pickle::Tree& tree, pickle::NodeId id);
 

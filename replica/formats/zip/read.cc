@@ -31,8 +31,7 @@ class Directory {
       if (taken[i].first < taken[i - 1].second) return Bad(taken[i].first, "two records of the zip overlap");
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.name < b.name; });
     for (size_t i = 1; i < entries.size(); ++i)
-      if (entries[i].name == entries[i - 1].name)
-        return Bad(entries[i].at, "the zip has the record '" + PrintableKey(entries[i].name) + "' twice");
+      if (entries[i].name == entries[i - 1].name) entries[i].unreadable = entries[i - 1].unreadable = "is there twice";
     return entries;
   }
 
@@ -54,7 +53,7 @@ class Directory {
     const uint64_t first = last > kCommentBytesMax ? last - kCommentBytesMax : 0;
     uint64_t at = last + 1;
     while (at-- > first)
-      if (Get<uint32_t>(at) == kEnd && at + kEndBytes + Get<uint16_t>(at + 20) == archive_.size()) break;
+      if (Get<uint32_t>(at) == kEnd && at + kEndBytes + Get<uint16_t>(at + 20) <= archive_.size()) break;
     if (at + 1 == first || at > last)
       return Bad(archive_.size(), "there is no central directory: the file is torn, or no zip");
     count_ = Get<uint16_t>(at + 10);
@@ -90,15 +89,18 @@ class Directory {
     entry.crc = Get<uint32_t>(*at + 16);
     const uint16_t flags = Get<uint16_t>(*at + 8), method = Get<uint16_t>(*at + 10);
     const std::string name = "record '" + PrintableKey(entry.name) + "' ";
-    if (flags & 1) return Bad(*at, name + "is encrypted");
     if (method != 0)
-      return Bad(*at, name + "is compressed (method " + std::to_string(method) + "): only stored ones are read");
+      entry.unreadable = "is compressed (method " + std::to_string(method) + "): only stored ones are read";
+    if (flags & 1) entry.unreadable = "is encrypted";
     if (!IsInside(entry.name)) return Bad(*at, name + "has a name that leads out of the archive");
     uint64_t compressed = Get<uint32_t>(*at + 20), header = Get<uint32_t>(*at + 42);
     entry.size_bytes = Get<uint32_t>(*at + 24);
     if (!Read64(*at + kCentralBytes + name_bytes, extra_bytes, &entry.size_bytes, &compressed, &header))
       return Bad(*at, name + "lacks its 64-bit sizes");
-    if (compressed != entry.size_bytes) return Bad(*at, name + "has two sizes");
+    if (!entry.unreadable.empty())
+      entry.size_bytes = compressed;  // what lies there
+    else if (compressed != entry.size_bytes)
+      return Bad(*at, name + "has two sizes");
     if (!Has(header, kLocalBytes) || Get<uint32_t>(header) != kLocal) return Bad(header, name + "has no header there");
     const uint64_t local_name = Get<uint16_t>(header + 26), local_extra = Get<uint16_t>(header + 28);
     entry.at = header + kLocalBytes + local_name + local_extra;
@@ -158,6 +160,16 @@ class Directory {
 
 Result<std::vector<Entry>> ReadDirectory(std::string_view archive, const std::string& place, uint64_t base) {
   return Directory(archive, place, base).Read();
+}
+
+Status CheckReadable(const Entry& entry, const std::string& place) {
+  if (entry.unreadable.empty()) return Status::Ok();
+  return {StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(entry.at) + ": record '" +
+                                     PrintableKey(entry.name) + "' " + entry.unreadable};
+}
+
+bool HasSums(const std::vector<Entry>& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const Entry& entry) { return entry.crc != 0; });
 }
 
 uint32_t Crc32(std::string_view bytes) {

@@ -3,8 +3,9 @@
 // What: entries without compression whose data begins at multiples of 64 bytes; 64-bit sizes and offsets where needed.
 // Ours rather than libzip or miniz: neither tells where a stored entry's data begins, nor aligns it, and both want to
 // copy entries through their own buffers; what is needed here is a directory and three small headers.
-// Reading trusts the central directory alone and checks: no compression, no encryption, names that stay inside, each
-// entry once, within the file, and apart from every other.
+// Reading trusts the central directory alone and checks: names that stay inside, entries within the file, and apart from
+// every other. What is compressed, encrypted or there twice is listed as such: nobody need use it (programs leave notes of
+// theirs in archives of torch). Bytes behind the end are nobody's.
 // Errors: kDataLoss names file, byte and reason; an entry is called a record there, as torch calls it.
 // Threads: pure. Source of the format: PKWARE's APPNOTE 6.3, sections 4.3 and 4.5; the padding in the extra field `FB`
 // as torch's.
@@ -24,8 +25,13 @@ struct Entry {
   uint64_t at = 0;  // byte of the archive where the data begins
   uint64_t size_bytes = 0;
   uint32_t crc = 0;
+  std::string unreadable{};  // why its bytes are not those of the record
 };
 
+// kDataLoss where an entry's bytes cannot be used.
+Status CheckReadable(const Entry& entry, const std::string& place);
+// Whether the writer left sums: torch writes zeros where it was told not to (set_crc32_options).
+bool HasSums(const std::vector<Entry>& entries);
 // All entries, by name. `place` is the file, `base` where in it the archive begins: for messages.
 Result<std::vector<Entry>> ReadDirectory(std::string_view archive, const std::string& place, uint64_t base = 0);
 uint32_t Crc32(std::string_view bytes);

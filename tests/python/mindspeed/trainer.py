@@ -34,7 +34,7 @@ from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
 from megatron.training import get_args  # noqa: E402
 from megatron.training.arguments import core_transformer_config_from_args  # noqa: E402
-import mindspeed_llm.core.high_availability  # noqa: E402,F401
+from mindspeed_llm.core.high_availability import tft_dump  # noqa: E402
 import mindspeed_llm.training.training as training  # noqa: E402
 from mindspeed.core.fp8_utils import quantize_param_shard  # noqa: E402
 from mindspeed.patch_utils import MindSpeedPatchesManager  # noqa: E402
@@ -153,6 +153,17 @@ def patch(options):
     megatron.training.initialize._compile_dependencies = torch.distributed.barrier
 
 
+def strike_in_dump(faults):
+    """While a dump is being written: the savers have their parts together, and no file is there yet."""
+    write = tft_dump.save_checkpoint
+
+    def save_checkpoint(*given):
+        faults.strike("save")
+        write(*given)
+
+    tft_dump.save_checkpoint = save_checkpoint
+
+
 def digest():
     """Of the model's parameters and the optimizer's state on this rank."""
     found, optimizer = hashlib.sha256(), apex.optimizers.made[-1]
@@ -180,6 +191,7 @@ def main(arguments):
     rank = int(os.environ["RANK"])
     faults = Faults(own.fault, rank, own.out)
     apex.optimizers.inside_update.append(lambda: faults.strike("update"))
+    strike_in_dump(faults)
     tell = open(f"{own.out}/losses.{rank}", "a", buffering=1, encoding="utf-8")
     log = training.training_log
 

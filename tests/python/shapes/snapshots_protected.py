@@ -34,7 +34,7 @@ class Trainer:
         self.epochs_run = 0
         self.seen = 0
         self.snapshot_path = snapshot_path
-        if snapshot_path.exists() and not run.resumes and not run.replaces:
+        if snapshot_path.exists():
             self._load_snapshot(snapshot_path)
         self.model = DDP(self.model)
         run.register(model=self.model, optimizer=optimizer)
@@ -70,7 +70,7 @@ class Trainer:
                     self._log(f"{epoch}/{i} {loss}")
 
     def train(self, max_epochs):
-        for epoch in range(self.epochs_run, max_epochs):
+        for epoch in self.run.do(range, self.epochs_run, max_epochs):
             self._run_epoch(epoch)
             if epoch % self.save_every == 0:
                 self.run.do(self._save_snapshot, epoch, only=0)

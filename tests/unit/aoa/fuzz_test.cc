@@ -84,6 +84,16 @@ TEST(AoaFuzz, WordsInAnyOrderNeverBreakTheEngine) {
                                        "permute",
                                        "dtype",
                                        "reshape",
+                                       "reshape='[4,2,1]'",
+                                       "reshape='[8]'",
+                                       "stacked",
+                                       "optional",
+                                       "mine",
+                                       "# c",
+                                       "e.$EXPERT_ID",
+                                       "num_key_value_heads=1",
+                                       "squeeze=[0]",
+                                       "unsqueeze=[1]",
                                        "src_dtype",
                                        "dst_dtype",
                                        "fused_ffn",
@@ -117,6 +127,10 @@ TEST(AoaFuzz, WordsInAnyOrderNeverBreakTheEngine) {
     for (uint64_t i = 0; i < length; ++i) text += std::string(kWords[random.Below(std::size(kWords))]) + " ";
     Program program{{text}, Keys(), std::nullopt, Small()};
     if (random.Chance(0.3)) program.destination = Keys();
+    program.macros["mine"] = [&](const MacroCall& call) -> Result<std::vector<std::string>> {
+      if (call.left.size() != 1) return Status(StatusCode::kInvalidArgument, "one");
+      return std::vector<std::string>{call.left[0] + " -> t.1, t.2, axis=0", "t.2 -> " + call.right[0] + ", squeeze=[0]"};
+    };
     program.options.reverse = random.Chance(0.3);
     program.options.optional = random.Chance(0.3);
     Try(program, &accepted);

@@ -148,11 +148,26 @@ TEST(AoaInPlace, TheErnieConfigurationChangesNothingWhereNothingIsCutAnew) {
       EXPECT_EQ(Boxes(engine, key + suffix, {2, 28}), "[0:2, 0:28] from [0:2, 0:28]; ");
 }
 
+// 28 columns are no multiple of 20 + 2 * 5 heads, but of 20 + 2 * 4: the number is that of the first published version, and
+// so is the word.
+TEST(AoaInPlace, TheErnieConfigurationIsTakenWhereItsWidthLeavesOneReading) {
+  const Engine taken = MustBuild({Ernie(kErnieQkv), ErnieTensors(2), ErnieTensors(4), {}});
+  const Engine meant =
+      MustBuild({Ernie("fused_qkv_old, num_heads=20, num_key_value_heads=4"), ErnieTensors(2), ErnieTensors(4), {}});
+  const std::string key = "ernie.layers.0.self_attn.qkv_proj.weight";
+  for (const std::string suffix : kStates)
+    EXPECT_EQ(Boxes(taken, key + suffix, {2, 28}), Boxes(meant, key + suffix, {2, 28}));
+  ASSERT_EQ(taken.notes().size(), 8u);  // each of the statements that have the word
+  EXPECT_NE(taken.notes()[0].find("num_key_value_heads=4 cannot be misread"), std::string::npos) << taken.notes()[0];
+  EXPECT_TRUE(meant.notes().empty());
+}
+
 TEST(AoaInPlace, TheErnieConfigurationIsRefusedWhereItsWordHasTwoMeanings) {
-  const Diagnostic diagnostic = Failure({Ernie(kErnieQkv), ErnieTensors(2), ErnieTensors(4), {}});
+  const Diagnostic diagnostic =
+      Failure({Ernie("fused_qkv, num_heads=20, num_key_value_heads=4"), ErnieTensors(2), ErnieTensors(4), {}});
   EXPECT_EQ(diagnostic.statement, 1);
-  for (const char* part : {"from 2 shards to 4", "two meanings", "fused_qkv_old' with the number of K/V heads",
-                           "that is 4", "group by group", "write 'ernie.layers.0.self_attn.qkv_proj.weight -> "})
+  for (const char* part : {"from 2 shards to 4", "two meanings", "fused_qkv_old' with num_key_value_heads",
+                           "group by group", "write 'ernie.layers.0.self_attn.qkv_proj.weight -> "})
     EXPECT_NE(diagnostic.message.find(part), std::string::npos) << part << "\n" << diagnostic.message;
 }
 
@@ -168,9 +183,13 @@ TEST(AoaInPlace, TheErnieConfigurationWithTheWordForItsLayoutReordersEveryState)
 
 TEST(AoaInPlace, TheNumberOfKeyValueHeadsIsAskedForByName) {
   const Diagnostic diagnostic =
-      Failure({Ernie("fused_qkv_old, num_heads=20, num_key_value_groups=5"), ErnieTensors(2), ErnieTensors(4), {}});
-  EXPECT_NE(diagnostic.message.find("the numbers of Q heads and of K/V heads"), std::string::npos);
-  EXPECT_NE(diagnostic.message.find("write num_key_value_groups=4"), std::string::npos) << diagnostic.message;
+      Failure({{"F -> G, fused_qkv_old, num_heads=20, num_key_value_groups=5", "G -> H, permute=[1,0]"},
+               {{"F", Sharded({2, 28 * 30}, 1, 2)}},
+               Tensors{{"H", Sharded({28 * 30, 2}, 0, 4)}},
+               {}});
+  EXPECT_NE(diagnostic.message.find("the numbers of Q heads and of K/V heads"), std::string::npos)
+      << diagnostic.message;
+  EXPECT_NE(diagnostic.message.find("write num_key_value_heads=4"), std::string::npos) << diagnostic.message;
 }
 
 TEST(AoaInPlace, TiedWeightsUseTheStateThatIsStoredUnderEitherName) {

@@ -199,6 +199,21 @@ TEST(AoaFused, ShardsAreCountedOnStatesToo) {
   EXPECT_EQ(AskAll(engine, "g"), "g[0:2, 0:2] from f[0:2, 0:2]; g[0:2, 2:4] from f[0:2, 4:6]");
 }
 
+TEST(AoaFused, AsksTheCutsWhereNoDestinationIsDescribed) {
+  const Tensors source = {{"K", Sharded({2, 8}, 1, 2)}};
+  for (const int64_t ranks : {1, 2, 4}) {
+    Tensors cuts = {{"D", Sharded({8, 2}, 0, ranks)}};
+    const Engine described = MustBuild({{"K -> t, fused_ffn", "t^T -> D"}, source, cuts, {}});
+    const Engine engine = MustBuild({{"K -> t, fused_ffn", "t^T -> D"}, source, std::nullopt, {}, cuts});
+    EXPECT_EQ(AskAll(engine, "D"), AskAll(described, "D"));
+    ASSERT_EQ(engine.fused().size(), 1u);
+    EXPECT_EQ(engine.fused()[0].from, 2);
+    EXPECT_EQ(engine.fused()[0].to, ranks);
+  }
+  // Without them it is one rank's.
+  EXPECT_EQ(MustBuild({{"K -> t, fused_ffn", "t^T -> D"}, source, std::nullopt, {}}).fused()[0].to, 1);
+}
+
 TEST(AoaFused, LayoutOfATemporaryBetweenTwoFusedStatements) {
   // t is laid out as the destination wants it, so the second statement has nothing to reorder.
   const Tensors source = {{"f", Sharded({8}, 0, 2)}}, destination = {{"d", Sharded({8}, 0, 4)}};
@@ -209,32 +224,68 @@ TEST(AoaFused, LayoutOfATemporaryBetweenTwoFusedStatements) {
 
 // ---- reshape -----------------------------------------------------------------------------------------------------
 
-TEST(AoaReshape, TakesWholeBlocksOfRows) {
-  const Engine engine = MustBuild({{"a -> d, reshape='[3,2,4]'"}, Keys({"a"}, {6, 4}), std::nullopt, {}});
-  EXPECT_EQ(Ask(engine, "d", {{1, 3}, {0, 2}, {0, 4}}), "d[1:3, 0:2, 0:4] from a[2:6, 0:4] by reshape:[3, 2, 4]");
-  EXPECT_NE(Ask(engine, "d", {{1, 3}, {0, 1}, {0, 4}}).find("axis 1 was reshaped and can only be taken whole"),
-            std::string::npos);
+TEST(AoaReshape, CutsWhereverElementsAllowIt) {
+  Engine engine = MustBuild({{"a -> d, reshape='[3,2,4]'"}, Keys({"a"}, {6, 4}), std::nullopt, {}});
+  EXPECT_EQ(Ask(engine, "d", {{1, 3}, {0, 2}, {0, 4}}), "d[1:3, 0:2, 0:4] from a[2:6, 0:4] by reshape:[2, 2, 4]");
+  EXPECT_EQ(Ask(engine, "d", {{1, 3}, {0, 1}, {0, 4}}),
+            "d[1:2, 0:1, 0:4] from a[2:3, 0:4] by reshape:[1, 1, 4]; "
+            "d[2:3, 0:1, 0:4] from a[4:5, 0:4] by reshape:[1, 1, 4]");
+  engine = MustBuild({{"a -> d, reshape=[6,4]"}, Keys({"a"}, {3, 2, 4}), std::nullopt, {}});
+  EXPECT_EQ(Ask(engine, "d", {{2, 6}, {0, 4}}), "d[2:6, 0:4] from a[1:3, 0:2, 0:4] by flatten:[4, 4]");
+  EXPECT_EQ(Ask(engine, "d", {{1, 6}, {0, 3}}),
+            "d[1:2, 0:3] from a[0:1, 1:2, 0:3] by flatten:[1, 3]; "
+            "d[2:6, 0:3] from a[1:3, 0:2, 0:3] by flatten:[4, 3]");
 }
 
-TEST(AoaReshape, TakesWholeTrailingAxes) {
-  const Engine engine = MustBuild({{"a -> d, reshape=[6,4]"}, Keys({"a"}, {3, 2, 4}), std::nullopt, {}});
-  EXPECT_EQ(Ask(engine, "d", {{2, 6}, {0, 4}}), "d[2:6, 0:4] from a[1:3, 0:2, 0:4] by flatten:[6, 4]");
-  EXPECT_NE(Ask(engine, "d", {{1, 6}, {0, 4}}).find("in blocks of 2"), std::string::npos);
-  EXPECT_NE(Ask(engine, "d", {{2, 6}, {0, 3}}).find("can only be taken whole"), std::string::npos);
-}
-
-TEST(AoaReshape, OfPiecesThatAreNotWholeBlocksFailsOnlyWhereAsked) {
+TEST(AoaReshape, OfPiecesThatAreNotWholeBlocksCutsThem) {
   const Engine engine = MustBuild({{"a, b, c -> t, axis=0", "t -> d, reshape='[3,2,4]'"},
                                    {{"a", Whole({2, 4})}, {"b", Whole({1, 4})}, {"c", Whole({3, 4})}},
                                    std::nullopt,
                                    {}});
-  EXPECT_EQ(Ask(engine, "d", {{0, 1}, {0, 2}, {0, 4}}), "d[0:1, 0:2, 0:4] from a[0:2, 0:4] by reshape:[3, 2, 4]");
-  EXPECT_NE(AskAll(engine, "d").find("is not made of whole blocks of 2 rows"), std::string::npos);
+  EXPECT_EQ(AskAll(engine, "d"),
+            "d[0:1, 0:2, 0:4] from a[0:2, 0:4] by reshape:[1, 2, 4]; "
+            "d[1:2, 0:1, 0:4] from b[0:1, 0:4] by reshape:[1, 1, 4]; "
+            "d[1:2, 1:2, 0:4] from c[0:1, 0:4] by reshape:[1, 1, 4]; "
+            "d[2:3, 0:2, 0:4] from c[1:3, 0:4] by reshape:[1, 2, 4]");
+}
+
+TEST(AoaReshape, IsOneReshapeAndOnePermuteHoweverOftenItIsWritten) {
+  const Engine engine = MustBuild(
+      {{"a -> t, reshape='[2,2,3,4]', permute=[0,2,1,3], reshape='[12,4]'", "t -> d, reshape='[48]', reshape='[12,4]'"},
+       Keys({"a"}, {12, 4}),
+       std::nullopt,
+       {}});
+  EXPECT_EQ(AskAll(engine, "d"),
+            "d[0:12, 0:4] from a[0:12, 0:4] by reshape:[2, 2, 3, 4], [0, 2, 1, 3], flatten:[12, 4]");
+}
+
+TEST(AoaReshape, DropsAndAddsAxesOfLengthOne) {
+  const Engine engine =
+      MustBuild({{"a -> t, squeeze=[0,2]", "t -> d, unsqueeze=[0,2]"}, Keys({"a"}, {1, 3, 1, 4}), std::nullopt, {}});
+  EXPECT_EQ(AskAll(engine, "d"), "d[0:1, 0:3, 0:1, 0:4] from a[0:1, 0:3, 0:1, 0:4]");
+}
+
+// Cut through a digit there is no one reshape; smaller boxes have one.
+TEST(AoaReshape, ThatCutsADigitFallsIntoPieces) {
+  const Engine engine = MustBuild({{"a -> d, reshape='[3,2]'"}, Keys({"a"}, {2, 3}), std::nullopt, {}});
+  EXPECT_EQ(AskAll(engine, "d"),
+            "d[0:1, 0:2] from a[0:1, 0:2]; d[1:2, 0:1] from a[0:1, 2:3]; d[1:2, 1:2] from a[1:2, 0:1]; "
+            "d[2:3, 0:2] from a[1:2, 1:3]");
 }
 
 TEST(AoaReshape, OfTheSameShapeDoesNothing) {
   const Engine engine = MustBuild({{"a -> d, reshape='[6,4]'"}, Keys({"a"}, {6, 4}), std::nullopt, {}});
   EXPECT_EQ(AskAll(engine, "d"), "d[0:6, 0:4] from a[0:6, 0:4]");
+}
+
+TEST(AoaReshape, BackwardsAStatementKnowsTheShapesBetweenItsAttributes) {
+  Program program{{"a -> t, reshape='[3,2,4]', permute=[1,0,2], reshape='[6,4]'", "t -> d, unsqueeze=[0]"},
+                  Keys({"d"}, {1, 6, 4}),
+                  Keys({"a"}, {24}),
+                  {}};
+  program.options.reverse = true;
+  EXPECT_EQ(AskAll(MustBuild(program), "a"),
+            "a[0:24] from d[0:1, 0:6, 0:4] by reshape:[2, 3, 4], [1, 0, 2], flatten:[24]");
 }
 
 TEST(AoaReshape, BackwardsTheDestinationSaysWhichShape) {
@@ -243,7 +294,9 @@ TEST(AoaReshape, BackwardsTheDestinationSaysWhichShape) {
   EXPECT_EQ(AskAll(MustBuild(program), "a"), "a[0:3, 0:2, 0:4] from d[0:6, 0:4] by reshape:[3, 2, 4]");
   program = {{"a -> d, reshape='[3,2,4]'"}, Keys({"d"}, {3, 2, 4}), std::nullopt, {}};
   program.options.reverse = true;
-  EXPECT_EQ(AskAll(MustBuild(program), "a"), "a[0:6, 0:4] from d[0:3, 0:2, 0:4] by flatten:[6, 4]");
+  const auto unknown = Engine::Build(program);
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.status().message().find("the shape that [3, 2, 4] had before"), std::string::npos);
 }
 
 // ---- reverse -----------------------------------------------------------------------------------------------------

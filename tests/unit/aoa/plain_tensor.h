@@ -13,7 +13,7 @@ struct PlainTensor {
   PlainArray values;
   PlainArray state;
   std::string dtype;
-  bool is_reshaped = false;  // not every box can be had
+  bool is_reshaped = false;  // a box may be many pieces
 };
 
 // The same change of values and state.

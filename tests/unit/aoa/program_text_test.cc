@@ -16,5 +16,43 @@ TEST(ReadStatements, TakesLinesOrAJsonList) {
   EXPECT_EQ(ReadStatements("[\"a -> b\", 3]").status().message(), "/1: is 3, but must be a text");
 }
 
+TEST(ProgramReference, EndsWithValuesOrIsAFilesName) {
+  const ProgramReference shipped = ParseReference("@llama:reverse,num_heads=32");
+  EXPECT_TRUE(shipped.ships && shipped.reverse);
+  EXPECT_EQ(shipped.file, "llama");
+  EXPECT_EQ(shipped.values, (std::map<std::string, std::string>{{"num_heads", "32"}}));
+  EXPECT_EQ(ParseReference("a/b.aoa:n=1").file, "a/b.aoa");
+  for (const std::string file : {"a/b.aoa", "a:b.aoa", "a:reversed", "a:n=1,", "a:", "-", "a:n=x y"}) {
+    const ProgramReference reference = ParseReference(file);
+    EXPECT_EQ(reference.file, file);
+    EXPECT_TRUE(!reference.ships && !reference.reverse && reference.values.empty());
+  }
+}
+
+Result<ProgramText> Read(const std::string& reference, const std::string& text) {
+  return ReadProgram(reference, [&](const std::string&) -> Result<std::string> { return text; });
+}
+
+TEST(ReadProgram, FillsInValues) {
+  const auto program = Read("f:n=3,reverse", "a -> b, axis=${n}, x=${m=7}\n");
+  ASSERT_TRUE(program.ok()) << program.status().ToString();
+  EXPECT_EQ(program->statements, std::vector<std::string>{"a -> b, axis=3, x=7\n"});
+  EXPECT_TRUE(program->reverse);
+  EXPECT_EQ(Read("f", "a -> ${n}").status().message(), "'f' needs a value: write 'f:n=...'");
+  EXPECT_EQ(Read("f:n=1,k=2", "a -> ${n}").status().message(), "'f' asks for no value 'k'");
+  for (const char* broken : {"a -> ${n", "a -> ${}", "a -> ${a b}"})
+    EXPECT_NE(Read("f", broken).status().message().find("must be followed by a name and '}'"), std::string::npos);
+}
+
+TEST(ReadProgram, KnowsWhatShips) {
+  EXPECT_EQ(ShippedPrograms(), (std::vector<std::string>{"gpt", "llama", "qwen_moe"}));
+  for (const std::string& name : ShippedPrograms()) {
+    const auto program = Read("@" + name + ":num_heads=4" + (name == "gpt" ? "" : ",num_key_value_heads=2"), "");
+    ASSERT_TRUE(program.ok()) << program.status().ToString();
+    EXPECT_TRUE(CheckStatements(program->statements).ok());
+  }
+  EXPECT_EQ(Read("@lama", "").status().message(), "no program '@lama' ships; there are @gpt, @llama, @qwen_moe");
+}
+
 }  // namespace
 }  // namespace kintsugi::aoa

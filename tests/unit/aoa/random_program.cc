@@ -157,19 +157,33 @@ std::string Maker::RandomAttribute(PlainTensor* tensor) {
 }
 
 std::string Maker::RandomReshape(PlainTensor* tensor) {
-  const PlainShape& shape = tensor->values.shape;
-  PlainShape to;
-  if (shape.size() == 3) {
-    if (lossless_) return "";  // backwards the shape before is known to destination keys alone
-    to = {shape[0] * shape[1], shape[2]};
-  } else if (shape.size() == 2 && shape[0] % 2 == 0 && shape[0] > 0) {
-    to = {shape[0] / 2, 2, shape[1]};
+  const PlainShape shape = tensor->values.shape;
+  PlainShape to = shape;
+  std::string text;
+  if (Chance(0.3)) {  // an axis of length 1 put in
+    const int64_t at = Below(static_cast<int64_t>(shape.size()) + 1);
+    to.insert(to.begin() + at, 1);
+    text = "unsqueeze=[" + std::to_string(at) + "]";
+  } else if (const auto one = std::find(shape.begin(), shape.end(), 1); one != shape.end() && Chance(0.7)) {
+    to.erase(to.begin() + (one - shape.begin()));
+    text = "squeeze=[" + std::to_string(one - shape.begin()) + "]";
   } else {
-    return "";
+    if (lossless_) return "";  // backwards the shape before is known to destination keys alone
+    to.clear();
+    int64_t rest = CellCount(shape);
+    while (rest > 1 && to.size() < 3) {
+      int64_t length = 1 + Below(rest);
+      while (rest % length != 0) --length;
+      to.push_back(length);
+      rest /= length;
+    }
+    to.insert(to.begin() + Below(static_cast<int64_t>(to.size()) + 1), rest);
+    text = "reshape='" + List(to, ",") + "'";
   }
+  if (to.size() > 5) return "";
   *tensor = Both(*tensor, [&](const PlainArray& a) { return PlainReshape(a, to); });
   tensor->is_reshaped = has_reshapes_ = true;
-  return "reshape='" + List(to, ",") + "'";
+  return text;
 }
 
 void Maker::SplitOne() {

@@ -25,14 +25,9 @@ PlainArray RunSteps(PlainArray piece, const std::vector<PieceStep>& steps, bool 
       if (casts_change) piece = PlainCast(piece, std::string(DTypeName(step.dtype)));
     } else if (step.kind == PieceStepKind::kPermute) {
       piece = PlainPermute(piece, step.list);
-    } else if (step.kind == PieceStepKind::kReshape) {
-      PlainShape shape = step.list;
-      shape[0] = piece.shape[0] / step.list[1];
-      piece = PlainReshape(piece, shape);
     } else {
-      PlainShape shape = step.list;
-      shape[0] = piece.shape[0] * piece.shape[1];
-      piece = PlainReshape(piece, shape);
+      if (CellCount(step.list) != CellCount(piece.shape)) return {};
+      piece = PlainReshape(piece, step.list);
     }
   }
   return piece;
@@ -75,21 +70,16 @@ Executed Execute(const std::vector<ShardSource>& pieces, const Target& target, c
 }
 
 struct Counts {
-  int questions = 0, reshaped = 0, refused = 0;
+  int questions = 0, reshaped = 0;
 };
 
-// Asks for one box and compares. A box across reshaped rows may be refused.
+// Asks for one box and compares.
 void Compare(const Engine& engine, const RandomProgram& made, const std::string& key, const PlainTensor& expected,
              const IndexBox& box, bool of_states, Counts* counts) {
   const Target target{of_states ? made.states.Of(key) : key, box, std::nullopt};
   const auto pieces = engine.FindShardSources(target);
   ++counts->questions;
   counts->reshaped += expected.is_reshaped;
-  if (!pieces.ok() && expected.is_reshaped) {
-    ++counts->refused;
-    EXPECT_NE(pieces.status().message().find("cannot be taken"), std::string::npos) << pieces.status().ToString();
-    return;
-  }
   ASSERT_TRUE(pieces.ok()) << pieces.status().ToString() << "\n" << Describe(made);
   const Executed executed = Execute(*pieces, target, made, of_states);
   PlainShape begin, end;
@@ -144,8 +134,7 @@ TEST(AoaRandom, ForwardProgramsDoWhatTheirStatementsSay) {
   }
   // The comparison must have had something to compare.
   EXPECT_GT(counts.questions, 20000);
-  EXPECT_GT(counts.reshaped - counts.refused, 500);
-  EXPECT_GT(counts.refused, 100);
+  EXPECT_GT(counts.reshaped, 2000);
 }
 
 TEST(AoaRandom, ReversedProgramsBringEveryElementBack) {

@@ -1,6 +1,8 @@
 // What states of optimizers may be called, beside Paddle's suffixes: what proves it, and that they follow all the same.
 #include "replica/aoa/state_names.h"
 
+#include <set>
+
 #include "tests/unit/aoa/programs.h"
 
 namespace kintsugi::aoa {
@@ -224,6 +226,88 @@ TEST(AoaStateNames, OfTwoOptimizersOfOneParameterAreTwo) {
     EXPECT_EQ(engine.outputs().contains("one.exp_avg.d"), !wanted);
     EXPECT_EQ(engine.outputs().contains("two.exp_avg.d"), !wanted);
   }
+}
+
+// What a state of `model` is called by each family; "*" is the parameter.
+struct Family {
+  const char* of;
+  std::string model;
+  std::vector<std::string> states;
+};
+
+std::string With(std::string form, const std::string& parameter) { return form.replace(form.find('*'), 1, parameter); }
+
+// Which state of which stored key each output is, and that whoever reads the outputs finds the same.
+void ExpectTaken(const Family& family, const std::string& from, const std::string& to) {
+  SCOPED_TRACE(std::string(family.of) + ": " + from + " -> " + to);
+  std::vector<std::string> stored = {from, With(family.model, "other")};
+  const std::string own = from.substr(family.model.size() - 1);
+  for (const std::string& parameter : {own, std::string("other")})
+    for (const std::string& form : family.states) stored.push_back(With(form, parameter));
+  const Engine engine = MustBuild({{from + "^T -> " + to}, Described(stored), std::nullopt, {}});
+  ASSERT_EQ(engine.outputs().size(), stored.size());
+  EXPECT_TRUE(engine.unread().empty());
+  Tensors outputs;
+  for (const auto& [key, output] : engine.outputs()) outputs[key] = {output.shape, output.dtype, {}};
+  const StateNames names(outputs, nullptr);
+  std::set<std::string> taken;
+  for (const auto& [key, output] : engine.outputs()) {
+    const SplitKey split = names.Split(key, &outputs);
+    if (!split.form || split.model != to) continue;
+    const std::string answer = AskAll(engine, key);
+    for (const std::string& form : family.states)
+      if (answer.find(" from " + With(form, own) + "[") != std::string::npos) taken.insert(form);
+    EXPECT_EQ(output.shape, split.form->is_scalar ? Shape() : Shape({4, 2})) << key;
+  }
+  EXPECT_EQ(taken, std::set<std::string>(family.states.begin(), family.states.end()));
+}
+
+TEST(AoaStateNames, ARenameWithoutADestinationTakesTheStatesAlong) {
+  const Family families[] = {
+      {"Paddle", "*", {"*.w_0", "*.moment1_0", "*.moment2_0"}},
+      {"Paddle, static", "*", {"*_moment1_0", "*_moment2_0", "*_fp32_master_0"}},
+      {"byte_lm", "*", {"optimizer.exp_avg.*", "optimizer.exp_avg_sq.*", "optimizer.step.*"}},
+      {"Megatron", "*", {"optimizer.state.exp_avg.*", "optimizer.state.fp32_param.*"}},
+      {"kintsugi.torch", "model/*", {"optimizer/*.exp_avg", "optimizer/*.exp_avg_sq", "optimizer/*.step"}},
+      {"DCP", "model.*", {"optim.state.*.exp_avg", "optim.state.*.step"}},
+      {"DeepSpeed", "module.*", {"zero.*.exp_avg", "zero.*.fp32", "zero.*.step"}},
+  };
+  for (const Family& family : families) {
+    // Every parameter, so that the names of those that stay prove theirs too.
+    ExpectTaken(family, With(family.model, "w"), With(family.model, "v"));
+    ExpectTaken(family, With(family.model, "w"), With(family.model, "block.0.w"));
+    if (family.model == "*") continue;
+    // Off with the prefix, and on with it again.
+    const Family bare{family.of, "*", family.states};
+    for (const auto& [from, to] : {std::pair(family, std::string("w")), std::pair(bare, With(family.model, "w"))}) {
+      const std::string whole = With(from.model, "w");
+      std::vector<std::string> stored = {whole};
+      for (const std::string& form : from.states) stored.push_back(With(form, "w"));
+      const Engine engine = MustBuild({{whole + " -> " + to}, Described(stored), std::nullopt, {}});
+      Tensors outputs;
+      for (const auto& [key, output] : engine.outputs()) outputs[key] = {output.shape, output.dtype, {}};
+      ASSERT_EQ(outputs.size(), stored.size()) << family.of;
+      const StateNames names(outputs, nullptr);
+      size_t led = 0;
+      for (const auto& [key, output] : engine.outputs()) {
+        if (key == to) continue;
+        EXPECT_EQ(names.Split(key, &outputs).model, to) << family.of << ": " << key;
+        EXPECT_NE(AskAll(engine, key).find(" from "), std::string::npos) << AskAll(engine, key);
+        ++led;
+      }
+      EXPECT_EQ(led, family.states.size()) << family.of;
+    }
+  }
+}
+
+TEST(AoaStateNames, TwoStatesOfOneNameAreRefused) {
+  const Tensors source = Described({"model/a", "model/b", "optimizer/a.exp_avg", "optimizer/b.exp_avg"});
+  const Diagnostic failure = Failure({{"model/a -> b"}, source, std::nullopt, {}});
+  EXPECT_NE(failure.message.find("'optimizer/b.exp_avg' is what the state of 'b' is called as well"), std::string::npos)
+      << failure.message;
+  const Engine engine =
+      MustBuild({{"model/a -> b", "optimizer/a.exp_avg -> optimizer/c.exp_avg"}, source, std::nullopt, {}});
+  EXPECT_EQ(AskAll(engine, "optimizer/b.exp_avg"), "optimizer/b.exp_avg[0:2, 0:4] from optimizer/b.exp_avg[0:2, 0:4]");
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST(CertifyPlan, TriesTheCollectivesOfAStepInTurn) {
     EXPECT_EQ(cell.faults[0].collective, next);
     EXPECT_EQ(cell.Name(), "exception at collective " + std::to_string(next) + ", rank 3");
     EXPECT_EQ(WithinMarked(cell, {TrainPhase::kForward}), cell);  // no phase of the program's is needed
-    EXPECT_THAT(JudgeFinished(cell, Undisturbed(), Undisturbed()).text, HasSubstr("fewer collectives"));
+    EXPECT_THAT(JudgeFinished(cell, Undisturbed(), Undisturbed(), std::nullopt).text, HasSubstr("fewer collectives"));
     ++next;
   }
   EXPECT_EQ(next, kCollectivesTried + 1);
@@ -86,36 +86,55 @@ TEST(CertifyPlan, IsPossibleForTheSmallestPrograms) {
 TEST(CertifyPlan, MovesDoublesIntoPhasesThatTheProgramMarks) {
   CertifyCell twice{"twice", std::nullopt, {{.phase = TrainPhase::kBackward}, {.phase = TrainPhase::kGate}}};
   const CertifyCell moved = WithinMarked(twice, {TrainPhase::kBackward});
-  EXPECT_EQ(moved.faults[0].phase, TrainPhase::kUpdate);
+  EXPECT_EQ(moved.faults[0].phase, TrainPhase::kForward);
   EXPECT_EQ(moved.faults[1].phase, TrainPhase::kGate);
   EXPECT_EQ(WithinMarked(Single(), {TrainPhase::kBackward}), Single());
 }
 
 TEST(CertifyVerdict, IsSameOnlyWhereEveryFaultStruckAndNothingDiffers) {
-  EXPECT_EQ(JudgeFinished(Single(), Struck("respawn"), Undisturbed()).outcome, CertifyOutcome::kSame);
-  EXPECT_EQ(JudgeFinished(Single(), Undisturbed(), Undisturbed()).outcome, CertifyOutcome::kNotReached);
+  EXPECT_EQ(JudgeFinished(Single(), Struck("respawn"), Undisturbed(), std::nullopt).outcome, CertifyOutcome::kSame);
+  EXPECT_EQ(JudgeFinished(Single(), Undisturbed(), Undisturbed(), std::nullopt).outcome, CertifyOutcome::kNotReached);
 }
 
 TEST(CertifyVerdict, SaysWhatDiffersAndWhereToLook) {
   RunRecord run = Struck("retry");
   run.losses[2] = 2.5;
-  CertifyResult result = JudgeFinished(Single(), run, Undisturbed());
+  CertifyResult result = JudgeFinished(Single(), run, Undisturbed(), std::nullopt);
   EXPECT_EQ(result.outcome, CertifyOutcome::kDifferent);
   EXPECT_THAT(result.text, HasSubstr("losses differ from step 3 on (2.5 instead of 2)"));
   EXPECT_THAT(result.text, HasSubstr("random generator"));
 
   run = Struck("respawn");
   run.final_digest = "ffffffffffffffff";
-  EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed()).text, HasSubstr("A new process has only what is registered"));
+  EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed(), std::nullopt).text,
+              HasSubstr("A new process has only what is registered"));
+  run.inexact = {{Rank(1), "object 'average.buffers' of rank 1, step 3"}};
+  EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed(), std::nullopt).text,
+              HasSubstr("replaces one. The run itself calls it inexact: object 'average.buffers' of rank 1, step 3."));
 
   run = Struck("retry");
   run.samples_consumed = 9;
-  EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed()).text,
+  EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed(), std::nullopt).text,
               HasSubstr("9 samples instead of 8. Samples were taken"));
 
   run = Struck("retry");
   run.final_digest.clear();
-  EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed()).text, HasSubstr("no digest"));
+  EXPECT_THAT(JudgeFinished(Single(), run, Undisturbed(), std::nullopt).text, HasSubstr("no digest"));
+}
+
+TEST(CertifyVerdict, GoesByWhatPlainTorchLeavesWhereTheEndHasNoDigest) {
+  RunRecord reference = Undisturbed(), run = Struck("retry");
+  reference.final_digest.clear();
+  EXPECT_THAT(JudgeFinished(Single(), run, reference, "").text, HasSubstr("no digest"))
+      << "the undisturbed run alone changed its state behind the last step";
+  run.final_digest.clear();
+  EXPECT_EQ(JudgeFinished(Single(), run, reference, "").outcome, CertifyOutcome::kSame);
+  EXPECT_EQ(JudgeFinished(Single(), run, reference, std::nullopt).outcome, CertifyOutcome::kDifferent);
+  const CertifyResult other = JudgeFinished(Single(), run, reference, "1 value differs");
+  EXPECT_EQ(other.outcome, CertifyOutcome::kDifferent);
+  EXPECT_THAT(other.text, HasSubstr("something else than plain torch: 1 value differs"));
+  EXPECT_EQ(JudgeFinished(Single(), Struck("retry"), Undisturbed(), "1 value differs").outcome,
+            CertifyOutcome::kDifferent);
 }
 
 TEST(CertifyVerdict, TellsALastCopyThatASecondFaultTookFromAMistake) {
@@ -140,14 +159,14 @@ TEST(CertifyVerdict, HoldsAResumedRunAgainstTheStepsThatItComputed) {
   resumed.resumed_from = 2;
   resumed.steps = 2;
   resumed.losses = {2, 1};
-  EXPECT_EQ(JudgeResumed(Struck("dump"), resumed, Undisturbed()).outcome, CertifyOutcome::kSaved);
+  EXPECT_EQ(JudgeResumed(Struck("dump"), resumed, Undisturbed(), std::nullopt).outcome, CertifyOutcome::kSaved);
   resumed.losses = {2, 1.5};
-  EXPECT_THAT(JudgeResumed(Struck("dump"), resumed, Undisturbed()).text, HasSubstr("from step 4 on"));
+  EXPECT_THAT(JudgeResumed(Struck("dump"), resumed, Undisturbed(), std::nullopt).text, HasSubstr("from step 4 on"));
   resumed.losses = {2};
-  EXPECT_EQ(JudgeResumed(Struck("dump"), resumed, Undisturbed()).outcome, CertifyOutcome::kDifferent);
+  EXPECT_EQ(JudgeResumed(Struck("dump"), resumed, Undisturbed(), std::nullopt).outcome, CertifyOutcome::kDifferent);
   resumed.losses = {2, 1};
   resumed.final_digest = "1";
-  EXPECT_EQ(JudgeResumed(Struck("dump"), resumed, Undisturbed()).outcome, CertifyOutcome::kDifferent);
+  EXPECT_EQ(JudgeResumed(Struck("dump"), resumed, Undisturbed(), std::nullopt).outcome, CertifyOutcome::kDifferent);
 }
 
 Certificate Mixed() {

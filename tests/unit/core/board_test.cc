@@ -40,6 +40,17 @@ TEST(Board, ADeadlineEndsWithThePhaseThatSetIt) {
   EXPECT_EQ(ground.board.transitions(), before + 1);
 }
 
+TEST(Board, TellsOfDroppedMessagesOnceWhereTheySayTheSame) {
+  Ground ground;
+  ground.Train();
+  (void)ground.Take();
+  for (const char* why : {"old", "old", "older", "old"}) ground.board.Drop(Rank(1), why);
+  ground.board.Drop(Rank(2), "old");
+  for (int i = 0; i < 2; ++i) ground.board.Drop(Rank(77), "outside");  // of these nothing is kept
+  EXPECT_EQ(ground.board.dropped(), 7u);
+  EXPECT_EQ(Ground::Of<Notice>(ground.Take()).size(), 6u);
+}
+
 TEST(Board, ConfirmOnlyListensAndLockEndsEveryWait) {
   Ground ground;
   ground.Train();

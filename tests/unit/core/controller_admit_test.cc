@@ -307,7 +307,7 @@ TEST(ControllerAdmit, AResumeThatDoesNotFitEndsAtOnceAndBlamesNobody) {
     bench.Run();
     bench.Say(1, PhaseDone{.phase = Phase::kRepair, .code = code, .text = "tensor 'w' has another shape"});
     ASSERT_TRUE(bench.Ended());
-    EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
+    EXPECT_EQ(bench.Ended()->exit_code, code == StatusCode::kInvalidArgument ? kExitUsage : kExitStartup);
     EXPECT_NE(bench.Ended()->text.find("tensor 'w'"), std::string::npos) << bench.Ended()->text;
     EXPECT_EQ(bench.All<SpawnProcess>().size(), 2u) << "no process is started a second time";
     EXPECT_TRUE(bench.Killed().empty());
@@ -320,7 +320,7 @@ TEST(ControllerAdmit, AHandlerThatRefusesItsConfigurationEndsTheStartAtOnce) {
   bench.Run();
   bench.Say(1, PhaseDone{.phase = Phase::kRebuild, .code = StatusCode::kInvalidArgument, .text = "no interface eth7"});
   ASSERT_TRUE(bench.Ended());
-  EXPECT_EQ(bench.Ended()->exit_code, kExitStartup);
+  EXPECT_EQ(bench.Ended()->exit_code, kExitUsage);
   EXPECT_NE(bench.Ended()->text.find("rank 1"), std::string::npos) << bench.Ended()->text;
   EXPECT_NE(bench.Ended()->text.find("no interface eth7"), std::string::npos) << bench.Ended()->text;
 }

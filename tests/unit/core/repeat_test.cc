@@ -42,6 +42,26 @@ TEST(FailureLoop, TheThirdAtOneStepSavesAndEndsWithRankStepAndText) {
   Says(bench.Ended(), "saved step 6");
 }
 
+// Behind the last step no other is begun: the script itself leaves there, and would again.
+TEST(FailureLoop, WhoLeavesByItselfBehindTheLastStepIsNotTakenBackForEver) {
+  Bench bench(SavingPolicy());
+  bench.Run();
+  bench.CommitAll(7);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(bench.core.phase(), Phase::kRunning) << "after " << i;
+    bench.Say(2, Beat{.count = 1, .place = {.step = 7}});
+    bench.standing[2] = {GateState::kCommitted, {}, false};
+    bench.Feed(ProcessExited{.rank = Rank(2),
+                             .incarnation = bench.member(2).incarnation,
+                             .cause = "exited with code 0",
+                             .since = std::nullopt,
+                             .left = true});
+  }
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+  Says(bench.Ended(), "rank 2 died 3 times at step 7 (last: exited with code 0)");
+}
+
 TEST(FailureLoop, ProgressInBetweenForgives) {
   Bench bench(SavingPolicy());
   bench.Run();

@@ -88,7 +88,7 @@ TEST(Repeats, TheSameExceptionInThreeIncidentsRunningEndsHopeWhereverTheStepsAre
 
 TEST(Repeats, AnotherKindOfIncidentBetweenForgivesAndNamelessExceptionsAreNotCompared) {
   Repeats repeats(2);
-  for (const std::string& between : {"other", "nothing", "beside a lost process", "nameless"}) {
+  for (const std::string between : {"other", "nothing", "beside a lost process", "nameless"}) {
     for (uint64_t step = 1; step <= 2; ++step) Incident(repeats, {{0, Thrown(step, "KeyError (a.py:3)")}});
     if (between == "other") Incident(repeats, {{0, Thrown(3, "KeyError (a.py:4)")}});
     if (between == "nothing") Incident(repeats, {});

@@ -171,6 +171,20 @@ TEST(Verify, AMismatchAtTheEndIsAnIncident) {
 }
 
 // Replicas are compared every four steps; saves only on request unless `save_every` says otherwise.
+// A stream mends the copy, and not what it gave to the others while nobody compared them.
+TEST(Verify, WhatAWrongCopyMayHaveGivenToOthersIsToldAsInexact) {
+  Bench bench(Bench::QuickPolicy(3));
+  for (auto& [rank, layouts] : bench.claims) layouts[0].replicas = 3;
+  bench.Run();
+  bench.CommitAll(9);
+  bench.digests[1][0] = 5;
+  for (int r = 0; r < 3; ++r) bench.Say(r, Finished{Step(9)});
+  const std::vector<InexactNews> told = bench.All<InexactNews>();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].rank, Rank(1));
+  EXPECT_NE(told[0].text.find("at step 9"), std::string::npos) << told[0].text;
+}
+
 TEST(Verify, ADyingGaspIsComparedBeforeItIsWritten) {
   for (const bool equal : {true, false}) {
     Policy policy = Bench::QuickPolicy(4);

@@ -11,6 +11,7 @@
 #include "replica/formats/safetensors/header.h"
 #include "replica/formats/sidecar.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/formats/made_up_state.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -38,7 +39,8 @@ void WriteTied(const std::string& path, const std::vector<Named>& named,
   ASSERT_TRUE(header.ok());
   std::ofstream file(path, std::ios::binary);
   file << *header;
-  for (uint64_t i = 0; i < at; ++i) file << static_cast<char>(i * 37 + (i >> 8) * 11);
+  for (const Named& one : named)
+    file << MadeUpBytes(one.key, one.dtype, static_cast<uint64_t>(*layout::Product(one.shape)));
 }
 
 void WriteModel(const std::string& path) {
@@ -76,7 +78,8 @@ TEST(Aliases, AreOneCopyOfTheBytesInEveryFormatThatHasThem) {
   ASSERT_TRUE(wanted.ok()) << wanted.status().ToString();
   EXPECT_EQ(wanted->ByteCount(), kTiedBytes + 10);
   int number = 0;
-  for (const char* format : {"torch", "native", "dcp", "safetensors", "megatron", "torch", "dcp", "native", "safetensors"})
+  for (const char* format :
+       {"torch", "native", "dcp", "safetensors", "megatron", "torch", "dcp", "native", "safetensors"})
     for (const int shards : {1, 3}) {
       const std::string to = folder / (std::to_string(number++) + (format == std::string("torch") ? ".pt" : ""));
       const auto found = Through(from, to, format, shards);

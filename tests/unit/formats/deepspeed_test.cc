@@ -14,6 +14,7 @@
 #include "replica/formats/torch/state_dict.h"
 #include "replica/formats/verify.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/formats/made_up_state.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -41,7 +42,8 @@ void WriteTensors(const std::string& path, const std::vector<Named>& named) {
   ASSERT_TRUE(header.ok());
   std::ofstream file(path, std::ios::binary);
   file << *header;
-  for (uint64_t i = 0; i < at; ++i) file << static_cast<char>(i * 37 + (i >> 8) * 11);
+  for (const Named& one : named)
+    file << MadeUpBytes(one.key, one.dtype, static_cast<uint64_t>(*layout::Product(one.shape)));
 }
 
 std::vector<Named> Trained() {

@@ -18,6 +18,7 @@
 #include "replica/formats/verify.h"
 #include "replica/formats/zip/zip.h"
 #include "runtime/base/random.h"
+#include "tests/unit/formats/made_up_state.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -53,8 +54,9 @@ void WriteSource(const fs::path& path) {
   CatalogObject object{"iteration", CatalogObject::Form::kPickle, writer.Finish(), PathOf("iteration")};
   const auto header = safetensors::WriteHeader(tensors, {{"kintsugi.object:iteration", ObjectToText(object)}});
   ASSERT_TRUE(header.ok());
-  std::string data(at, '\0');
-  for (uint64_t i = 0; i < at; ++i) data[i] = static_cast<char>(i * 37 + (i >> 8) * 11);
+  std::string data;
+  for (const auto& one : tensors)
+    data += MadeUpBytes(one.name, one.dtype, static_cast<uint64_t>(*layout::Product(one.shape)));
   WriteAll(path, *header + data);
 }
 
@@ -158,7 +160,11 @@ TEST_P(HostileFolder, IsRefusedByNameWhereAFileIsMissingOrALinkOrAFolder) {
     if (IsData(file)) {
       fs::create_symlink(aside, file);
       const Status linked = ReadAgain();
-      EXPECT_NE(linked.message().find("symbolic link"), std::string::npos) << linked.message();
+      // What the user names is followed, what a folder holds is not followed out of it.
+      if (file == root_)
+        EXPECT_TRUE(linked.ok() || file.extension() != aside.extension()) << linked.message();
+      else
+        EXPECT_NE(linked.message().find("symbolic link"), std::string::npos) << linked.message();
       fs::remove(file);
     }
     fs::create_directory(file);

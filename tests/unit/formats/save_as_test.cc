@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "replica/formats/compare.h"
 #include "replica/formats/convert.h"
@@ -167,6 +168,80 @@ TEST(SaveAs, KeepsSoManyAndIsReadByItsRoot) {
     EXPECT_TRUE(ReadCatalog(root, "", read).ok()) << format;
     EXPECT_NE(VerifyAny(root, "", {}).status().message().find("config.json"), std::string::npos) << format;
   }
+}
+
+// What a torch trainer saves: parameters, one of them tied, their states, and what only the run knows.
+class TorchSource {
+ public:
+  TorchSource() {
+    std::string name = (std::filesystem::temp_directory_path() / "kintsugi-save-as-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    const auto made = safetensors::WriteHeader({{"model/embed.weight", DType::kFloat32, {8, 4}, 0, 128},
+                                                {"model/norm.weight", DType::kFloat32, {4}, 128, 144},
+                                                {"optimizer.values", DType::kUInt8, {16}, 144, 160},
+                                                {"optimizer/embed.weight.exp_avg", DType::kFloat32, {8, 4}, 160, 288},
+                                                {"optimizer/norm.weight.exp_avg", DType::kFloat32, {4}, 288, 304}},
+                                               {{"model/head.weight", "model/embed.weight"}});
+    EXPECT_TRUE(made.ok());
+    {
+      std::ofstream file(folder_ + "/all.safetensors", std::ios::binary);
+      file << *made;
+      for (int i = 0; i < 304; ++i) file << static_cast<char>(i * 37 + 11);
+    }
+    ConvertOptions options;
+    options.to_format = "native";
+    options.step = 6;
+    const auto native = Convert(folder_ + "/all.safetensors", native_path(), options);
+    EXPECT_TRUE(native.ok()) << native.status().ToString();
+  }
+  ~TorchSource() { std::filesystem::remove_all(folder_); }
+  std::string native_path() const { return folder_ + "/native"; }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+};
+
+TEST(SaveAs, TheModelAloneHasItsOwnNamesAndTiesAndNoState) {
+  const TorchSource source;
+  for (const std::string format : {"safetensors", "torch", "dcp", "megatron"}) {
+    const std::string root = source.folder() + "/" + format;
+    SaveAsOptions options = To(format);
+    options.model_only = true;
+    const auto saved = SaveAs(source.native_path(), root, options);
+    ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+    const auto catalog = ReadCatalog(root);
+    ASSERT_TRUE(catalog.ok()) << format << ": " << catalog.status().ToString();
+    std::map<std::string, std::string> found;
+    for (const CatalogTensor& tensor : catalog->tensors()) found[tensor.key] = tensor.alias_of;
+    const std::map<std::string, std::string> expected = {
+        {"embed.weight", ""}, {"head.weight", "embed.weight"}, {"norm.weight", ""}};
+    EXPECT_EQ(found, expected) << format;
+    const auto verified = VerifyAny(root, "", {});
+    EXPECT_TRUE(verified.ok()) << format << ": " << verified.status().ToString();
+  }
+}
+
+TEST(SaveAs, HuggingFaceFilesAreNoLargerThanIsSaid) {
+  const TorchSource source;
+  SaveAsOptions options = To("safetensors");
+  options.model_only = true;
+  options.file_bytes_max = 130;
+  const auto saved = SaveAs(source.native_path(), source.folder() + "/hf", options);
+  ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+  EXPECT_TRUE(std::filesystem::exists(saved->path + "/model-00001-of-00002.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(saved->path + "/model.safetensors.index.json"));
+}
+
+TEST(SaveAs, AModelWithoutThatWordIsEveryTensorThatIsNoState) {
+  const Source source;
+  SaveAsOptions options = To("safetensors");
+  options.model_only = true;
+  const auto saved = SaveAs(source.Of(6), source.folder() + "/hf", options);
+  ASSERT_TRUE(saved.ok()) << saved.status().ToString();
+  const auto catalog = ReadCatalog(saved->path);
+  ASSERT_TRUE(catalog.ok()) << catalog.status().ToString();
+  EXPECT_EQ(catalog->tensors().size(), 2u);
 }
 
 TEST(SaveAs, NamesOfFormatsAreCheckedAndNativeGoesWithoutSaying) {

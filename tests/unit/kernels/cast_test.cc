@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/host_cast.h"
+#include "kernels/host_cast_rows.h"
 #include "runtime/base/random.h"
 
 namespace kintsugi {
@@ -167,6 +168,34 @@ TEST(Cast, RoundsLargeIntegersOnce) {
   }
 }
 
+// What is cast several elements at a time has the bits of what is cast alone, which the tables above prove; whatever the processor has.
+TEST(Cast, RowsHaveTheBitsOfTheirElements) {
+  Random random(8);
+  constexpr int64_t kCount = 65536 + 37;
+  std::vector<uint8_t> source(kCount * 8);
+  for (uint8_t& byte : source) byte = static_cast<uint8_t>(random.Next());
+  for (int64_t i = 0; i < 65536; ++i) {  // each narrow value, at its place in rows of each width
+    const auto bits = static_cast<uint16_t>(i);
+    std::memcpy(source.data() + i * 2, &bits, 2);
+  }
+  for (int from = 0; from < kCastableTypes; ++from)
+    for (int to = 0; to < kCastableTypes; ++to) {
+      const auto from_type = static_cast<ElementType>(from), to_type = static_cast<ElementType>(to);
+      if (from == to || !IsCastable(from_type, to_type) || from_type == kComplex64 || from_type == kComplex128) continue;
+      const auto to_size = static_cast<int64_t>(ElementSize(to_type)), from_size = static_cast<int64_t>(ElementSize(from_type));
+      std::vector<uint8_t> row(static_cast<size_t>(kCount * to_size)), alone(row.size());
+      RegionPair region;
+      region.axes = 1;
+      region.length[0] = kCount, region.to_stride[0] = to_size, region.from_stride[0] = from_size;
+      CastRegion(row.data(), to_type, source.data(), from_type, region);
+      for (int64_t i = 0; i < kCount; ++i)
+        CastRegion(alone.data() + i * to_size, to_type, source.data() + i * from_size, from_type, {});
+      ASSERT_EQ(row, alone) << from << " to " << to;
+      internal::RowCastBase(to_type, from_type)(row.data(), to_size, source.data(), from_size, kCount);
+      ASSERT_EQ(row, alone) << from << " to " << to << ", without AVX2";
+    }
+}
+
 TEST(Cast, OverflowsAsTheHeaderSays) {
   const float huge = std::numeric_limits<float>::max(), infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(CastFloat(huge, kNarrow[0]), 0x7C00u);
@@ -278,6 +307,43 @@ TEST(CastRegion, CastsEveryElementOfAnyRegion) {
         ASSERT_TRUE(found == expected) << from << " to " << to;
       }
       CastRegion(nullptr, to_type, nullptr, from_type, {.axes = 1});
+    }
+}
+
+// Of bits that lie about the limits of the narrower formats, halfway between two of their values, and anywhere.
+uint64_t DoubleBits(Random& random) {
+  const uint64_t sign = random.Next() << 63;
+  const uint64_t exponent = random.Chance(0.8) ? 1023 - 160 + random.Below(300) : random.Below(2048);
+  const uint64_t fraction = random.Next() >> 12 & (random.Chance(0.5) ? ~uint64_t{0} << (36 + random.Below(16)) : ~uint64_t{0});
+  return sign | exponent << 52 | (fraction + (random.Chance(0.2) ? 1 : 0)) % (uint64_t{1} << 52);
+}
+
+// Dense rows go several elements at a time, large ones past the caches: each is what it is by itself.
+TEST(CastRegion, DenseRowsOfAnyLengthAndAlignmentAreElementByElement) {
+  Random random(8);
+  for (const auto& [from, to] : {std::pair{kFloat64, kBFloat16}, {kFloat32, kBFloat16}, {kFloat32, kFloat16}, {kBFloat16, kFloat32},
+                                 {kFloat16, kFloat32}, {kFloat64, kFloat32}, {kFloat32, kFloat64}, {kFloat64, kFloat16}, {kFloat32, kFloat8E4M3}})
+    for (const int64_t count : {1, 7, 16, 31, 100, 66000, 2200000}) {
+      const auto from_size = static_cast<int64_t>(ElementSize(from)), to_size = static_cast<int64_t>(ElementSize(to));
+      std::vector<uint8_t> source(static_cast<size_t>(count * from_size));
+      for (int64_t i = 0; i < count; ++i) {
+        uint64_t bits = DoubleBits(random);
+        if (from == kFloat32) bits = std::bit_cast<uint32_t>(static_cast<float>(std::bit_cast<double>(bits)));
+        if (from_size == 2) bits = static_cast<uint64_t>(i);  // all there are
+        if (random.Chance(0.01)) bits = random.Next();
+        std::memcpy(source.data() + i * from_size, &bits, static_cast<size_t>(from_size));
+      }
+      const int64_t at = static_cast<int64_t>(random.Below(40));
+      std::vector<uint8_t> dense(static_cast<size_t>(count * to_size) + 64, 0xA5), apart(dense.size() * 2, 0xA5);
+      CastRegion(dense.data() + at, to, source.data(), from,
+                 {.axes = 1, .length = {count}, .to_stride = {to_size}, .from_stride = {from_size}});
+      CastRegion(apart.data(), to, source.data(), from,
+                 {.axes = 1, .length = {count}, .to_stride = {2 * to_size}, .from_stride = {from_size}});
+      for (int64_t i = 0; i < count; ++i)
+        ASSERT_EQ(std::memcmp(dense.data() + at + i * to_size, apart.data() + 2 * i * to_size, static_cast<size_t>(to_size)), 0)
+            << static_cast<int>(from) << " to " << static_cast<int>(to) << ", element " << i;
+      ASSERT_TRUE(std::all_of(dense.begin(), dense.begin() + at, [](uint8_t byte) { return byte == 0xA5; }));
+      ASSERT_TRUE(std::all_of(dense.begin() + at + count * to_size, dense.end(), [](uint8_t byte) { return byte == 0xA5; }));
     }
 }
 

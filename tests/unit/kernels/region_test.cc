@@ -148,6 +148,74 @@ TEST(CopyRegion, CopiesLargeRegionsOfAnyAlignment) {
   }
 }
 
+// At `at` past the beginning of a cache line; with a guard behind.
+class Memory {
+ public:
+  Memory(int64_t size, int64_t at) : size_(size), bytes_(static_cast<size_t>(size) + 192, kGuard) {
+    first_ = bytes_.data() + (64 - reinterpret_cast<uintptr_t>(bytes_.data()) % 64) % 64 + at;
+  }
+  uint8_t* first() { return first_; }
+  bool IsGuarded() const { return std::all_of<const uint8_t*>(first_ + size_, bytes_.data() + bytes_.size(),
+                                       [](uint8_t byte) { return byte == kGuard; }); }
+
+ private:
+  int64_t size_;
+  std::vector<uint8_t> bytes_;
+  uint8_t* first_;
+};
+
+// Short rows have ways of their own, by their length and by where their lines begin; past the caches and through them.
+TEST(CopyRegion, CopiesShortRowsWhereverTheyBegin) {
+  Random random(4);
+  for (const int64_t total : {int64_t{100000}, int64_t{4} << 20})
+    for (const int64_t row : {8, 16, 24, 32, 64, 96, 128, 192, 256})
+      for (const int64_t at : {0, 4, 16, 48})
+        for (const int64_t gap : {int64_t{64}, row, int64_t{12}}) {
+          if (total > 1 << 20 && at != 4 && at != 0) continue;
+          const int64_t rows = total / row, pitch = row + gap;
+          const auto source = RandomBytes(rows * pitch, random);
+          const Region region{.axes = 2, .length = {rows, row / 4}, .stride = {pitch, 4}};
+          Memory packed(rows * row, at), back(rows * pitch, at);
+          PackRegion(packed.first(), source.data(), region, 4);
+          UnpackRegion(back.first(), packed.first(), region, 4);
+          for (int64_t r = 0; r < rows; ++r) {
+            ASSERT_EQ(std::memcmp(packed.first() + r * row, source.data() + r * pitch, static_cast<size_t>(row)), 0);
+            ASSERT_EQ(std::memcmp(back.first() + r * pitch, source.data() + r * pitch, static_cast<size_t>(row)), 0);
+            const uint8_t* const end = back.first() + (r + 1) * pitch;
+            ASSERT_TRUE(std::all_of(end - gap, end, [](uint8_t byte) { return byte == kGuard; }));
+          }
+          ASSERT_TRUE(packed.IsGuarded() && back.IsGuarded());
+        }
+}
+
+TEST(CopyRegion, TransposesPlanesOfAnySizeAndAlignment) {
+  Random random(5);
+  for (int round = 0; round < 120; ++round) {
+    const int64_t bytes = int64_t{1} << Between(random, 0, 4);
+    const bool is_large = random.Chance(0.2);
+    const int64_t rows = is_large ? 1024 + Between(random, 0, 40) : Between(random, 1, 300);
+    const int64_t columns = is_large ? (6 << 20) / bytes / rows / 32 * 32 : Between(random, 1, 300);
+    const int64_t pitch = (rows + (random.Chance(0.5) ? 0 : Between(random, 0, 9))) * bytes;  // from a column to the next
+    const bool is_upwards = random.Chance(0.7);
+    const auto source = RandomBytes(columns * pitch, random);
+    Memory to(rows * columns * bytes, random.Chance(0.5) ? 0 : Between(random, 0, 63));
+    RegionPair region{.axes = 2,
+                      .length = {rows, columns},
+                      .to_stride = {columns * bytes, bytes},
+                      .from_stride = {bytes, pitch}};
+    const uint8_t* from = source.data();
+    if (!is_upwards) from += (columns - 1) * pitch, region.from_stride[1] = -pitch;
+    CopyRegion(to.first(), from, region, static_cast<uint64_t>(bytes));
+    for (int64_t y = 0; y < rows; ++y)
+      for (int64_t x = 0; x < columns; ++x)
+        ASSERT_EQ(std::memcmp(to.first() + (y * columns + x) * bytes, from + x * region.from_stride[1] + y * bytes,
+                              static_cast<size_t>(bytes)),
+                  0)
+            << rows << " x " << columns << " of " << bytes << ": " << y << ", " << x;
+    ASSERT_TRUE(to.IsGuarded());
+  }
+}
+
 TEST(Coalesce, JoinsWhatIsContiguousInBoth) {
   // The middle of a [4, 6, 5] tensor packed: rows of 5 whole, two of six planes' rows.
   const RegionPair part{.axes = 3, .length = {4, 2, 5}, .to_stride = {40, 20, 4}, .from_stride = {120, 20, 4}};

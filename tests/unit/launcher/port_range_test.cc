@@ -51,5 +51,13 @@ TEST(PortRange, ListenersKeepToItAndSayWhenItIsFull) {
   FAIL() << "no three free ports in a row";
 }
 
+TEST(PortRange, AFreePortIsNoneThatConnectionsTakeForThemselves) {
+  for (int i = 0; i < 50; ++i) {
+    const uint16_t port = FreePort("127.0.0.1", {});
+    EXPECT_GE(port, 15000);
+    EXPECT_LE(port, 32000);
+  }
+}
+
 }  // namespace
 }  // namespace kintsugi

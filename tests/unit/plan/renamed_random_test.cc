@@ -203,7 +203,7 @@ TEST(RenamedPlanRandom, WritesWhatTheProgramMeans) {
 // Parts of a box through random steps: pairs tile both sides and say where each element goes.
 TEST(StepMapRandom, PairsAreWhereTheElementsGo) {
   Random random(7);
-  int cut = 0;
+  int cut = 0, refused = 0;
   for (int run = 0; run < 8000; ++run) {
     const auto below = [&](int64_t bound) { return static_cast<int64_t>(random.Below(static_cast<uint64_t>(bound))); };
     std::vector<aoa::PieceStep> steps;
@@ -238,7 +238,11 @@ TEST(StepMapRandom, PairsAreWhereTheElementsGo) {
     const PlainShape source_at(from.size(), 3), target_at(now.shape.size(), 9);
     const Box source = layout::BoxAt(source_at, from), target = layout::BoxAt(target_at, now.shape);
     const auto map = StepMap::Make(source, target, steps);
-    ASSERT_TRUE(map.ok()) << map.error().message;
+    if (!map.ok()) {  // a digit would be cut: [4, 6] to [3, 8]
+      ASSERT_NE(map.error().message.find("does not fit"), std::string::npos) << map.error().message;
+      ++refused;
+      continue;
+    }
     Box part = source;
     for (int axis = 0; axis < part.axes; ++axis) {
       part.lo[axis] += below(part.length(axis));
@@ -265,7 +269,8 @@ TEST(StepMapRandom, PairsAreWhereTheElementsGo) {
     ASSERT_EQ(static_cast<int64_t>(seen.size()), *Volume(part));
     for (const auto& [cell, times] : seen) ASSERT_EQ(times, 1);
   }
-  EXPECT_GT(cut, 500);
+  EXPECT_GT(cut, 400);
+  EXPECT_LT(refused, 1000);
 }
 
 }  // namespace

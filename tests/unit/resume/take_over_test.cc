@@ -54,6 +54,15 @@ TEST(TakeOver, EachObjectGoesOnAsItSays) {
   EXPECT_EQ(same.bytes, Bytes{11});
   EXPECT_EQ(zero.bytes, Bytes{10});
   EXPECT_EQ(own.bytes, (Bytes{10, 11, 12}));
+
+  StateRegistry refusing;
+  sum.take_over_all = [](void*, const std::vector<SavedObject>&, Bytes*) {
+    return Status(StatusCode::kInvalidArgument, "three are too many");
+  };
+  ASSERT_TRUE(refusing.AddObject(sum).ok());
+  const auto refused = TakeOverObjects(refusing, Rank(1), {Rank(0), Rank(1), Rank(2)}, Saved);
+  EXPECT_EQ(refused.status().code(), StatusCode::kFailedPrecondition) << "the checkpoint does not fit the trainer";
+  EXPECT_EQ(refused.status().message(), "object 'own': three are too many");
 }
 
 // Two ranks saved two cells, one of them a second copy; three ranks of another layout ask for them.

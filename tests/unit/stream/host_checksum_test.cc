@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/host_copy.h"
+#include "kernels/host_copy_way.h"
 #include "runtime/base/random.h"
 
 namespace kintsugi {
@@ -60,22 +61,43 @@ TEST(RunningChecksum, DoesNotDependOnHowBytesAreCut) {
   }
 }
 
-TEST(StreamCopy, CopiesAndChecksumsEveryByteAtEveryAlignment) {
+void ExpectCopied(internal::CopyWay way, const uint8_t* source, size_t to, size_t size) {
+  SCOPED_TRACE(std::string(internal::CopyWayName(way)) + " to " + std::to_string(to) + ", " + std::to_string(size));
+  std::vector<uint8_t> target(size + 128, 0xAA);
+  RunningChecksum checksum(ChecksumAlgorithm::kCrc32c);
+  internal::CopyBy(way, target.data() + to, source, size, &checksum);
+  EXPECT_EQ(std::memcmp(target.data() + to, source, size), 0);
+  EXPECT_EQ(checksum.Value(), BlockChecksum(ChecksumAlgorithm::kCrc32c, source, size));
+  EXPECT_EQ(target[to + size], 0xAA);
+  if (to > 0) {
+    EXPECT_EQ(target[to - 1], 0xAA);
+  }
+}
+
+TEST(StreamCopy, EachWayCopiesAndChecksumsEveryByteAtEveryAlignment) {
   const auto source = RandomBytes(11, 700000);
-  for (size_t from : {0, 1, 33}) {
-    for (size_t to : {0, 3, 63}) {
-      for (size_t size : {0, 5, 131071, 131072, 163840, 600001}) {
-        std::vector<uint8_t> target(size + 128, 0xAA);
-        RunningChecksum checksum(ChecksumAlgorithm::kCrc32c);
-        StreamCopy(target.data() + to, source.data() + from, size, &checksum);
-        ASSERT_EQ(std::memcmp(target.data() + to, source.data() + from, size), 0) << from << " " << to << " " << size;
-        EXPECT_EQ(checksum.Value(), BlockChecksum(ChecksumAlgorithm::kCrc32c, source.data() + from, size));
-        EXPECT_EQ(target[to + size], 0xAA);
-        if (to > 0) {
-          EXPECT_EQ(target[to - 1], 0xAA);
-        }
-      }
-    }
+  for (internal::CopyWay way : internal::kCopyWays) {
+    if (!internal::CanCopy(way)) continue;
+    for (size_t from : {0, 1, 33})
+      for (size_t to : {0, 3, 63})
+        for (size_t size : {0, 5, 131071, 131072, 163840, 600001}) ExpectCopied(way, source.data() + from, to, size);
+  }
+}
+
+TEST(StreamCopy, TheWayThatIsChosenIsOneThatTheProcessorHas) {
+  EXPECT_TRUE(internal::CanCopy(internal::ChosenCopyWay()));
+  for (internal::CopyWay way : internal::kCopyWays)
+    EXPECT_EQ(internal::CopyWayFromName(internal::CopyWayName(way)), way);
+  EXPECT_EQ(internal::CopyWayFromName("streams-3"), std::nullopt);
+}
+
+// Before the ways are tried, and behind it.
+TEST(StreamCopy, CopiesMoreThanIsCopiedUntried) {
+  const auto source = RandomBytes(12, 5 << 20);
+  for (int i = 0; i < 8; ++i) {
+    std::vector<uint8_t> target(source.size());
+    StreamCopy(target.data(), source.data(), source.size());
+    EXPECT_EQ(target, source);
   }
 }
 

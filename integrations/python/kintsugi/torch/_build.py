@@ -26,8 +26,8 @@ from .._errors import Error
 from ..abi import Code
 
 _FOLDER = Path(__file__).parent
-_SOURCES = ("ddp_layout.cc", "group.cc", "guarded_work.cc", "rendezvous.cc", "sockets.cc", "tensors.cc", "module.cc")
-_HEADERS = ("ddp_layout.h", "group.h", "guarded_work.h", "rendezvous.h", "sockets.h", "tensors.h")
+_SOURCES = ("ddp_layout.cc", "farewell.cc", "group.cc", "guarded_work.cc", "rendezvous.cc", "sockets.cc", "tensors.cc", "module.cc")
+_HEADERS = ("ddp_layout.h", "farewell.h", "group.h", "guarded_work.h", "rendezvous.h", "sockets.h", "tensors.h")
 _VERSIONS = ("2.13", "2.14", "2.15")  # whose Backend the sources were read against
 
 

@@ -25,6 +25,8 @@ struct DdpLayout {
   std::vector<size_t> unused;
   std::vector<int64_t> used;  // by parameter: on how many ranks it is
   bool is_used_known = false;
+
+  bool operator==(const DdpLayout&) const = default;
 };
 
 DdpLayout LayoutOf(c10d::Reducer& reducer);

@@ -8,6 +8,7 @@ layout that it had.
 from __future__ import annotations
 
 import functools
+import pickle
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from torch.nn import Module
 
 from .._errors import Error
 from ..abi import Code
+from ..terms import Encoder
 from .parallel import wrapped_by_ddp
 
 # Of DistributedDataParallel itself, where its class has them: whether the next forward pass broadcasts buffers, and where it stands
@@ -25,12 +27,14 @@ _OF_WRAPPER = ("require_forward_param_sync", "_has_rebuilt_buckets", "_static_gr
 _OF_REDUCER = ("buckets", "is_rebuilt", "ready", "passes", "hooked", "unused", "used", "is_used_known")
 
 
-class DdpLayouts:
-    """An object of the run's. Threads: the trainer's."""
+class DdpLayouts(Encoder):
+    """An object of the run's, which changes in the first passes alone. Threads: the trainer's."""
 
     def __init__(self, extension: Any) -> None:
         self._extension = extension
         self._wrapped: list[Any] = []
+        self._seen: list[Any] = []  # for each wrapper its reducer's layout and its own attributes, as they were encoded
+        self._encoded = b""
 
     def follow(self, models: list[Module]) -> bool:
         """These models' wrappers, in their order. Whether there are any."""
@@ -39,8 +43,14 @@ class DdpLayouts:
         self._wrapped = wrapped_by_ddp(models)
         return bool(self._wrapped)
 
+    def encode(self) -> bytes:
+        now = [(self._extension.layout_of(wrapped.reducer), _attributes_of(wrapped)) for wrapped in self._wrapped]
+        if not self._encoded or now != self._seen:
+            self._seen, self._encoded = now, pickle.dumps(_state_of(now), protocol=pickle.HIGHEST_PROTOCOL)
+        return self._encoded
+
     def state_dict(self) -> dict[str, Any]:
-        return {"wrapped": [self._state_of(wrapped) for wrapped in self._wrapped]}
+        return pickle.loads(self.encode())  # type: ignore[no-any-return]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         kept = state["wrapped"]
@@ -64,10 +74,13 @@ class DdpLayouts:
         own = self.state_dict()
         return next((state for state in saved.values() if _counts(state) == _counts(own)), own)
 
-    def _state_of(self, wrapped: Any) -> dict[str, Any]:
-        layout = self._extension.layout_of(wrapped.reducer)
-        wrapper = {name: getattr(wrapped, name) for name in _OF_WRAPPER if hasattr(wrapped, name)}
-        return {"wrapper": wrapper, **{name: getattr(layout, name) for name in _OF_REDUCER}}
+
+def _attributes_of(wrapped: Any) -> dict[str, Any]:
+    return {name: getattr(wrapped, name) for name in _OF_WRAPPER if hasattr(wrapped, name)}
+
+
+def _state_of(seen: list[Any]) -> dict[str, Any]:
+    return {"wrapped": [{"wrapper": attributes, **{name: getattr(layout, name) for name in _OF_REDUCER}} for layout, attributes in seen]}
 
 
 def _counts(state: dict[str, Any]) -> list[int]:
@@ -85,7 +98,7 @@ def refuse(model: Module) -> None:
             raise Error(f"{name}: delay_all_reduce_named_params begins a sum that nobody waits for, so that an update may come before it: "
                         "leave it out", Code.INVALID_ARGUMENT)  # fmt: skip
         for hook, state in wrapped._comm_hooks:
-            if kept := next(_kept_by(hook, state), None):
+            if kept := next(kept_by(hook, state), None):
                 raise Error(f"{name}: its communication hook {name_of(hook)} keeps a {kept}, which is no part of what is protected: use one "
                             "without a state (torch.distributed.algorithms.ddp_comm_hooks.default_hooks)",
                             Code.INVALID_ARGUMENT)  # fmt: skip
@@ -101,7 +114,7 @@ def name_of(hook: Any) -> str:
     return str(getattr(hook, "__qualname__", type(hook).__name__))
 
 
-def _kept_by(hook: Any, state: Any) -> Iterator[str]:
+def kept_by(hook: Any, state: Any) -> Iterator[str]:
     """The types of what a hook has beside the gradients it is given, but for groups, plain values and further functions."""
     if state is not None and not isinstance(state, dist.ProcessGroup):
         yield type(state).__name__

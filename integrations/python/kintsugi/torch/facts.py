@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from .state import unwrapped
+from .streams import has_state, kinds_of_generators, state_of
 
 FOLDER = "KINTSUGI_FACTS"
 
@@ -61,8 +62,10 @@ def _values(key: str, thing: Any) -> Iterator[tuple[str, str]]:
             yield from _leaves(f"{key}/{i}", thing.state.get(parameter, {}))
         for i, group in enumerate(thing.param_groups):
             yield from _leaves(f"{key}/group {i}", {name: value for name, value in group.items() if name != "params"})
-    elif callable(getattr(thing, "state_dict", None)):
+    elif has_state(thing):
         yield from _leaves(key, thing.state_dict())
+    elif isinstance(thing, kinds_of_generators()):
+        yield key, hashlib.sha256(state_of(thing)).hexdigest()[:16]
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -39,6 +39,14 @@ void Shut(const GroupConnection& connection) {
   close(copy);
 }
 
+std::vector<c10::intrusive_ptr<OuterGroup>> Alive() {
+  std::vector<c10::intrusive_ptr<OuterGroup>> alive;
+  std::lock_guard lock(groups_mutex);
+  for (const auto& known : groups)
+    if (auto group = known.lock()) alive.push_back(std::move(group));
+  return alive;
+}
+
 void CopyInto(const at::Tensor& to, const at::Tensor& from) {
   at::NoGradGuard no_grad;
   to.copy_(from.view_as(to));
@@ -64,6 +72,10 @@ c10::intrusive_ptr<OuterGroup> OuterGroup::Make(int rank, int size, std::string 
   return group;
 }
 
+void CloseAll(const std::string& why) {
+  for (const auto& group : Alive()) group->Close(why);
+}
+
 OuterGroup::OuterGroup(int rank, int size, std::string name, std::chrono::milliseconds timeout)
     : Backend(rank, size),
       name_(std::move(name)),
@@ -79,12 +91,7 @@ std::shared_ptr<const std::string> OuterGroup::Called(uint64_t generation) const
 OuterGroup::~OuterGroup() { shutdown(); }
 
 void AbortAll(void*, uint64_t) {
-  std::vector<c10::intrusive_ptr<OuterGroup>> alive;
-  {
-    std::lock_guard lock(groups_mutex);
-    for (const auto& known : groups)
-      if (auto group = known.lock()) alive.push_back(std::move(group));
-  }
+  auto alive = Alive();
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (const auto& group : alive)
     for (auto& work : group->Cut(kIncident)) works.push_back(std::move(work));

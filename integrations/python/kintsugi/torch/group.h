@@ -135,4 +135,7 @@ void TellCollectives(CollectiveMarker marker, void* agent);
 // waits for its lock: works are therefore failed on a thread of their own.
 void AbortAll(void* context, uint64_t generation);
 
+// As Close, of all outer groups of this process.
+void CloseAll(const std::string& why);
+
 }  // namespace kintsugi::torch_door

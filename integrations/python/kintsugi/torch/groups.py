@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import datetime
-import itertools
 import json
 import os
 import sys
@@ -19,11 +18,12 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from .. import _core
 from .._errors import Error
 from ..abi import Code, Joined
+from ..long_words import hear, say
 from ..terms import Incident
 from .refused import is_ours
 
 _MOST_DEVICES = 8  # more groups than that share their threads
-_PART_BYTES = 48 << 10  # the store keeps larger values in pieces, and not many of them
+_FAREWELL_MS = 10_000
 _DRAIN_MS = 500  # connections are closed by then: whatever is still stuck gets no more bytes
 
 
@@ -88,9 +88,11 @@ class Groups:
         self.all: list[Group] = []
         self.generation = 0
         self._instead: list[Group] | None = None  # whose places the next groups take
+        self._farewell: Any = None  # this rank is at the end of its script
         agent.on_stop(extension.stop_function(), 0)
         extension.tell_collectives(*agent.collective_marker())
         atexit.register(extension.tell_collectives, 0, 0)  # before the agent goes: later registered, earlier called
+        atexit.register(self._return)  # behind the guard's end, and before the process takes apart what it closes
 
     # ---- torch's side ---------------------------------------------------------------------------------------------------
 
@@ -162,6 +164,7 @@ class Groups:
     # ---- the guard's side -----------------------------------------------------------------------------------------------
 
     def clean(self, _incident: Incident) -> None:
+        self._return()
         # What was to be done at once when an exception came in between: torch would go on collecting, and do none of it.
         dist.distributed_c10d._world.pg_coalesce_state.clear()
         for group in self.all:
@@ -169,8 +172,19 @@ class Groups:
                 print(f"kintsugi: group '{group.place}': a collective of the old generation is stuck; its connections are "
                       "closed, nothing can arrive any more", file=sys.stderr)  # fmt: skip
 
+    def leave(self) -> None:
+        """This rank calls no collective any more, but for a repair's. Who still waits in one learns it by its connections, as of a process
+        that is gone; not at once, since who has just been woken may yet have to look at what came."""
+        self._farewell = self.extension.Farewell(_FAREWELL_MS, "this rank is at the end of its script")
+
+    def _return(self) -> None:
+        if self._farewell is not None:
+            self._farewell.cancel()
+        self._farewell = None
+
     def end(self) -> None:
         """The run is over: whoever calls a collective from now on is told so."""
+        self._return()
         for group in self.all:
             group.outer.close("the run has ended: nobody repairs it any more")
 
@@ -234,9 +248,9 @@ class Groups:
             stores = [PrefixStore(f"g/{group.place}", base) for group in self.all]
             for group, store in zip(self.all, stores):
                 meeting.add(group.place, wire.constructor(self._place_in(group), len(group.ranks), limit), store)
-            _say(base, f"g/said/{me}", meeting.offered())
+            say(base.set, f"g/said/{me}", meeting.offered())
             for peer in peers:
-                meeting.tell(_hear(base, f"g/said/{peer}"))
+                meeting.tell(hear(base.get, f"g/said/{peer}"))
             made: list[Any] = []
             opened: list[list[Any]] = []
             for number, group in enumerate(self.all):
@@ -246,10 +260,10 @@ class Groups:
             where = "the groups"
             # By both ends: one port may have connections to several others.
             names = {group.place: [f"{socket.own} {socket.peer}" for socket in sockets] for group, sockets in zip(self.all, opened)}
-            _say(base, f"g/opened/{me}", json.dumps(names).encode())
+            say(base.set, f"g/opened/{me}", json.dumps(names).encode())
             owners: dict[str, str] = {}  # of what others have opened: the place of the group
             for peer in peers:
-                for place, theirs in json.loads(_hear(base, f"g/opened/{peer}")).items():
+                for place, theirs in json.loads(hear(base.get, f"g/opened/{peer}")).items():
                     owners.update(dict.fromkeys(theirs, place))
         except RuntimeError as error:
             raise _not_connected(where, generation, error) from error
@@ -274,23 +288,6 @@ class Groups:
 def _not_connected(what: str, generation: int, error: RuntimeError) -> Error:
     """What a store's refusal becomes on its way through torch; and peers that are gone before they are connected."""
     return error if isinstance(error, Error) else Error(f"{what} of generation {generation} could not be connected: {error}", Code.CANCELLED)
-
-
-def _say(store: RunStore, key: str, data: bytes) -> None:
-    """In parts that the store keeps whole; the last one says so."""
-    parts = range(0, max(len(data), 1), _PART_BYTES)
-    for number, at in enumerate(parts):
-        store.set(f"{key}/{number}", (b"\1" if at == parts[-1] else b"\0") + data[at : at + _PART_BYTES])
-
-
-def _hear(store: RunStore, key: str) -> bytes:
-    data = b""
-    for number in itertools.count():
-        part = store.get(f"{key}/{number}")
-        data += part[1:]
-        if part[:1] == b"\1":
-            break
-    return data
 
 
 def refuse_others() -> None:

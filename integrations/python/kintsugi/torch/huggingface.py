@@ -9,6 +9,9 @@ Trainer.train() is called once, and is Trainer's own. Each of its epochs is a lo
 it does behind the last step are sections. Where a step is void Trainer's epoch is entered again as it resumes from a checkpoint: with the
 newest step that is committed, of which everything but its computation and update is done again (`_passes_by`), so that what follows it
 (sections that are recorded, the end of an epoch) follows once more. A process that takes a lost one's place comes there the same way.
+
+`train(run, trainer, resume_from_checkpoint=...)` goes on from a checkpoint of Trainer's own. The run's steps are counted from there; a process that
+takes a lost one's place loads none (by now there may be a later one), and is told where training began (`Began`).
 """
 
 from __future__ import annotations
@@ -24,17 +27,18 @@ from ..abi import Code
 from . import off
 from .prepared import Prepared, is_prepared
 from .run import TorchRun
-from .trainer_state import Own, Shared
+from .trainer_state import Began, Own, Shared
 
 
-def train(run: TorchRun, trainer: Any) -> Any:
-    """Trains to the end, whatever strikes; gives what trainer.train() gives. `trainer`: a transformers.Trainer whose train() was not called."""
+def train(run: TorchRun, trainer: Any, *, resume_from_checkpoint: str | bool | None = None) -> Any:
+    """Trains to the end, whatever strikes; gives what trainer.train() gives. `trainer`: a transformers.Trainer whose train() was not called.
+    `resume_from_checkpoint`: as trainer.train() has it; where the run itself resumes (kintsugi run --resume) it is left aside."""
     if off.is_off():
-        given = trainer.train()
+        given = trainer.train(resume_from_checkpoint=resume_from_checkpoint)
         run.register(model=trainer.model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler)
         return given
     _refuse(trainer)
-    return _Door(run, trainer).train()
+    return _Door(run, trainer).train(None if run.replaces or run.resumes else resume_from_checkpoint)
 
 
 def _refuse(trainer: Any) -> None:
@@ -60,9 +64,10 @@ class _Door:
 
     # Trainer's method, and ours
     _METHODS = {
-        "_prepare_for_training": "_prepare", "_run_epoch": "_run_epoch", "get_batch_samples": "_take_batches", "training_step": "_compute",
-        "_track_num_input_tokens": "_count_tokens", "_clip_grad_norm": "_clip", "_get_grad_norm": "_grad_norm", "_get_learning_rate": "_rate",
-        "_maybe_log_save_evaluate": "_log_save_evaluate", "_evaluate": "_evaluate", "_save_checkpoint": "_save", "_finalize_training": "_finalize",
+        "_init_training_state": "_init_state", "_prepare_for_training": "_prepare", "_run_epoch": "_run_epoch", "get_batch_samples": "_take_batches",
+        "training_step": "_compute", "_track_num_input_tokens": "_count_tokens", "_clip_grad_norm": "_clip", "_get_grad_norm": "_grad_norm",
+        "_get_learning_rate": "_rate", "_maybe_log_save_evaluate": "_log_save_evaluate", "_evaluate": "_evaluate", "_save_checkpoint": "_save",
+        "_finalize_training": "_finalize",
     }  # fmt: skip
 
     def __init__(self, run: TorchRun, trainer: Any) -> None:
@@ -73,20 +78,27 @@ class _Door:
         self._batches: Any = None
         self._own: Any = None  # what this rank has of Trainer that the others have not
         self._synchronized = False
+        self._begins: int | None = None  # the epoch whose first batch is yet to be taken
         self._loss = 0.0
         self._passes_by = False  # the step at hand is committed: neither computed nor updated
 
-    def train(self) -> Any:
+    def train(self, checkpoint: str | bool | None) -> Any:
         trainer = self._trainer
         for name, ours in self._METHODS.items():
             setattr(trainer, name, getattr(self, ours))
-        trainer.add_callback(self)
         try:
-            return trainer.train()
+            return trainer.train(resume_from_checkpoint=checkpoint)
         finally:
             trainer.remove_callback(self)
             for name in self._METHODS:
                 delattr(trainer, name)
+
+    def _init_state(self, most_steps: int, steps_per_epoch: int, epochs: int, checkpoint: Any, trial: Any) -> tuple[int, int]:
+        trainer = self._trainer
+        epoch, passed = self._trainers["_init_training_state"](most_steps, steps_per_epoch, epochs, checkpoint, trial)
+        self._shared.began = Began(trainer.state.global_step, trainer.state.num_input_tokens_seen, epoch, passed, checkpoint)
+        trainer.add_callback(self)  # behind those that a checkpoint's took the places of
+        return epoch, passed
 
     def _prepare(self, most_steps: int, loader: Any, checkpoint: Any) -> tuple[Any, Any]:
         model, loader = self._trainers["_prepare_for_training"](most_steps, loader, checkpoint)
@@ -106,6 +118,9 @@ class _Door:
 
     def _run_epoch(self, *, epoch: int, **named: Any) -> None:
         trainer, shared = self._trainer, self._shared
+        self._run.open()  # a process that comes later knows from here on where training began
+        if epoch < shared.began.epoch:
+            return
         if not self._synchronized:
             self._synchronized = True
             self._batches.synchronize(lambda function: self._run.do(function, only=0))
@@ -115,30 +130,48 @@ class _Door:
         def enter(first: int) -> None:
             nonlocal entered
             entered = True
-            done = first - shared.epoch_began
+            done = shared.began.step + first - shared.epoch_began
             self._passes_by = done > 0
             if done == 0:
-                self._batches.begin(epoch)
-                self._trainers["_run_epoch"](epoch=epoch, **{**named, "resume_from_checkpoint": None})
-                return
-            trainer.state.global_step = first - 1
-            trainer.control.should_epoch_stop = trainer.control.should_training_stop = False  # as the step's end left them: it is to come
-            passed = (done - 1) * trainer.args.gradient_accumulation_steps
-            as_resumed = {"resume_from_checkpoint": trainer.args.output_dir, "epochs_trained": epoch, "steps_trained_in_current_epoch": passed}
-            trainer._load_rng_state = lambda _checkpoint: None
-            try:
-                self._trainers["_run_epoch"](epoch=epoch, **{**named, **as_resumed})
-            finally:
-                del trainer._load_rng_state
+                self._begin_epoch(epoch, named)
+            else:
+                self._enter_epoch(epoch, done, named)
 
         self._run.guard(enter)
         if not entered:  # others have done it long since, and did not stop there
             trainer.control.should_training_stop = False
 
+    def _begin_epoch(self, epoch: int, named: dict[str, Any]) -> None:
+        began = self._shared.began
+        self._begins = epoch
+        self._trainers["_run_epoch"](epoch=epoch, **{**named, **_resumed(began.checkpoint, began.epoch, began.passed)})
+
+    def _enter_epoch(self, epoch: int, done: int, named: dict[str, Any]) -> None:
+        """Behind so many of its steps, with the last of them: it is committed."""
+        trainer, self._begins = self._trainer, None
+        trainer.state.global_step = self._shared.epoch_began + done - 1
+        trainer.control.should_epoch_stop = trainer.control.should_training_stop = False  # as the step's end left them: it is to come
+        passed = self._passed_before(epoch) + (done - 1) * trainer.args.gradient_accumulation_steps
+        trainer._load_rng_state = lambda _checkpoint: None
+        try:
+            self._trainers["_run_epoch"](epoch=epoch, **{**named, **_resumed(trainer.args.output_dir, epoch, passed)})
+        finally:
+            del trainer._load_rng_state
+
+    def _passed_before(self, epoch: int) -> int:
+        """Batches of this epoch that the checkpoint of Trainer's own is behind."""
+        began = self._shared.began
+        return began.passed if epoch == began.epoch else 0
+
     def _take_batches(self, _iterator: Any, count: int, device: Any) -> tuple[list[Any], Any]:
         """Trainer's iterator is never asked: it would draw, and talk to others, where this rank alone begins anew."""
         if self._passes_by:
             return [{} for _ in range(count)], None
+        if self._begins is not None:  # not before: Trainer has put a checkpoint's random numbers back by now
+            self._batches.begin(self._begins)
+            if passed := self._passed_before(self._begins):
+                self._batches.seek(passed)
+            self._begins = None
         samples: tuple[list[Any], Any] = self._trainers["get_batch_samples"](self._batches, count, device)
         return samples
 
@@ -194,7 +227,7 @@ class _Door:
     def on_step_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
         if not self._passes_by:
             self._loss = 0.0
-            self._run.begin_step(state.global_step + 1)
+            self._run.begin_step(state.global_step + 1 - self._shared.began.step)
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         if not self._passes_by:
@@ -203,7 +236,7 @@ class _Door:
 
     def on_step_end(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
         if not self._passes_by:
-            self._run.end_step(state.global_step)
+            self._run.end_step(state.global_step - self._shared.began.step)
             return
         self._passes_by = False
         self._trainer.accelerator.gradient_state._set_sync_gradients(True)
@@ -213,3 +246,8 @@ class _Door:
         if name.startswith("on_"):  # Trainer asks for all events; most are none of ours
             return lambda *_, **__: None
         raise AttributeError(name)
+
+
+def _resumed(checkpoint: str | None, epoch: int, passed: int) -> dict[str, Any]:
+    """How Trainer's epoch is told that it is one of a resumed training."""
+    return {"resume_from_checkpoint": checkpoint, "epochs_trained": epoch, "steps_trained_in_current_epoch": passed}

@@ -7,7 +7,7 @@ another process too. What generators are at meanwhile is for the caller to prese
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +17,7 @@ from torch.utils.data.distributed import DistributedSampler
 from .._errors import Error
 from ..abi import Code
 from .indices import Indices, behind_in, sampler_of, share_of
+from .iterators import of_the_run
 from .loader_workers import Parcel, replaced, traced
 from .streams import Streams, World, has_state
 
@@ -154,7 +155,7 @@ class Mapped:
     def _make(self, worlds: dict[int, World]) -> Iterator[Any]:
         place = "sampler" if self._loader.batch_sampler is None else "batch_sampler"
         with replaced(self._loader, **{place: self._indices}, **traced(self._loader, worlds, "dataset")):
-            return iter(self._loader)
+            return of_the_run(iter(self._loader))  # type: ignore[no-any-return]
 
     def _drain(self) -> None:
         """What workers that persist were asked for beforehand they fetch, also where the pass was left early: torch drops it, and here is
@@ -222,14 +223,14 @@ class Mapped:
             next(self._indices)
         self._count += count
 
-    def take_over(self, marks: Mapping[int, Mark], position: int) -> Mark:
+    def take_over(self, marks: list[Mark], position: int) -> Mark:
         """What is left of the epoch's order, for other ranks than those that began with it."""
-        if any(mark["share"] is None for mark in marks.values()) or self._share is None:
+        if any(mark["share"] is None for mark in marks) or self._share is None:
             raise Error(f"loader '{self._name}' cannot go on with another number of ranks: the order of its "
                         f"{type(sampler_of(self._loader)).__name__} is not one for all ranks that anybody could divide "
                         "anew, as torch's DistributedSampler's is; resume with as many ranks as saved",
                         Code.INVALID_ARGUMENT)  # fmt: skip
-        taken = {mark["behind"] + position * mark["share"] for mark in marks.values()}
+        taken = {mark["behind"] + position * mark["share"] for mark in marks}
         if len(taken) != 1:
             raise Error(f"loader '{self._name}': the ranks that saved had taken {sorted(taken)} samples of the epoch, not one number", Code.INVALID_ARGUMENT)
         return {"records": {}, "drawn": 0, "sum": 0, "behind": taken.pop(), "share": self._share, "workers": self._workers,
@@ -276,7 +277,7 @@ class Stateful:
 
     def _make(self, worlds: dict[int, World]) -> None:
         with replaced(self._loader, **(traced(self._loader, worlds, "data") if self._traces else {})):
-            self._iterator = iter(self._loader)
+            self._iterator = of_the_run(iter(self._loader))
 
     def fetch(self) -> Any:
         assert self._iterator is not None

@@ -168,18 +168,16 @@ class Batches:
         self._streams.put(state["own"])
         self._enter(state["position"], state["ended"])
 
-    def take_over(self, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-        """The state of this rank, from those of all ranks that saved, of which there were more or fewer (kintsugi.TakeOver). With torch's
-        DistributedSampler the pass goes on behind the samples that they all together have had, each once; positions count from there.
-        Whatever else divides data among ranks is refused by name."""
-        states = list(saved.values())
-        if all("mark" not in state for state in states):
-            return {**states[0], "length": self.length_hint(), "own": {}}
-        where = {(tuple(state.get("epochs", ())), state.get("position"), state.get("ended")) for state in states}
+    def take_over(self, saved: list[tuple[Mapping[str, Any], int]]) -> dict[str, Any]:
+        """The state of this rank, from those of all ranks that saved, of which there were more or fewer, each with how many batches less one it
+        has had since. With torch's DistributedSampler the pass goes on behind the samples that they all together have had, each once; positions
+        count from there. Whatever else divides data among ranks is refused by name."""
+        states = [{**state, "position": state["position"] + passed_over + 1} for state, passed_over in saved]
+        where = {(tuple(state["epochs"]), state["position"]) for state in states}
         if len(where) != 1 or not isinstance(self._kind, Mapped):
             why = "the ranks that saved stood at different batches" if len(where) != 1 else "only torch's DistributedSampler can be divided anew"
             raise Error(f"loader '{self._name}' cannot go on with another number of ranks: {why}; resume with as many ranks as saved", Code.INVALID_ARGUMENT)
-        mark = self._kind.take_over({rank: state["mark"] for rank, state in saved.items()}, states[0]["position"])
+        mark = self._kind.take_over([state["mark"] for state in states], states[0]["position"])
         return {**states[0], "position": 0, "mark": mark, "own": {}, "length": self.length_hint()}
 
     # ---- within -----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // Python's view of the outer groups. Every entry that may wait or touch a group lets go of Python's lock.
 #include <ddp_layout.h>
+#include <farewell.h>
 #include <group.h>
 #include <rendezvous.h>
 #include <sockets.h>
@@ -10,6 +11,7 @@ namespace py = pybind11;
 using kintsugi::torch_door::AbortAll;
 using kintsugi::torch_door::CollectiveMarker;
 using kintsugi::torch_door::DdpLayout;
+using kintsugi::torch_door::Farewell;
 using kintsugi::torch_door::GroupConnection;
 using kintsugi::torch_door::OpenSockets;
 using kintsugi::torch_door::OuterGroup;
@@ -41,6 +43,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_property_readonly("state", &OuterGroup::state)
       .def_property_readonly("calls", &OuterGroup::calls)
       .def_property_readonly("group_name", &OuterGroup::name);
+  py::class_<Farewell>(module, "Farewell")
+      .def(py::init([](int64_t after_ms, const std::string& why) {
+             return std::make_unique<Farewell>(std::chrono::milliseconds(after_ms), why);
+           }),
+           py::arg("after_ms"), py::arg("why"))
+      .def("cancel", &Farewell::Cancel, unlocked);
   py::class_<Places>(module, "Places")
       .def(py::init<>())
       .def("add", &Places::Add, py::arg("key"), py::arg("tensor"), py::arg("cut"), py::arg("address"))
@@ -82,6 +90,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("finish", &Rendezvous::Finish, unlocked, py::arg("index"));
   py::class_<DdpLayout>(module, "DdpLayout")
       .def(py::init<>())
+      .def("__eq__", [](const DdpLayout& one, const DdpLayout& other) { return one == other; })
       .def_readwrite("buckets", &DdpLayout::buckets)
       .def_readwrite("is_rebuilt", &DdpLayout::is_rebuilt)
       .def_readwrite("ready", &DdpLayout::ready)

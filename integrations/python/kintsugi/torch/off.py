@@ -61,7 +61,7 @@ class PlainRun:
 
     # ---- state ----------------------------------------------------------------------------------------------------------
 
-    def register(self, key: Any = None, array: Any = None, /, take_over: Any = None, cuts: Any = None, **things: Any) -> Any:
+    def register(self, key: Any = None, array: Any = None, /, take_over: Any = None, cuts: Any = None, allow_shape_mismatch: Any = None, **things: Any) -> Any:
         self._facts.add(things)
         return array if key is not None else None
 
@@ -75,6 +75,9 @@ class PlainRun:
 
     def keep(self, owner: Any, /, *names: str, take_over: Any = None) -> None:
         pass
+
+    def reshard(self, *_: Any, **__: Any) -> None:
+        raise Error(f"{SWITCH}=0: run.reshard moves state over the links of a run, and there is none", Code.FAILED_PRECONDITION)
 
     def plan(self) -> str:
         return f"{SWITCH}=0: nothing is protected"
@@ -104,8 +107,11 @@ class PlainRun:
 
     def steps(self, count: int) -> Iterator[int]:
         self._parts = 1
-        for k in range(self.committed + 1, self.committed + count + 1):
-            yield k
+        yield from range(self.committed + 1, self.committed + count + 1)
+
+    def range(self, *bounds: int) -> Iterator[int]:
+        self._parts = 1
+        yield from range(*bounds)
 
     def batches(self, loader: Any, epoch: int | None = None, *, accumulate: int | None = None) -> Iterator[Any]:
         for _, batch in self.enumerate(loader, epoch, accumulate=accumulate):

@@ -51,9 +51,10 @@ def refuse(name: str, thing: Any) -> None:
         raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", Code.INVALID_ARGUMENT)
     if isinstance(thing, torch.optim.SparseAdam):
         raise Error("SparseAdam takes sparse gradients alone: only dense tensors are protected; use Adam", Code.INVALID_ARGUMENT)
-    if type(thing).__name__ == "ZeroRedundancyOptimizer":
-        raise Error("ZeroRedundancyOptimizer has collectives inside its update, and one copy of each shard: use "
-                    "kintsugi.torch.ReplicaOptimizer", Code.INVALID_ARGUMENT)  # fmt: skip
+    if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(thing).__mro__):
+        raise Error(f"'{name}' is a ZeroRedundancyOptimizer, which has collectives inside its update, and one copy of each shard: use "
+                    f"kintsugi.torch.ReplicaOptimizer(model.parameters(), {getattr(thing, '_optim_constructor', torch.optim.AdamW).__name__}, copies=2, ...)",
+                    Code.INVALID_ARGUMENT)  # fmt: skip
     hooked = isinstance(thing, Optimizer) and "_optimizer_step_post_hooks" in vars(thing) and hasattr(type(thing).step, "hooked")
     if not hooked and callable(getattr(thing, "step", None)) and hasattr(thing, "param_groups"):
         raise Error(f"'{name}' is a {type(thing).__name__}, which does not call torch.optim.Optimizer.__init__: nobody hears of its steps. Let its "

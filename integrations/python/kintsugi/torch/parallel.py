@@ -85,7 +85,7 @@ def reset(models: list[Module]) -> None:
     for wrapped in wrapped_by_ddp(models):
         wrapped._update_process_group(wrapped.process_group)
     for model in models:
-        for group in _sharded_groups(model):
+        for group in sharded_groups(model):
             group._all_gather_result = None  # its work has failed: waiting for it would raise again
             for parameter in group.fsdp_params:
                 # Gradients of whole parameters that were not reduced yet: torch's own reset leaves them (before 2.15, which
@@ -133,13 +133,13 @@ def refuse_flat(name: str, model: Module) -> None:
 
 def gathered_parameters(model: Module) -> Iterator[Parameter]:
     """What stands in the place of cut parameters while they are gathered."""
-    for group in _sharded_groups(model):
+    for group in sharded_groups(model):
         yield from (p._unsharded_param for p in group.fsdp_params if hasattr(p, "_unsharded_param"))
 
 
 def parameters_of(model: Module) -> Iterator[Parameter]:
     """Those that hold the state, also while some are gathered."""
-    gathered = {id(p._unsharded_param): p.sharded_param for group in _sharded_groups(model) for p in group.fsdp_params
+    gathered = {id(p._unsharded_param): p.sharded_param for group in sharded_groups(model) for p in group.fsdp_params
                 if hasattr(p, "_unsharded_param")}  # fmt: skip
     for parameter in model.parameters():
         yield gathered.get(id(parameter), parameter)
@@ -147,7 +147,7 @@ def parameters_of(model: Module) -> Iterator[Parameter]:
 
 def sharded_parameters(model: Module) -> Iterator[Any]:
     """FSDP2's own, of which each knows the parameter that is cut, and the gathered one."""
-    for group in _sharded_groups(model):
+    for group in sharded_groups(model):
         yield from group.fsdp_params
 
 
@@ -158,7 +158,16 @@ def plain_holders(model: Module, default: tuple[int, ...]) -> tuple[int, ...]:
     return default
 
 
-def _sharded_groups(model: Module) -> Iterator[Any]:
+def refuse_gathered(groups: list[Any], step: int) -> None:
+    """Behind an update: what is still gathered has the values of before it, and torch would go on with these."""
+    for group in groups:
+        if not group.is_sharded and any(parameter.sharded_param.requires_grad for parameter in group.fsdp_params):
+            name = group._module_fqn or type(group.modules[0]).__name__.removeprefix("FSDP")
+            raise Error(f"step {step} left parameters of '{name}' gathered behind their update, so that torch would go on with the values of before it: "
+                        "set_reshard_after_backward(True) before the last backward pass of a step, or model.reshard() in the step", Code.FAILED_PRECONDITION)  # fmt: skip
+
+
+def sharded_groups(model: Module) -> Iterator[Any]:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             yield from module._get_fsdp_state()._fsdp_param_groups

@@ -5,7 +5,8 @@ and `gather_for_metrics()` rely, and synchronises the sampler's generator over a
 (loaders.py), a batch ahead too, and GradientState told the same. The generator is made the same on all ranks once, in a section: a
 process that comes later could not take part in a collective, and on ranks that all walk the loader it stays the same.
 
-A data set that draws from the process's generators draws for the batch ahead: what they were before that is part of the state.
+A data set that draws from the process's generators draws for the batch ahead: what they were before that is part of the state. Where a step is made
+again its first batch was drawn before it began (but for the first of a pass): reading that once more moves no generator of the process.
 
 Threads: the trainer's. Errors: Error by name for what else Accelerate makes of loaders.
 """
@@ -43,6 +44,7 @@ class Prepared:
         self._process = Streams({})
         self._ahead: Any = _NOTHING  # the batch that was read ahead
         self._drawn_before = False  # the next one was read ahead before the state was taken
+        self._drawn_already = False  # the next one was read ahead by this process, before the step that is made again
         self._worlds: dict[int, World] = {}  # by position: the process's generators before a batch was read, where it drew from them
         self._in_pass = False
         self._begun = False  # a pass, by this process or by the one whose place it takes
@@ -97,6 +99,7 @@ class Prepared:
 
     def seek(self, position: int) -> None:
         self._forget_ahead()
+        self._drawn_already = 0 < position < self._inner.position()
         self._loader.end_of_dataloader = False
         self._inner.seek(position)
 
@@ -142,7 +145,7 @@ class Prepared:
     def in_pass(self) -> bool:
         return self._in_pass
 
-    def take_over(self, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    def take_over(self, saved: list[tuple[Mapping[str, Any], int]]) -> dict[str, Any]:
         raise Error(f"loader '{self._name}' cannot go on with another number of ranks: accelerate divides its order among as many as there are; "
                     "resume with as many ranks as saved", Code.INVALID_ARGUMENT)  # fmt: skip
 
@@ -168,6 +171,10 @@ class Prepared:
         position = self._inner.position()
         if self._drawn_before:
             batch = self._as_drawn_before(self._worlds[position])
+        elif self._drawn_already:
+            self._drawn_already = False
+            with self._process.preserved():
+                batch = self._inner.next()
         else:
             before = self._process.take()
             try:
@@ -200,7 +207,7 @@ class Prepared:
         return batch if device is None else send_to_device(batch, device, non_blocking=self._loader._non_blocking)
 
     def _forget_ahead(self) -> None:
-        self._ahead, self._drawn_before = _NOTHING, False
+        self._ahead, self._drawn_before, self._drawn_already = _NOTHING, False, False
 
     def _end(self) -> None:
         if self._in_pass:

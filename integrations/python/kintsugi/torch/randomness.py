@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from ..terms import Encoder
+
 
 class Unchanged:
     """The pickled state of a generator, asked for anew where `memory` tells another value; None: every time."""
@@ -35,14 +37,21 @@ class Unchanged:
         return self._pickled
 
 
-class Randomness:
+class Randomness(Encoder):
     """All of them, as one object of the run's."""
 
     def __init__(self) -> None:
         self._python = Unchanged(random.getstate, python_memory())
         self._numpy: Unchanged | None = None
+        self._state: dict[str, bytes] = {}
+        self._encoded = b""
 
-    def state_dict(self) -> dict[str, Any]:
+    def encode(self) -> bytes:
+        if (state := self.state_dict()) != self._state:
+            self._state, self._encoded = state, pickle.dumps(state, protocol=pickle.HIGHEST_PROTOCOL)
+        return self._encoded
+
+    def state_dict(self) -> dict[str, bytes]:
         state = {"torch": torch.get_rng_state().numpy().tobytes(), "python": self._python.pickled()}
         if "numpy" in sys.modules:
             if self._numpy is None:

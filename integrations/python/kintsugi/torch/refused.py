@@ -12,6 +12,7 @@ from torch.distributed.algorithms.join import Join
 
 from .._errors import Error
 from ..abi import Code
+from .ddp_layout import kept_by, name_of
 
 _c10d: Any = dist.distributed_c10d
 
@@ -21,6 +22,19 @@ def watch(trains: Callable[[], bool]) -> None:
     _watch_groups(trains)
     _watch_join()
     _watch_objects()
+
+
+def refuse_own_means(groups: list[Any]) -> None:
+    """Of FSDP2's groups of parameters: collectives of the script's own, and hooks that keep what nobody else can know."""
+    for group in groups:
+        name = f"fully_shard of {type(group.modules[0]).__name__.removeprefix('FSDP')}"
+        for setter, own in (("set_custom_all_gather", group._all_gather_comm), ("set_custom_reduce_scatter", group._reduce_scatter_comm)):
+            if not type(own).__module__.startswith("torch."):
+                raise Error(f"{name}: what the {type(own).__name__} of {setter} keeps of a broken step is not known: leave it out", Code.INVALID_ARGUMENT)
+        hook = group._all_reduce_hook
+        if hook is not None and (kept := next(kept_by(hook, None), None)):
+            raise Error(f"{name}: its set_all_reduce_hook {name_of(hook)} keeps a {kept}, which is no part of what is protected: use a function without "
+                        "a state", Code.INVALID_ARGUMENT)  # fmt: skip
 
 
 def is_ours(backend: object) -> bool:

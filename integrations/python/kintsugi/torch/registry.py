@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import torch
@@ -26,11 +27,13 @@ from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Codec, Piece
 from . import ddp_layout, parallel, state
+from .averages import Count
 from .cut_parameters import CutParameters
 from .drafts import Drafts, bytes_of
 from .framework import Framework
 from .optimizers import KeptOptimizer, refuse
 from .replica_optimizer import ReplicaOptimizer
+from .streams import Drawn, has_state, kinds_of_generators
 
 Entry = tuple[str, torch.Tensor, Piece]
 
@@ -63,6 +66,7 @@ class Registry:
         self._tensors: dict[str, _Held] = {}
         self._also: dict[str, list[str]] = {}  # further names of registered tensors
         self._said: dict[str, TakeOver] = {}  # of objects that are about to be registered
+        self._other_shapes: dict[str, bool] = {}  # patterns of tensors that may have been saved in another shape; whether one is called so
         self._large: dict[str, int] = {}  # buffers that are objects of their own, and their bytes
         self._cut = CutParameters()
         self._again: list[Entry] | None = None  # what is being registered once more
@@ -71,6 +75,8 @@ class Registry:
     def _forget(self) -> None:
         self._known: dict[int, tuple[str, Any]] = {}  # by identity, and the thing, so that it stays its own
         self.models: list[Module] = []
+        self._named_models: dict[str, Module] = {}
+        self.sharded: list[Any] = []  # FSDP2's groups of parameters
         self.optimizers: list[Optimizer] = []
         self.kept: dict[Optimizer, KeptOptimizer] = {}
         self.drafts = Drafts(self._extension.place)
@@ -82,9 +88,10 @@ class Registry:
 
     # ---- what scripts register ------------------------------------------------------------------------------------------
 
-    def add(self, things: dict[str, Any], take_over: dict[str, TakeOver], rules: dict[str, Cut]) -> None:
+    def add(self, things: dict[str, Any], take_over: dict[str, TakeOver], rules: dict[str, Cut], other_shapes: Iterable[str] = ()) -> None:
         """`TorchRun.register`."""
         self._said = take_over
+        self._other_shapes = dict.fromkeys(other_shapes, False)
         things = {name: state.unwrapped(thing) for name, thing in things.items()}
         for name, thing in things.items():
             refuse(name, thing)
@@ -106,9 +113,13 @@ class Registry:
                 thing = state.LossScale(thing)
             elif isinstance(thing, Sampler) and not hasattr(thing, "state_dict"):
                 thing = state.Epoch(thing)
+            elif isinstance(thing, kinds_of_generators()) and not has_state(thing):
+                thing = Drawn(thing)
             self._add_object(name, thing, state.take_over_of(thing))
         if self._said:
             raise Error(f"take_over names {', '.join(self._said)}: no such object is in this call", Code.INVALID_ARGUMENT)
+        if unused := [pattern for pattern, used in self._other_shapes.items() if not used]:
+            raise Error(f"allow_shape_mismatch names '{unused[0]}', as no tensor in this call is called (run.plan() shows their names)", Code.INVALID_ARGUMENT)
 
     def _refuse_second(self, name: str, thing: Any) -> None:
         """Its update would be waited for twice, and comes once."""
@@ -132,6 +143,18 @@ class Registry:
             self._accompany(model)
         self._hold(list(entries))
         self.frameworks.append(framework)
+
+    def refuse_target(self, key: str, tensor: torch.Tensor) -> None:
+        """Of a reshard: what is registered changes in updates alone. Tensors in the host's memory the agent knows itself."""
+        local = parallel.local_of(tensor)
+        storage = local.untyped_storage().data_ptr()
+        held = itertools.chain(*(model.buffers() for model in self.models))
+        if local.device.type != "cpu":
+            states = (value for optimizer in self.optimizers for state in optimizer.state.values() for value in state.values())
+            held = itertools.chain(held, self.parameters, (value for value in states if isinstance(value, torch.Tensor)))
+        if storage and any(parallel.local_of(one).untyped_storage().data_ptr() == storage for one in held):
+            raise Error(f"target '{key}' lies in a tensor of a registered model or its optimizer, which changes in steps alone: reshard into memory of its own",
+                        Code.INVALID_ARGUMENT)  # fmt: skip
 
     def note_alias(self, alias: str, key: str) -> None:
         self._also.setdefault(key, []).append(alias)
@@ -181,10 +204,13 @@ class Registry:
         self._add_names_of_tied(name, inner)
         names = [key for key, _ in inner.named_buffers()]
         if isinstance(inner, AveragedModel):  # all ranks count alike, whatever else they have of their own
-            self._add_object(f"{name}.count", state.Buffers(inner, self._extension, ["n_averaged"]), "rank-zero")
+            count = Count(inner, self._extension, lambda: self._named_models)
+            self._add_object(f"{name}.count", count, "rank-zero")
+            self._run.make_again(f"{name}.count", count.make_again)
             names.remove("n_averaged")
         if names:
             self._add_buffers(name, inner, names, state.Buffers(inner, self._extension, names).take_over)
+        self._named_models[name] = model
         self._accompany(model)
 
     def _add_buffers(self, name: str, model: Module, names: list[str], known: TakeOver | None) -> None:
@@ -208,6 +234,7 @@ class Registry:
     def _accompany(self, model: Module) -> None:
         """Marks where a step stands in it, and what a broken one leaves in it is dropped."""
         self.models.append(model)
+        self.sharded += parallel.sharded_groups(model)
         model.register_forward_pre_hook(lambda *_: self._hooks.mark("forward"))
         model.register_forward_hook(lambda *_: self._hooks.mark("backward"))
 
@@ -307,9 +334,17 @@ class Registry:
             local = parallel.local_of(tensor)
             if local.numel() > 0:
                 held, dtype, shape, piece = self._held_as(key, local, piece)
-                self._run.register_memory(key, (local.data_ptr(), held.size), dtype, shape, piece)
+                self._run.register_memory(key, (local.data_ptr(), held.size), dtype, shape, piece, self._allows_other_shape(key, local))
                 self._tensors[key] = held
         self._stay(entries)
+
+    def _allows_other_shape(self, key: str, local: torch.Tensor) -> bool:
+        patterns = [pattern for pattern in self._other_shapes if fnmatchcase(key, pattern)]
+        self._other_shapes.update(dict.fromkeys(patterns, True))
+        if patterns and not local.is_contiguous():
+            raise Error(f"'{key}' is kept in the order in which it lies (strides {local.stride()}), so that another shape of it could not be found in a "
+                        "checkpoint: leave it out of allow_shape_mismatch, or make it contiguous", Code.INVALID_ARGUMENT)  # fmt: skip
+        return bool(patterns)
 
     def _stay(self, entries: Iterable[Entry]) -> None:
         for key, tensor, _ in entries:

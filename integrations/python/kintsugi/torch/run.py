@@ -19,10 +19,12 @@ from .. import _core
 from .._errors import Error, Interrupted
 from ..abi import Code, Outcome, Phase
 from ..cuts import Cut
+from ..program import Recorded
+from ..reshard import Description, Shard, Staged
 from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Incident, Piece
-from . import _build, agentless, off, parallel, refused, warm
+from . import _build, agentless, iterators, off, parallel, pickled_tensors, refused, shards, warm
 from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
 from .built import Builder, Built, Make, Reset
@@ -34,6 +36,7 @@ from .loaders import Batches
 from .prepared import Prepared, is_prepared
 from .randomness import Randomness
 from .registry import Hooks, Registry
+from .strays import Strays
 
 
 def join(**options: Any) -> TorchRun:
@@ -75,6 +78,8 @@ _VERSION = operator.attrgetter("_version")  # grows with each change in place
 class TorchRun(Run):
     """One rank. Made by `join`."""
 
+    REDUCERS = pickled_tensors.REDUCERS
+
     def __init__(self, agent: _core.Agent, extension: Any) -> None:
         super().__init__(agent)
         self._mark_of_ours = str(extension.FAILURE_MARK)
@@ -91,6 +96,7 @@ class TorchRun(Run):
         self._update = _TO_COME
         self._stopped = False  # an incident began behind this step's update
         self._at_commit = self._at_end = 0  # versions of all parameters there
+        self._strays = Strays(self._own_versions, agent.note_inexact)
         self._changes_behind = False  # whether parameters changed behind the update of the newest step that was ended
         self._stepping: set[int] = set()  # optimizers that have stepped in this step
         self._accumulation = Accumulation()
@@ -100,16 +106,18 @@ class TorchRun(Run):
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
         _rendezvous_handlers["env"] = self._groups.rendezvous
         refused.watch(self.trains)
+        iterators.watch(lambda: self._loops.place, self._objects.things)
         self.handler("clean", self._groups.clean)
         self.handler("rebuild", self._rebuild)
 
     # ---- state --------------------------------------------------------------------------------------------------------
 
-    def register(self, key: Any = None, array: Any = None, /, take_over: Any = None, cuts: Any = None, **things: Any) -> Any:
+    def register(self, key: Any = None, array: Any = None, /, take_over: Any = None, cuts: Any = None, allow_shape_mismatch: Any = None, **things: Any) -> Any:
         """register(model=..., optimizer=..., scheduler=..., anything=...): what is to be protected, by name.
 
         Models' parameters and optimizers' states move into memory that outlives the process. Anything else needs state_dict and
-        load_state_dict; the random generators are always protected. Optimizers come after their models.
+        load_state_dict, or is a random generator (torch's, Python's, numpy's); those that are nobody's own are always protected. Optimizers come
+        after their models.
 
         `take_over`: by name, how an object goes on where a run resumes with other ranks: "same-rank", "rank-zero", "derived", or a
         function of what all ranks saved (kintsugi.TakeOver). Of what is torch's own it is known; of anything else it must be said.
@@ -117,9 +125,12 @@ class TorchRun(Run):
         `cuts`: by the names that `plan` shows, with * and ?, the rules for parameters that the program cut by itself (not those of
         DTensor, which are known): {"model/*.w13.weight": kintsugi.cut(0, groups, run.rank, ("gate", "up"))}. Their optimizer's states
         are cut alike.
+
+        `allow_shape_mismatch`: by such names, tensors that a run may resume from where they were saved in another shape, with as many axes: what
+        both have is taken, the rest is zero. ["*/embedding.weight*"] is a vocabulary padded to other rows, with its optimizer's states.
         """
         if key is not None:
-            return super().register(key, array, cuts=cuts)
+            return super().register(key, array, cuts=cuts, allow_shape_mismatch=bool(allow_shape_mismatch))
         if self._guard.begun:
             raise Error(f"{', '.join(things)} registered after training began", Code.FAILED_PRECONDITION)
         if "random" in things:
@@ -142,7 +153,7 @@ class TorchRun(Run):
             counts = things[name] = Counts(things[name], self._prepared_loaders)
             said.setdefault(name, counts.take_over)
             self._has_accelerator = True
-        self._registry.add(things, said, dict(cuts or {}))
+        self._registry.add(things, said, dict(cuts or {}), [allow_shape_mismatch] if isinstance(allow_shape_mismatch, str) else allow_shape_mismatch or ())
         self._facts.add(things)
         return None
 
@@ -246,6 +257,7 @@ class TorchRun(Run):
     def _leave_script(self) -> None:
         self._facts.write()
         super()._leave_script()
+        self._groups.leave()
 
     def _begin(self) -> None:
         self._begin_checks()
@@ -262,6 +274,7 @@ class TorchRun(Run):
             raise Error("Accelerate accumulates gradients, and counts batches in its Accelerator: register(accelerator=accelerator, ...), too",
                         Code.FAILED_PRECONDITION)  # fmt: skip
         refuse_others()
+        refused.refuse_own_means(self._registry.sharded)
 
     def _rebuild(self, incident: Incident) -> str:
         self._registry.drafts.drop()
@@ -306,6 +319,10 @@ class TorchRun(Run):
     def _versions(self) -> int:
         return sum(map(_VERSION, self._registry.parameters))
 
+    def _own_versions(self) -> int:
+        """Where ranks gather what others updated, that counts too, and in forward passes: nothing can be told then."""
+        return 0 if self._registry.sharing or self._registry.frameworks else self._versions()
+
     def _is_changed(self) -> bool:
         return self.committed > 0 and self._versions() != self._at_end
 
@@ -322,9 +339,38 @@ class TorchRun(Run):
         """How many this process has begun."""
         return int(self._calls())
 
+    def describe(self, key: str, shard: Shard, is_target: bool, staged: Staged) -> Description:
+        if isinstance(shard.array, torch.Tensor):
+            if is_target:
+                self._registry.refuse_target(key, shard.array)
+            return shards.described_tensor(key, shard, is_target, staged)
+        return super().describe(key, shard, is_target, staged)
+
     # ---- in the loop --------------------------------------------------------------------------------------------------
 
+    def open(self) -> None:
+        is_new = not self._guard.begun
+        super().open()
+        if is_new and self._loops.arriving:
+            self._strays.note_release()
+
+    def settle(self, error: BaseException) -> None:
+        again = self._in_step and self._update is not _COMMITTED and self._strays.has_changed(self._update is not _TO_COME)
+        k = self.at
+        super().settle(error)
+        if again:
+            self._strays.make_step_again(k)
+        self._strays.note_release()
+
+    def _do(self, section: str, name: str, call: Callable[[], Any], only: int | None, limit: float | None, wish: bool) -> Recorded:
+        self._strays.begin_section()
+        return super()._do(section, name, call, only, limit, wish)
+
+    def _make_section_again(self, section: str) -> None:
+        self._strays.make_section_again(section)
+
     def begin_step(self, k: int) -> None:
+        self._strays.begin_step(k)
         self._check_places()
         self._accumulation.begin_step()
         self._stepping.clear()
@@ -342,6 +388,8 @@ class TorchRun(Run):
         if self._update is not _COMMITTED:
             self._close()
         self._accumulation.end_step(k, self._registry.models if has_none else (), self._registry.parameters)
+        if not has_none:
+            parallel.refuse_gathered(self._registry.sharded, k)
         for framework in self._registry.frameworks:
             framework.end_step()
         super().end_step(k)
@@ -377,6 +425,7 @@ class TorchRun(Run):
         if code := self.agent.enter_update(self.at):
             self._check(code)
         self._update = by
+        self._strays.open_update()
         self._registry.drafts.commit()
         self._calls_before = self._calls()
 
@@ -432,11 +481,13 @@ class TorchRun(Run):
             raise Error(f"a second update in step {self.at}: the step of the last optimizer ended it; the others step before", Code.FAILED_PRECONDITION)
         if self._update is _TO_COME:
             if len(self._stepping | {id(optimizer)}) < len(self._registry.optimizers):
+                self._strays.begin_draft()
                 self._registry.draft(optimizer)
             else:
                 self._open(_BY_HOOKS)
 
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
+        self._strays.end_draft()
         self._stepping.add(id(optimizer))
         if self._update is _BY_HOOKS and len(self._stepping) == len(self._registry.optimizers):
             self._close()

@@ -129,7 +129,15 @@ class Buffers:
         self._named = [name for name, _ in model.named_buffers()] if names is None else list(names)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"names": [*self._named], "bytes": self._extension.pack([*self._now()])}
+        return {"names": [*self._named], "kinds": [*self._kinds()], "bytes": self._extension.pack([*self._now()])}
+
+    def _kinds(self) -> Iterable[list[Any] | None]:
+        """Type, shape, and whether the model's state_dict has it: what makes tensors of the bytes where a checkpoint is written for other
+        readers (replica/formats/model_buffers.h). Of one that is cut over ranks nothing."""
+        for name, buffer in zip(self._named, self._now()):
+            owner, _, key = name.rpartition(".")
+            kept = key not in self._model.get_submodule(owner)._non_persistent_buffers_set
+            yield None if isinstance(buffer, DTensor) else [dtype_name(buffer), [*buffer.shape], kept]
 
     @property
     def take_over(self) -> TakeOver | None:

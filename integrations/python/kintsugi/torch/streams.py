@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset
 
 from .._errors import Error
 from ..abi import Code
@@ -23,19 +24,17 @@ from .randomness import Randomness
 
 World = dict[str, bytes]  # the state of each stream, by its name
 SHARED = ("torch", "python", "numpy")  # the process's own, which a trainer draws from, too
-_MOST_PARTS = 256  # of a list or dict that is looked into: a list of samples is longer, and holds no generators
+_MOST_PARTS = 256  # of a list or dict that is looked into: a list of samples is longer, and holds no generators; one of data sets may
 _MOST_LOOKED_AT = 20000
 
 
 class Streams:
-    """What moves when batches are fetched. `roots`: by name, what is looked into for generators; a data set among them that has a state of
-    its own counts as one."""
+    """What moves when batches are fetched. `roots`: by name, what is looked into for generators; the data set among them, and those that it is
+    made of (StackDataset, ConcatDataset, Subset), count as one where they have a state of their own."""
 
     def __init__(self, roots: Mapping[str, Any]) -> None:
         self._shared = Randomness()
         self._own = generators_of(roots)
-        if has_state(roots.get("dataset")):
-            self._own["dataset.state_dict()"] = roots["dataset"]
 
     def take(self) -> World:
         return {**self._shared.state_dict(), **self.take_own()}
@@ -102,14 +101,35 @@ def set_state(generator: Any, state: bytes) -> None:
         generator.set_state(pickle.loads(state))
 
 
-def generators_of(roots: Mapping[str, Any]) -> dict[str, Any]:
-    """Each once, by the shortest path to it."""
+class Drawn:
+    """A generator of the script's own, as an object of the run's."""
+
+    def __init__(self, generator: Any) -> None:
+        self._generator = generator
+
+    def state_dict(self) -> bytes:
+        return state_of(self._generator)
+
+    def load_state_dict(self, state: bytes) -> None:
+        set_state(self._generator, state)
+
+
+def kinds_of_generators() -> tuple[type, ...]:
     kinds: tuple[type, ...] = (torch.Generator, random.Random)
-    seen = {id(torch.default_generator), id(random.getstate.__self__)}  # type: ignore[attr-defined]
     if "numpy" in sys.modules:
-        from numpy.random import Generator, RandomState, mtrand
+        from numpy.random import Generator, RandomState
 
         kinds = (*kinds, Generator, RandomState)
+    return kinds
+
+
+def generators_of(roots: Mapping[str, Any]) -> dict[str, Any]:
+    """Each once, by the shortest path to it."""
+    kinds = kinds_of_generators()
+    seen = {id(torch.default_generator), id(random.getstate.__self__)}  # type: ignore[attr-defined]
+    if "numpy" in sys.modules:
+        from numpy.random import mtrand
+
         seen.add(id(mtrand._rand))
     found: dict[str, Any] = {}
     alive = []  # what is made on the way, so that no identity is used twice
@@ -124,6 +144,9 @@ def generators_of(roots: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(thing, kinds):
                 found[path] = thing
             else:
+                if path == "dataset" or path.startswith("dataset.") and isinstance(thing, Dataset):
+                    if has_state(thing):
+                        found[f"{path}.state_dict()"] = thing
                 below.extend((f"{path}.{name}", part) for name, part in _parts(thing, kinds))
         level = below
     return found
@@ -133,7 +156,8 @@ def _parts(thing: Any, kinds: tuple[type, ...]) -> Iterable[tuple[str, Any]]:
     if isinstance(thing, Mapping):
         yield from ((str(key), part) for key, part in thing.items()) if len(thing) <= _MOST_PARTS else ()
     elif isinstance(thing, (list, tuple, set, frozenset)):
-        yield from ((str(i), part) for i, part in enumerate(thing)) if len(thing) <= _MOST_PARTS else ()
+        many = len(thing) > _MOST_PARTS and not isinstance(next(iter(thing)), Dataset)
+        yield from () if many else ((str(i), part) for i, part in enumerate(thing))
     elif isinstance(thing, types.MethodType):
         yield from (("self", thing.__self__), ("function", thing.__func__))
     elif isinstance(thing, functools.partial):

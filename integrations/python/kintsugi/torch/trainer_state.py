@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers.trainer_callback import ExportableState  # type: ignore[import-not-found]
 
@@ -17,13 +17,26 @@ from ..abi import Code
 from .prepared import Prepared
 
 
-class Shared:
-    """Steps, the best metric, Trainer's control, and callbacks that have a state (ExportableState)."""
+class Began(NamedTuple):
+    """Where training began: at nothing, or at a checkpoint of Trainer's own."""
 
-    _STATE = ("epoch", "global_step", "num_input_tokens_seen", "total_flos", "best_metric", "best_global_step", "best_model_checkpoint")
+    step: int = 0
+    tokens: int = 0
+    epoch: int = 0
+    passed: int = 0  # batches of that epoch
+    checkpoint: str | None = None
+
+
+class Shared:
+    """Steps, the best metric, Trainer's control, and callbacks that have a state (ExportableState). What a checkpoint of Trainer's own told (`Began`,
+    how often is logged, evaluated and saved) a process that comes later has from here."""
+
+    _STATE = ("epoch", "global_step", "num_input_tokens_seen", "total_flos", "best_metric", "best_global_step", "best_model_checkpoint",
+              "logging_steps", "eval_steps", "save_steps")  # fmt: skip
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
+        self.began = Began()
         self.epoch_began = 0  # the step behind which the epoch at hand did
 
     def state_dict(self) -> dict[str, Any]:
@@ -31,6 +44,7 @@ class Shared:
             "state": {name: getattr(self._trainer.state, name) for name in self._STATE},
             "control": self._trainer.control.state()["args"],
             "callbacks": [callback.state()["attributes"] for callback in self._exportable()],
+            "began": tuple(self.began),
             "epoch_began": self.epoch_began,
         }
 
@@ -40,10 +54,13 @@ class Shared:
         for thing, values in ((self._trainer.control, state["control"]), *zip(self._exportable(), state["callbacks"], strict=True)):
             for name, value in values.items():
                 setattr(thing, name, value)
-        self.epoch_began = state["epoch_began"]
+        self.began, self.epoch_began = Began(*state["began"]), state["epoch_began"]
+        self._trainer._initial_global_step, self._trainer._initial_num_input_tokens_seen = self.began.step, self.began.tokens
 
     def _exportable(self) -> list[Any]:
-        return [callback for callback in self._trainer.callback_handler.callbacks if isinstance(callback, ExportableState)]
+        """By their kinds: those that Trainer made of a checkpoint stand in another order."""
+        exportable = [callback for callback in self._trainer.callback_handler.callbacks if isinstance(callback, ExportableState)]
+        return sorted(exportable, key=lambda callback: type(callback).__name__)
 
 
 class Own:

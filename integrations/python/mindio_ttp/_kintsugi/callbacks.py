@@ -37,8 +37,15 @@ _WITHOUT_DEVICE = {
 }  # fmt: skip
 
 
+_RENAME_TRIES = 3
+
+
 class CallbackFailed(Exception):
-    """A handler raised, or said that it failed."""
+    """A handler raised."""
+
+
+class SaidFailed(CallbackFailed):
+    """A handler returned that it failed."""
 
 
 def devices() -> Any:
@@ -78,11 +85,18 @@ class Callbacks:
         return self._run(kind, self._handlers[kind][0], given)
 
     def rename(self, step: int, args: Any, mindspore: bool) -> None:
-        """PyTorch's form takes the training's arguments, MindSpore's the ctx, an old one the step alone."""
+        """PyTorch's form takes the training's arguments, MindSpore's the ctx, an old one the step alone. Where it says that it failed it is
+        called again: what was saved is still there."""
         function, ctx = self._handlers[Kind.RENAME]
         second = ctx if mindspore else args
         given = (step, second) if arguments.takes(function, 2) else (step,)
-        self._run(Kind.RENAME, function, given)
+        for left in reversed(range(_RENAME_TRIES)):
+            try:
+                self._run(Kind.RENAME, function, given)
+                return
+            except SaidFailed:
+                if not left:
+                    raise
 
     def _run(self, kind: Kind, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         try:
@@ -94,5 +108,5 @@ class Callbacks:
             raise CallbackFailed(f"handler {kind.value}: {type(error).__name__}: {error}") from error
         if kind is not Kind.CLEAN and (result is False or (type(result) is int and result != 0)):
             LOGGER.error("handler %s returned %r: it counts as failed", kind.value, result)
-            raise CallbackFailed(f"handler {kind.value} returned {result!r}")
+            raise SaidFailed(f"handler {kind.value} returned {result!r}")
         return result

@@ -33,10 +33,12 @@ class Dump:
             raise MindioError("this rank has come back, and its state was not moved yet: another holder saves")
         with state.changed:
             state.saved = True
+        self._scope.begin_repair(task)
         if not state.at_save_point and settings.stops_before_dump():
             self._cleaning.clean_before_save(task)
         written = self._all_entries(task)
-        self._scope.calls.call(Kind.SAVE_CKPT, state.told_step(task.step), self._save_info(task, written), self._rank.args)
+        info = self._save_info(task, written)
+        self._scope.calls.call_apart(self._scope.agent.superseded, Kind.SAVE_CKPT, state.told_step(task.step), info, self._rank.args)
 
     def _all_entries(self, task: _core.Task) -> dict[int, list[int]]:
         """Which optimizer types each of the writers writes."""
@@ -46,11 +48,13 @@ class Dump:
                 for rank in self._scope.crew.of(task.partners)}
 
     def _save_info(self, task: _core.Task, written: dict[int, list[int]]) -> list[dict[str, Any]]:
-        """One entry for each optimizer type: all of its group's ranks that write a part."""
+        """One entry for each optimizer type: all of its group's ranks that write a part, in the order of the parts: the first one is the
+        client's writer of the file, and the others send it theirs."""
         info = []
         for kind in sorted({kind for kind, _ in task.entries}):
-            group = self._rank.groups[kind].ranks
-            info.append({"type": kind, "ranks": [rank for rank in sorted(written) if rank in group and kind in written[rank]]})
+            group = self._rank.groups[kind]
+            writers = [rank for rank in written if rank in group.ranks and kind in written[rank]]
+            info.append({"type": kind, "ranks": sorted(writers, key=group.part)})
         return info
 
     def rename(self, task: _core.Task) -> None:

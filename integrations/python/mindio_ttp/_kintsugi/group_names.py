@@ -1,10 +1,12 @@
-"""Names of torch's process groups that are made in or after an incident.
+"""Names of torch's process groups, alike on all their members though some of them have made fewer other groups.
 
-torch names a group after its ranks and after how many groups there are or were. A process that takes another's place has made fewer than
-the survivors, and groups that are made again in each incident meet keys of the ones before in the store. So from the first
-incident on a name is made of the ranks, of how often they were asked for since that incident, and of its generation; the same on all ranks.
+Members of a group find each other in the store under its name. torch's own tell how many groups a process has made or has: a hashed name, which is
+asked for where only the members call, has the number of all groups in it. A process that takes another's place makes fewer than the survivors did
+(MindSpeed-LLM's leaves its Gloo groups out), and groups that are made again in each incident would meet keys of the ones before. So from
+tft_init_processor on a hashed name is made of the ranks, of how often these ranks were asked for with a hashed name since the last repair, and of
+that repair's number, which is 0 until this process has a part in one. Other names are torch's own until then, and are counted from the repair on.
 
-Threads: any that makes groups. Before the first incident names are torch's own.
+Threads: any that makes groups.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ class GroupNames:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._repair = 0
-        self._asked: Counter[str] = Counter()
+        self._hashed: Counter[str] = Counter()  # by the ranks
+        self._others = 0
         self._original: Callable[..., Any] | None = None
 
     def install(self) -> None:
@@ -41,17 +44,24 @@ class GroupNames:
         """An incident's attempt re-makes groups."""
         with self._lock:
             if generation != self._repair:
-                self._repair = generation
-                self._asked.clear()
+                self._repair, self._others = generation, 0
+                self._hashed.clear()
 
     def name(self, ranks: list[int], use_hashed_name: bool) -> Any:
         assert self._original is not None
         original = self._original(ranks, use_hashed_name)
         with self._lock:
-            if not self._repair:
-                return original
-            what = "_".join(map(str, ranks)) if use_hashed_name else "all"
-            count = self._asked[what]
-            self._asked[what] += 1
-            made = hashlib.sha1(f"{what}_{count}".encode(), usedforsecurity=False).hexdigest() if use_hashed_name else str(count)
-            return type(original)(f"{made}_{self._repair}")
+            made = self._hashed_name(ranks) if use_hashed_name else self._other_name(original)
+        return type(original)(made)
+
+    def _hashed_name(self, ranks: list[int]) -> str:
+        who = "_".join(map(str, ranks))
+        count = self._hashed[who]
+        self._hashed[who] += 1
+        return f"{hashlib.sha1(f'{who}_{count}'.encode(), usedforsecurity=False).hexdigest()}_{self._repair}"
+
+    def _other_name(self, original: str) -> str:
+        if not self._repair:
+            return original
+        self._others += 1
+        return f"{self._others - 1}_{self._repair}"

@@ -45,7 +45,7 @@ class Guard:
 
     def __init__(self, rank: Rank, agent: _core.Agent, place: Place, follow: Callable[[], None]) -> None:
         self._rank, self._state, self._agent, self._follow = rank, rank.state, agent, follow
-        self._scope = scope = Scope(rank, agent, place, Journey(place, rank.number, agent), HandlerCalls(rank, place))
+        self._scope = scope = Scope(rank, agent, place, Journey(place, rank.number, agent), HandlerCalls(rank, agent, place))
         self._watcher = StopWatcher(scope)
         self._thread = threading.Thread(target=self._run, name="mindio-guard", daemon=True)
         self._loop = Loop(scope, self._work_off)

@@ -23,8 +23,12 @@ class Group:
     def stride(self) -> int:
         return len(self.ranks) // self.replicas
 
+    def part(self, rank: int) -> int:
+        """Which of the group's parts it holds."""
+        return self.ranks.index(rank) % self.stride
+
     def holders(self, rank: int) -> tuple[int, ...]:
-        return self.ranks[self.ranks.index(rank) % self.stride :: self.stride]
+        return self.ranks[self.part(rank) :: self.stride]
 
     def source(self, rank: int, usable: Iterable[int]) -> int:
         """The first usable holder on the way from `rank` by the stride."""

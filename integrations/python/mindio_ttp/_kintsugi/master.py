@@ -371,6 +371,22 @@ class Master:
             if self.enable_arf or self.zit.enabled:
                 self._leave(peer, "the run goes on without this process")
 
+    def _do_cannot_send(self, peer: Peer, message: Message) -> None:
+        """No repair comes from this rank, and what it holds is whole: dump, or what the scheduler says."""
+        with self._lock:
+            current = self.eras.now is not None and self.eras.now.number == int(message["era"])
+        LOGGER.error("rank %d cannot send its state: %s", peer.rank, message["text"])
+        if current and self.scheduler.present:
+            threading.Thread(target=self._ask_what_follows, args=(peer, message), name="mindio-unsent", daemon=True).start()
+            return
+        if current:
+            self.save_and_end()
+        peer.answer(message)
+
+    def _ask_what_follows(self, peer: Peer, message: Message) -> None:
+        self.scheduler.fail(MAY_DUMP, "do repair failed", self.scheduler.word)
+        peer.answer(message)
+
     def _do_clean(self, peer: Peer, message: Message) -> None:
         """A rank asks how the incident of this generation is repaired, before it touches anything."""
         threading.Thread(target=self._tell_strategy, args=(peer, message), name="mindio-strategy", daemon=True).start()

@@ -6,7 +6,6 @@ Threads: the main thread's, but for `follow`, which is the guard's of the era be
 
 from __future__ import annotations
 
-import ctypes
 import os
 import ssl
 from collections.abc import Callable
@@ -34,7 +33,6 @@ class Membership:
 
     def __init__(self, rank: Rank, on_join: Callable[[_core.Agent, Place], None]) -> None:
         self._rank, self._state, self._on_join = rank, rank.state, on_join
-        self._memory: list[memoryview] = []
         self.reboot = False  # its rank had another process before
         self.came_aside = False  # for a hot switch, beside the process that the rank had
 
@@ -122,7 +120,6 @@ class Membership:
         rank, s = self._rank, self._state
         while True:
             assert rank.agent is not None and rank.place is not None
-            self._memory = []
             rank.agent.leave()
             place = rank.place
             try:
@@ -154,18 +151,12 @@ class Membership:
         self._on_join(agent, place)
 
     def _register(self, agent: _core.Agent, place: Place) -> None:
-        """One byte for each optimizer type stands for the state that the client moves by itself."""
+        """A tensor without bytes for each optimizer type stands for the state that the client moves and writes by itself: no rank has
+        more of it to write than another, so Kintsugi does not deal out a dump, and the first usable holder of each part is its writer."""
         rank, crew = self._rank, place.crew
-        self._memory = [agent.allocate(8) for _ in rank.groups]
-        for kind, (group, memory) in enumerate(zip(rank.groups, self._memory)):
-            memory[:8] = b"mindio\0\0"
+        for kind, group in enumerate(rank.groups):
             holders = group.holders(rank.number)
-            key = f"mindio/type-{kind}/of-{holders[0]}"
-            agent.register_tensor(key, "uint8", [8], [8], [0], (0, 0), _address(memory), 8, kind, 0)
+            agent.register_tensor(f"mindio/type-{kind}/of-{holders[0]}", "uint8", [0], [0], [0], (0, 0), 0, 0, kind, 0)
             # Of a smaller world's groups not every part has as many holders.
             here = crew.numbers(holders)
             agent.set_layout(kind, here, len(here))
-
-
-def _address(memory: memoryview) -> int:
-    return ctypes.addressof((ctypes.c_char * 8).from_buffer(memory))

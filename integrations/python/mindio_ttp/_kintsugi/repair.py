@@ -11,12 +11,14 @@ from kintsugi import _core
 from kintsugi.abi import Joined, Rung
 
 from . import layout
-from .callbacks import Kind
+from .callbacks import CallbackFailed, Kind
 from .codes import MindioError, RepairType
+from .limits import TEXT_MAX
 from .reload import Reload
 from .scope import Scope
 
 _STORE_LIMIT_MS = 60_000
+_UNSENT_MAX = 2  # so often a source's repair handler may fail in one incident
 
 
 class Repair:
@@ -79,7 +81,20 @@ class Repair:
         if not self._rank.callbacks.has(kind):
             raise MindioError(f"no {kind.value} handler is registered: the state of a rank cannot be moved")
         rebuilds = info["repair_type"] == RepairType.RT_UCE_HIGHLEVEL.value
-        self._scope.calls.call(kind, self._state.told_step(task.step), rebuilds, list(info["dst"]), info, self._rank.args)
+        try:
+            self._scope.calls.call(kind, self._state.told_step(task.step), rebuilds, list(info["dst"]), info, self._rank.args)
+        except CallbackFailed as error:
+            if info["repair_type"] == RepairType.RT_SEND.value and not self._scope.agent.superseded():
+                self._note_unsent(str(error))
+            raise
+
+    def _note_unsent(self, text: str) -> None:
+        """Sending leaves a source's state as it is. Kintsugi gives up a process whose handlers fail three times, and its state with it: before
+        that, what is held is saved."""
+        incident = self._state.incident
+        incident.unsent += 1
+        if incident.unsent == _UNSENT_MAX:
+            self._rank.link.ask("cannot_send", 4 * self._rank.settings.scheduler_wait + 20, era=self._scope.place.era, text=text[:TEXT_MAX])
 
     def _need_nothing(self, task: _core.Task, destinations: set[int]) -> set[int]:
         """Those whose clean handler said that their memory needs nothing from anybody. Each says so itself, to all alike: what the

@@ -5,13 +5,16 @@ Threads: the guard's, `calls.running` also the watcher's.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from kintsugi import _core
 from kintsugi.abi import Joined
 
-from .callbacks import Kind
+from .apart import Apart
+from .callbacks import CallbackFailed, Kind
 from .codes import MindioError
 from .journey import HANDLERS, Journey
 from .place import Crew, Place
@@ -22,20 +25,34 @@ from .state import RankState
 class HandlerCalls:
     """The guard's calls of the client's handlers."""
 
-    def __init__(self, rank: Rank, place: Place) -> None:
-        self._rank, self._place = rank, place
+    def __init__(self, rank: Rank, agent: _core.Agent, place: Place) -> None:
+        self._rank, self._agent, self._place = rank, agent, place
         self.running: Kind | None = None
 
     def call(self, kind: Kind, *given: Any) -> Any:
         """Raises CallbackFailed."""
-        state, callbacks = self._rank.state, self._rank.callbacks
+        callbacks = self._rank.callbacks
+        with self._as_running(kind):
+            if kind in HANDLERS:
+                return callbacks.call_without_ctx(kind, *given, self._place.param)
+            return callbacks.call(kind, *given)
+
+    def call_apart(self, is_stopped: Callable[[], bool], kind: Kind, *given: Any) -> Any:
+        """The same, and CallbackFailed too where the handler is left behind (apart.py)."""
+        with self._as_running(kind):
+            return Apart(lambda: self._rank.callbacks.call(kind, *given)).result(is_stopped)
+
+    @contextlib.contextmanager
+    def _as_running(self, kind: Kind) -> Iterator[None]:
+        state = self._rank.state
         with state.changed:
             self.running = kind
             state.is_clean = state.is_clean and kind in (Kind.STOP, Kind.CLEAN)
         try:
-            if kind in HANDLERS:
-                return callbacks.call_without_ctx(kind, *given, self._place.param)
-            return callbacks.call(kind, *given)
+            # The watcher frees what it sees running: what it was too early for does not begin.
+            if self._agent.superseded():
+                raise CallbackFailed(f"handler {kind.value} is not called: another attempt has begun")
+            yield
         finally:
             with state.changed:
                 self.running = None
@@ -79,7 +96,7 @@ class Scope:
         return self.agent.open_store(task.generation)
 
     def begin_repair(self, task: _core.Task) -> None:
-        """Groups that are made from here on are those of this attempt. A new era counts its attempts anew."""
+        """Groups that are made from here on are those of this attempt, a dump too. A new era counts its attempts anew."""
         self.rank.group_names.begin((self.place.era << 32) + task.generation)
 
     def await_parked(self) -> None:

@@ -26,6 +26,7 @@ class Incident:
     error: ReportState | None = None  # what it has reported
     needs_nothing: bool = False  # its memory has failed, and `clean` said that nothing has to be built anew
     reloads: bool = False  # the attempt under way goes back to the client's checkpoint
+    unsent: int = 0  # so often its repair handler failed to send what this rank holds
 
     @property
     def memory_failed(self) -> bool:

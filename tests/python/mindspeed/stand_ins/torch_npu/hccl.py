@@ -89,19 +89,15 @@ def _joins():
 
 
 class _Group:
-    """`place`: what all members call it. torch's names count groups that a newcomer does not make (the client leaves its Gloo groups out);
-    HCCL's groups of the construction are the same everywhere, in the same order."""
+    """`store`: torch's, with the group's name in its prefix. Members find each other there, so all of them must call the group alike."""
 
-    def __init__(self, outer, store, name, ranks, rank, size):
+    def __init__(self, outer, store, rank, size):
         self.outer, self.store, self.rank, self.size = outer, store, rank, size
-        kind = "_".join(map(str, ranks or range(size)))
-        same = sum(other.place.startswith(f"{kind}#") for other in STATE.groups)
-        self.place = f"{kind}#{same}" if _attempt() == 0 else name
         self.keep = []
 
     def connect(self):
         base = _Breakable(self.store)
-        prefix = f"hccl/{self.place}/{_attempt()}"
+        prefix = f"hccl/{_attempt()}"
         wire = _Wire(_extension(), 1)
         base.set(f"{prefix}/listening/{self.rank}", json.dumps(wire.ports))
         wire.meet(port for other in range(self.size) if other != self.rank for port in json.loads(base.get(f"{prefix}/listening/{other}")))
@@ -111,18 +107,11 @@ class _Group:
         self.outer.connect(inner, connections, _attempt())
 
 
-def _bare(store):
-    """Below torch's prefixes, which have its names in them."""
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return store
-
-
 def _create(options, _pg_options=None):
     extension = _extension()
-    rank, size, name = int(options.group_rank), int(options.group_size), str(options.group_id)
-    outer = extension.OuterGroup(rank=rank, size=size, name=name, timeout_ms=_WAIT_MS)
-    group = _Group(outer, _bare(options.store), name, [int(each) for each in options.global_ranks_in_group], rank, size)
+    rank, size = int(options.group_rank), int(options.group_size)
+    outer = extension.OuterGroup(rank=rank, size=size, name=str(options.group_id), timeout_ms=_WAIT_MS)
+    group = _Group(outer, options.store, rank, size)
     with STATE.lock:
         STATE.groups.append(group)
     if not _joins():

@@ -11,7 +11,7 @@
 
 #include "runtime/base/result.h"
 
-namespace kintsugi::formats::safetensors {
+namespace kintsugi::formats::hub {
 
 struct Index {
   std::map<std::string, std::string> file_of;  // by tensor
@@ -21,4 +21,4 @@ struct Index {
 Result<Index> DecodeIndex(std::string_view text, const std::string& path);
 std::string EncodeIndex(const Index& index);
 
-}  // namespace kintsugi::formats::safetensors
+}  // namespace kintsugi::formats::hub

@@ -1,4 +1,4 @@
-#include "replica/formats/safetensors/index.h"
+#include "replica/formats/hub/index.h"
 
 #include <nlohmann/json.hpp>
 
@@ -6,7 +6,7 @@
 #include "replica/save/names.h"
 #include "runtime/base/json.h"
 
-namespace kintsugi::formats::safetensors {
+namespace kintsugi::formats::hub {
 namespace {
 
 constexpr size_t kIndexBytesMax = size_t{256} << 20;
@@ -21,8 +21,7 @@ Result<Index> DecodeIndex(std::string_view text, const std::string& path) {
                " are read");
   KINTSUGI_ASSIGN_OR_RETURN(
       const JsonDocument document,
-      JsonDocument::Parse(text,
-                          {.place = "'" + path + "'", .code = StatusCode::kDataLoss, .depth_max = kDepthMax}));
+      JsonDocument::Parse(text, {.place = "'" + path + "'", .code = StatusCode::kDataLoss, .depth_max = kDepthMax}));
   const JsonField root = document.Root();
   KINTSUGI_ASSIGN_OR_RETURN(const JsonField map, root.Get("weight_map"));
   KINTSUGI_ASSIGN_OR_RETURN(const auto tensors, map.Members());
@@ -46,4 +45,4 @@ std::string EncodeIndex(const Index& index) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace kintsugi::formats::safetensors
+}  // namespace kintsugi::formats::hub

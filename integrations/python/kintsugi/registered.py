@@ -1,0 +1,218 @@
+"""What a rank registers: arrays and memory, objects, values. Works with any array that has a buffer.
+
+Threads: the trainer's. Errors: Error, which names what is registered.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from . import _core
+from ._errors import Error
+from .abi import Code
+from .arrays import DTYPE_BYTES, dtype_name, like
+from .cuts import Cut, parts_of
+from .objects import Objects
+from .pickled import Pickling, Reducer
+from .program import Program
+from .take_over import TakeOver, take_over_of
+from .terms import FIRST_OF_HOLDERS, Codec, Piece
+from .values import NamedValues, Values
+from .variables import variables_of
+
+
+class Registered:
+    """The part of a run that is its state."""
+
+    REDUCERS: Mapping[type, Reducer] = {}  # of what its arrays are made of, where they pickle with more than their values
+
+    def __init__(self, agent: _core.Agent, program: Program) -> None:
+        self.agent = agent
+        self._pickling = Pickling(self.REDUCERS)
+        self._objects = Objects(agent, program, self._pickling, agent.note_inexact)
+        self._replicas: tuple[list[int], int] | None = None
+        self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
+        self._keep: list[Any] = []  # arrays that registered memory belongs to
+        self._tensors: dict[str, tuple[str, list[int], list[int], list[int], tuple[int, int], int, int]] = {}
+
+    @property
+    def rank(self) -> int:
+        return self.agent.rank
+
+    @property
+    def world_size(self) -> int:
+        return self.agent.world_size
+
+    # ---- arrays and memory --------------------------------------------------------------------------------------------
+
+    def register(self, key: str, array: Any, /, *, cuts: Cut | None = None, allow_shape_mismatch: bool = False) -> Any:
+        """Protects an array (numpy's, or any writable contiguous buffer) that every rank holds alike.
+
+        It is copied into memory that outlives a killed process; the copy is returned, of the same type and shape for numpy,
+        and must be used in its place.
+
+        `cuts`: ranks hold parts of something larger, or what is one array is stored as several tensors: the rule that says so
+        (kintsugi.cut). With other ranks a run goes on from what was saved, each with its parts.
+
+        `allow_shape_mismatch`: where the run resumes from an array of another shape with as many axes (of the whole, where it is cut), what both
+        have is taken, and the rest is zero: a table padded to another number of rows. Else such a run ends with the array's name.
+        """
+        try:
+            source = memoryview(array)
+        except (TypeError, ValueError) as error:
+            raise Error(f"array '{key}' cannot be protected: {error}", Code.INVALID_ARGUMENT) from error
+        if not source.c_contiguous:
+            raise Error(f"array '{key}' is not contiguous: register a contiguous copy", Code.INVALID_ARGUMENT)
+        dtype = dtype_name(array, source)
+        shape = list(source.shape or ())
+        parts = None if cuts is None else parts_of(key, shape, cuts)
+        state = self.state_memory(max(source.nbytes, 1))
+        state.fill_with(0, source)
+        state.finish()
+        memory = state.view()
+        if parts is None:
+            self.register_memory(key, memory, dtype, shape, allow_shape_mismatch=allow_shape_mismatch)
+        for part in parts or ():
+            if count := part.elements():
+                first = part.first * source.itemsize
+                used = memory[first : first + count * source.itemsize]
+                self.register_memory(part.key, used, dtype, part.piece.box or (), part.piece, allow_shape_mismatch)
+        return like(array, memory, source)
+
+    def state_memory(self, size_bytes: int) -> _core.StateMemory:
+        """Memory that outlives a killed process, to be filled with what is registered then."""
+        return _core.StateMemory(self.agent, size_bytes)
+
+    def register_memory(
+        self, key: str, memory: Any, dtype: str, shape: Iterable[int], piece: Piece | None = None, allow_shape_mismatch: bool = False
+    ) -> None:
+        """The same for memory that is in its place already: a writable buffer, or (address, bytes). `piece`: it is part of a
+        larger tensor, or held by other ranks than set_replicas says. `allow_shape_mismatch`: as of register."""
+        local = list(shape)
+        box = local if piece is None or piece.box is None else list(piece.box)
+        address, size = self._place_of(memory)
+        count = 1
+        for length in local:
+            count *= length
+        flat = (0, 0) if piece is None else piece.flat
+        if flat != (0, 0):
+            count = flat[1] - flat[0]
+        bytes_used = count * DTYPE_BYTES[dtype] if dtype in DTYPE_BYTES else size
+        layout = self._layout_for(piece)
+        whole = local if piece is None else list(piece.global_shape)
+        offset = [0] * len(local) if piece is None else list(piece.offset)
+        self.agent.register_tensor(key, dtype, whole, box, offset, flat, address, bytes_used, layout, 0, allow_shape_mismatch)
+        self._tensors[key] = (dtype, whole, box, offset, flat, bytes_used, layout)
+
+    def rebind(self, key: str, memory: Any) -> None:
+        """What is registered as `key` lies in `memory` from now on: a writable buffer, or (address, bytes), that holds its bytes
+        already. In handlers (clean, rebuild, rollback) only; what the old place holds is nobody's any more."""
+        if key not in self._tensors:
+            raise Error(f"no array '{key}' is registered that could be rebound", Code.NOT_FOUND)
+        dtype, whole, box, offset, flat, size, layout = self._tensors[key]
+        address, given = self._place_of(memory)
+        if given < size:
+            raise Error(f"array '{key}' of {size} bytes cannot be rebound to {given}", Code.INVALID_ARGUMENT)
+        self.agent.rebind_tensor(key, dtype, whole, box, offset, flat, address, size, layout, 0)
+
+    def unregister(self, key: str) -> None:
+        """What is registered as `key` is no part of the state any more, on no rank: it is not repaired, compared or saved from then
+        on. In handlers (clean, rebuild, rollback) only; in clean and rebuild one rank that says so is enough, in rollback every one
+        that registered it must. Nothing happens where it is gone already."""
+        self.agent.unregister_tensor(key)
+
+    def holds(self, key: str) -> bool:
+        """Whether `key` is part of this rank's state: registered, and not unregistered here or on another rank."""
+        return self.agent.has_tensor(key)
+
+    def _place_of(self, memory: Any) -> tuple[int, int]:
+        """Address and size; a buffer is kept."""
+        if isinstance(memory, tuple):
+            return memory
+        view = memoryview(memory)
+        holder = (ctypes.c_char * 0).from_buffer(view)
+        self._keep.append((memory, holder))
+        return ctypes.addressof(holder), view.nbytes
+
+    def _layout_for(self, piece: Piece | None) -> int:
+        """The number of a set of holders: one that all of them find without asking."""
+        usual = self.usual_holders()
+        if piece is None or piece.holders == usual:
+            self._layouts[0] = usual
+            return 0
+        number = FIRST_OF_HOLDERS + (zlib.crc32(repr(piece.holders).encode()) & 0x3FFFFFFF)
+        if self._layouts.setdefault(number, piece.holders) != piece.holders:
+            raise Error(f"ranks {piece.holders} and {self._layouts[number]} have one layout number: register them apart", Code.INTERNAL)
+        return number
+
+    def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:
+        """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""
+        if self._layouts:
+            raise Error("set_replicas comes before what it is about is registered", Code.FAILED_PRECONDITION)
+        self._replicas = (sorted(ranks), replicas)
+
+    def usual_holders(self) -> tuple[int, ...]:
+        """Who holds the same as this rank where no piece says otherwise."""
+        ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
+        stride = max(len(ranks) // replicas, 1)
+        return tuple(ranks[ranks.index(self.rank) % stride :: stride]) if self.rank in ranks else (self.rank,)
+
+    def register_alias(self, alias: str, key: str) -> None:
+        """One more name of a registered array (tied weights): it is held and repaired once, checkpoints have both names, and a run
+        resumes from one that has either."""
+        self.agent.register_alias(alias, key)
+
+    # ---- objects and values -------------------------------------------------------------------------------------------
+
+    def register_object(
+        self, key: str, thing: Codec, take_over: TakeOver | None = None, *, grid: tuple[Sequence[int], Sequence[int]] | None = None
+    ) -> None:
+        """Protects what is no array: anything with state_dict and load_state_dict. Its state at the gate of each step is kept
+        by the replica partners, and put back where a step begins anew.
+
+        `take_over`: how it goes on where a run resumes with other ranks ("same-rank", "rank-zero", "derived", or a function of what
+        all ranks saved; see TakeOver). Nothing is guessed: unless it is said, such a run ends with the object's name.
+
+        `grid`: (place, shape) where it is one cell of a grid of objects under this key (Megatron's ShardedObject), as ((0, 1), (2, 2)).
+        Ranks with the same place hold the same. In checkpoints the cell is called "KEY/shard_0.1_2.2"; with other ranks a run takes
+        it over from wherever it was, if the grid has the same shape."""
+        if not (callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))):
+            raise Error(f"object '{key}' ({type(thing).__name__}) lacks state_dict or load_state_dict", Code.INVALID_ARGUMENT)
+        if grid is not None:
+            key, take_over = _cell_key(key, *grid), "cell" if take_over is None else take_over
+        how, function = take_over_of(key, take_over)
+        self._pickling.bytes_of(key, thing)  # what cannot travel is told here
+        self.agent.register_object(key, True, how, function)
+        self._objects.add(key, thing)
+
+    def keep(self, owner: Any, /, *names: str, take_over: TakeOver | None = None) -> None:
+        """Protects variables of the script's own, which change from step to step or decide what it does: `run.keep(globals(), "best", "x")`,
+        or attributes of an object, `run.keep(trainer, "best")`. Each is an object with its name. `take_over`: as of register_object."""
+        for name, variable in variables_of(owner, names, sys._getframe(1)).items():
+            self.register_object(name, variable, take_over)
+
+    def register_values(self, key: str, thing: NamedValues) -> None:
+        """The same for small numbers and texts that are equal on all ranks: `thing.state_dict()` gives them by name ("consumed_samples",
+        "opt_param_scheduler.num_steps": dots are dictionaries within each other). A checkpoint of any format has each of them under
+        its name, as a number, where the format's own readers look for it; a run with other ranks takes them over from there."""
+        values = Values(key, thing)
+        values.encode()  # what is no value is told here
+        self.agent.register_object(key, True, *take_over_of(key, "rank-zero"))
+        self._objects.add(key, values)
+
+    def exchange_object(self, key: str, thing: Codec) -> None:
+        """Another in the place of a registered object: from now on it is its state that is kept, and put back."""
+        if key not in self._objects:
+            raise Error(f"object '{key}' was not registered, so nothing can take its place", Code.INVALID_ARGUMENT)
+        self._objects.add(key, thing)
+
+
+def _cell_key(key: str, place: Sequence[int], shape: Sequence[int]) -> str:
+    """As Megatron-core names it (callbacks/state/key.h, GridName)."""
+    if not shape or len(place) != len(shape) or any(not 0 <= at < size for at, size in zip(place, shape)):
+        raise Error(f"object '{key}': {tuple(place)} is no place in a grid of {tuple(shape)}: along each axis from 0, below how many there are", Code.INVALID_ARGUMENT)
+    return f"{key}/shard_{'.'.join(map(str, place))}_{'.'.join(map(str, shape))}"

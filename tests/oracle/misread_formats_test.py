@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""What is easily read wrong of checkpoints that other libraries write: right as the library has it, or refused by name.
+
+    misread_formats_test.py KINTSUGI
+
+Each of these was once taken for something else, with exit code 0.
+"""
+
+import collections
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import zipfile
+
+import oracle
+import states
+from checkpoint_formats_test import Kintsugi
+
+
+def refused(kintsugi, words, *arguments, code=(1, 2)):
+    for possible in code:
+        try:
+            said = kintsugi.run(*arguments, code=possible).stderr
+            break
+        except AssertionError:
+            if possible == code[-1]:
+                raise
+    for word in words:
+        assert word in said, (word, said)
+
+
+def check_views(torch, dcp, kintsugi, folder):
+    """conj() and neg views are stored as what they are views of: they come out as they are read."""
+    generator = torch.Generator().manual_seed(5)
+    whole = torch.randn(5, 7, 4, dtype=torch.complex64, generator=generator)
+    plain = whole.clone()  # torch's own kernels are of two minds about the sign of zero in a view that is both
+    whole[0, 0] = torch.tensor([complex(0.0, -0.0), complex(-0.0, 0.0), complex(float("inf"), float("nan")), 0])
+    views = {"conj": whole.conj(), "conj.strided": whole.conj()[1:4, ::2].transpose(0, 2), "neg": whole.clone().conj().imag, "both": torch._neg_view(plain.conj()),
+             "double": whole.to(torch.complex128).conj(), "half": torch._neg_view(torch.randn(3, 3, generator=generator).half()),
+             "empty": whole[:0].conj(), "scalar": whole[2, 3, 1].conj(), "w": torch.ones(2)}
+    assert views["both"].is_conj() and views["neg"].is_neg()
+    torch.save(views, folder / "views.pt")
+    dcp.save(dict(views), checkpoint_id=folder / "views", no_dist=True)
+    for source in (folder / "views.pt", folder / "views"):
+        for form in ("torch", "native"):
+            made = kintsugi.convert(source, folder / f"{source.name}-{form}", form)
+            found = torch.load(made if form == "torch" else kintsugi.convert(made, folder / f"{source.name}-again.pt", "torch"))
+            for key, view in views.items():
+                expected = view.resolve_conj().resolve_neg().contiguous()
+                assert found[key].dtype == expected.dtype and found[key].shape == expected.shape, (source, key)
+                assert torch.equal(found[key].view(torch.uint8) if expected.dim() else found[key].reshape(1).view(torch.uint8),
+                                   expected.view(torch.uint8) if expected.dim() else expected.reshape(1).view(torch.uint8)), (source, key)
+    # torch negates whole numbers too, which have no sign of their own to flip.
+    torch.save({"view": torch._neg_view(torch.arange(3)), "w": torch.ones(2)}, folder / "whole.pt")
+    refused(kintsugi, ("tensor 'view'", "negated view of int64"), "convert", folder / "whole.pt", folder / "whole-out.pt", "--to", "torch")
+    assert set(torch.load(kintsugi.convert(folder / "whole.pt", folder / "whole-kept.pt", "torch", "--only", "w"))) == {"w"}
+    assert "tensor 'view'" in json.loads(kintsugi.run("show", folder / "whole.pt").stdout)["notes"][0]
+    # Attributes of a parameter are no other tensor.
+    parameter = torch.nn.Parameter(torch.arange(3.))
+    parameter.tag = "x"
+    torch.save({"p": parameter}, folder / "parameter.pt")
+    found = torch.load(kintsugi.convert(folder / "parameter.pt", folder / "parameter-out.pt", "torch"))
+    assert torch.equal(found["p"], parameter.data), found
+
+
+def check_shards(torch, safetensors, kintsugi, folder):
+    """A rank's file of DCP's HuggingFaceStorageWriter."""
+    whole = torch.arange(40.).reshape(10, 4)
+    place = folder / "by-rank"
+    place.mkdir()
+    for rank, (begin, end) in enumerate(((0, 3), (3, 6), (6, 10))):
+        info = {"w": {"saved_offsets": [begin, 0]}, f"only.{rank}": {"saved_offsets": [0]}}
+        safetensors.save_file({"w": whole[begin:end].contiguous(), f"only.{rank}": torch.full((2,), float(rank))},
+                              place / f"shard-{rank:05d}-model-00001-of-00001.safetensors",
+                              metadata={"DCP_SHARDING_INFO": json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"})
+    found = torch.load(kintsugi.convert(place, folder / "by-rank.pt", "torch"))
+    assert torch.equal(found["w"], whole) and set(found) == {"w", "only.0", "only.1", "only.2"}, found
+    for rank in (0, 1):  # the first one's offsets are zeros
+        refused(kintsugi, ("one rank's shard", "DCP_SHARDING_INFO", "folder"), "show", place / f"shard-{rank:05d}-model-00001-of-00001.safetensors")
+    os.rename(place / "shard-00001-model-00001-of-00001.safetensors", folder / "model.safetensors")
+    refused(kintsugi, ("'w'",), "show", place)
+    refused(kintsugi, ("one rank's shard",), "show", folder / "model.safetensors")
+
+
+def save_zero(torch, place, buffer, mapping, module, shapes, config, stage=True):
+    tag = place / "global_step1"
+    tag.mkdir(parents=True)
+    (place / "latest").write_text("global_step1")
+    torch.save({"module": module, "param_shapes": [shapes], "buffer_names": [], "shared_params": {}, "frozen_param_shapes": None, "frozen_param_fragments": None,
+                "dp_world_size": len(buffer), "mp_world_size": 1, "ds_version": "0.19.8", "ds_config": {"zero_optimization": config}, "global_steps": 1},
+               tag / "mp_rank_00_model_states.pt")
+    for rank, part in enumerate(buffer):
+        state = {"zero_stage": 1, "partition_count": [len(buffer)], "single_partition_of_fp32_groups": [part], "base_optimizer_state": {"state": {0: {"exp_avg": part * 10}}, "param_groups": []}}
+        if not stage:
+            del state["zero_stage"]
+        if mapping:
+            state["param_slice_mappings"] = [collections.OrderedDict((name, {"numel": numel, "start": start}) for name, numel, start in mapping[rank])]
+        torch.save({"optimizer_state_dict": state}, tag / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+
+
+def check_zero(torch, kintsugi, folder):
+    """Flat buffers lie as param_shapes says, and whatever says it a second time has to agree."""
+    shapes = collections.OrderedDict(b=torch.Size([2]), a=torch.Size([3]))
+    module = {"a": torch.full((3,), 1.).bfloat16(), "b": torch.full((2,), 2.).bfloat16()}
+    row = torch.tensor([2., 2, 1, 1, 1, 0])
+    halves, agrees = [row[:4].clone(), row[4:].clone()], [[("b", 2, 0), ("a", 2, 2)], [("a", 1, 0)]]
+    other = [[("a", 3, 0), ("b", 1, 3)], [("b", 1, 0)]]
+    for name, mapping, config in (("agrees", agrees, {"stage": 1}), ("stageless", agrees, {"stage": 1}), ("none", None, {"stage": 1}), ("round-robin", other, {"stage": 1, "round_robin_gradients": True})):
+        save_zero(torch, folder / name, halves, mapping, module, shapes, config, stage=name != "stageless")  # BF16_Optimizer says none
+        found = torch.load(kintsugi.convert(folder / name, folder / f"{name}.pt", "torch"))
+        for parameter in ("a", "b"):
+            assert torch.equal(found["zero"][parameter]["fp32"], module[parameter].float()), (name, found["zero"])
+            assert torch.equal(found["zero"][parameter]["exp_avg"], module[parameter].float() * 10), (name, found["zero"])
+    save_zero(torch, folder / "mapped", halves, other, module, shapes, {"stage": 1, "round_robin_gradients": False})
+    refused(kintsugi, ("by param_shapes", "by param_slice_mappings", "'a'"), "show", folder / "mapped")
+    swapped = {"a": torch.full((3,), 7.).bfloat16(), "b": module["b"]}
+    save_zero(torch, folder / "master", halves, agrees, swapped, shapes, {"stage": 1})
+    refused(kintsugi, ("'zero.a.fp32' and 'module.a'", "element [0] is 1, rounded 1, and 7", "--only"), "show", folder / "master")
+    kept = torch.load(kintsugi.convert(folder / "master", folder / "master.pt", "torch", "--only", "module.*"))
+    assert torch.equal(kept["module"]["a"], swapped["a"]), kept
+    save_zero(torch, folder / "shape", halves, agrees, {"a": torch.ones(1, 3), "b": module["b"]}, shapes, {"stage": 1})
+    refused(kintsugi, ("'zero.a.fp32' and 'module.a'", "[3] and [1, 3]"), "show", folder / "shape")
+
+
+def check_two_formats(torch, safetensors, kintsugi, folder):
+    """As a Hugging Face trainer leaves it with DeepSpeed: which of the two is asked for."""
+    place = folder / "checkpoint-1"
+    save_zero(torch, place, [torch.ones(3)], [[("a", 3, 0)]], {"a": torch.ones(3).bfloat16()}, collections.OrderedDict(a=torch.Size([3])), {"stage": 1})
+    safetensors.save_file({"a": torch.ones(3).bfloat16()}, place / "model.safetensors", metadata={"format": "pt"})
+    for words in (("show", place), ("verify", place), ("convert", place, folder / "two.pt", "--to", "torch"), ("diff", place, place)):
+        refused(kintsugi, ("safetensors and deepspeed", "--format"), *words)
+    assert {t["key"] for t in json.loads(kintsugi.run("show", place, "--format", "deepspeed").stdout)["tensors"]} >= {"module.a", "zero.a.fp32"}
+    assert [t["key"] for t in json.loads(kintsugi.run("show", place, "--format", "safetensors").stdout)["tensors"]] == ["a"]
+
+
+def check_codes(torch, safetensors, kintsugi, folder):
+    """float8 with its scales beside it: a cast of codes is said to be one."""
+    codes = torch.tensor([1., 2, 4]).to(torch.float8_e4m3fn)
+    safetensors.save_file({"w": codes, "w_scale_inv": torch.tensor([0.5]), "v": torch.ones(2)}, folder / "codes.safetensors")
+    program = folder / "codes.aoa"
+    program.write_text("w -> x\n")
+    for more, name in (((), "w"), (("--aoa", program), "x")):
+        done = kintsugi.run("convert", folder / "codes.safetensors", folder / f"cast-{name}.safetensors", "--to", "safetensors", "--dtype", "bf16", *more)
+        assert f"'{name}': float8 was cast to bfloat16 as it is stored" in done.stderr, done.stderr
+    assert "float8" not in kintsugi.run("convert", folder / "codes.safetensors", folder / "kept.safetensors", "--to", "safetensors").stderr
+
+
+def check_headers(torch, safetensors, kintsugi, folder):
+    """What the published reader of safetensors refuses; and one tensor of a type that we do not read leaves the others."""
+    path = folder / "nul.safetensors"
+    safetensors.save_file({"w": torch.ones(2)}, path)
+    whole = path.read_bytes()
+    size = int.from_bytes(whole[:8], "little")
+    path.write_bytes((size + 8).to_bytes(8, "little") + whole[8:8 + size] + b"\0garbage" + whole[8 + size:])
+    try:
+        safetensors.load_file(path)
+        raise SystemExit("the library reads it")
+    except Exception as error:  # pylint: disable=broad-exception-caught
+        assert "header" in str(error).lower(), error
+    refused(kintsugi, ("NUL", "header"), "show", path)
+    head = json.dumps({"four": {"dtype": "F4", "shape": [2, 2], "data_offsets": [0, 2]}, "w": {"dtype": "F32", "shape": [1], "data_offsets": [2, 6]}}).encode()
+    (folder / "four.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"\x12\x34" + b"\0\0\x80\x3f")
+    refused(kintsugi, ("tensor 'four'", "F4", "--skip-objects"), "convert", folder / "four.safetensors", folder / "four.pt", "--to", "torch")
+    for more in (("--skip-objects",), ("--only", "w")):
+        found = torch.load(kintsugi.convert(folder / "four.safetensors", folder / f"four{len(more)}.pt", "torch", *more))
+        assert set(found) == {"w"} and found["w"].item() == 1, found
+
+
+def check_archives(torch, kintsugi, folder):
+    """What torch.load takes: records that no tensor uses, bytes behind the end, no sums."""
+    state = {"w": torch.arange(6.), "b": torch.ones(3).bfloat16()}
+    whole = folder / "whole.pt"
+    torch.save(state, whole)
+
+    def taken(name, change):
+        path = folder / name
+        path.write_bytes(whole.read_bytes())
+        change(path)
+        states.assert_equal_states(torch, state, torch.load(path, weights_only=True), name)
+        states.assert_equal_states(torch, state, torch.load(kintsugi.convert(path, folder / f"out-{name}", "torch"), weights_only=True), name)
+
+    def add(method, record):
+        def change(path):
+            with zipfile.ZipFile(path, "a", method) as archive:
+                archive.writestr(record, "notes " * 300)
+        return change
+
+    taken("stored.pt", add(zipfile.ZIP_STORED, "whole/notes.json"))
+    taken("deflated.pt", add(zipfile.ZIP_DEFLATED, "whole/notes.json"))
+    taken("twice.pt", add(zipfile.ZIP_STORED, "whole/version"))
+    taken("tail.pt", lambda path: path.write_bytes(path.read_bytes() + b"\0" * 100))
+    torch.serialization.set_crc32_options(False)
+    torch.save(state, folder / "sumless.pt")
+    torch.serialization.set_crc32_options(True)
+    found = torch.load(kintsugi.convert(folder / "sumless.pt", folder / "sumless-out.pt", "torch"), weights_only=True)
+    states.assert_equal_states(torch, state, found, "without sums")
+    assert "nobody left checksums" in kintsugi.run("verify", folder / "sumless.pt").stdout
+    # What a tensor uses is not taken on trust.
+    with zipfile.ZipFile(whole) as archive:
+        names = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(folder / "used.pt", "w", zipfile.ZIP_STORED) as archive:
+        for name, data in names.items():
+            archive.writestr(name, data, zipfile.ZIP_DEFLATED if name.endswith("data/0") else None)
+    refused(kintsugi, ("tensor 'w'", "is compressed (method 8)"), "show", folder / "used.pt")
+
+
+def check_weights_only(torch, kintsugi, folder):
+    """What weights_only refuses is named and left out of what is written for it."""
+    import argparse
+    import datetime
+    import numpy
+    kept = {"w": torch.ones(2), "size": torch.Size([2]), "set": {1}, "bytes": b"\xff", "type": torch.bfloat16, "device": torch.device("cpu"),
+            "counter": collections.Counter("aab"), "complex": 1 + 2j, "array": bytearray(b"x"), "layout": torch.strided, "big": 1 << 90}
+    refusals = {"args": (argparse.Namespace(lr=0.1), "argparse.Namespace"), "scalar": (numpy.float64(2), "numpy"), "random": (numpy.arange(3), "numpy"),
+                "frozen": (frozenset({1}), "builtins.frozenset"), "path": (pathlib.Path("a"), "pathlib.PosixPath"),
+                "deep": ([1, {"when": datetime.timedelta(1)}], "datetime.timedelta")}
+    torch.save({**kept, "more": {key: value for key, (value, _) in refusals.items()}}, folder / "all.pt")
+    done = kintsugi.run("convert", folder / "all.pt", folder / "kept.pt", "--to", "torch")
+    for key, (_, name) in refusals.items():
+        place = f"more.{key}" if key != "deep" else "more.deep.1.when"
+        line = next((line for line in done.stderr.splitlines() if f"object '{place}'" in line), "")
+        assert "left out" in line and name in line and "weights_only" in line, (key, done.stderr)
+    found = torch.load(folder / "kept.pt", weights_only=True)
+    states.assert_equal_states(torch, kept, {key: value for key, value in found.items() if key in kept}, "kept")
+    # Others keep them: DCP's own load is of pickles.
+    kintsugi.convert(folder / "all.pt", folder / "dcp", "dcp")
+    assert "more.args" in json.dumps(json.loads(kintsugi.run("show", folder / "dcp").stdout)["objects"])
+
+
+def check_unfinished(torch, dcp, safetensors, kintsugi, folder):
+    """A save that was not finished is told as one: what is there, what is missing, which tracker names what."""
+    state = {"w": torch.randn(64, 8)}
+    dcp.save(state, checkpoint_id=folder / "dcp", no_dist=True)
+    os.rename(folder / "dcp/.metadata", folder / "dcp/.metadata.tmp")
+    refused(kintsugi, ("no whole checkpoint of dcp", "1 files *.distcp are there", "'.metadata.tmp' is"), "show", folder / "dcp")
+    os.unlink(folder / "dcp/.metadata.tmp")
+    refused(kintsugi, (".metadata, which is written last, is not", "the save was not finished"), "convert", folder / "dcp", folder / "o.pt", "--to", "torch")
+    dcp.save(state, checkpoint_id=folder / "local", no_dist=True, use_collectives=False)
+    refused(kintsugi, ("'__0.metadata'", "without collectives"), "show", folder / "local")
+    (folder / "hf").mkdir()
+    safetensors.save_file(state, folder / "hf/model-00001-of-00002.safetensors")
+    refused(kintsugi, ("'model-00001-of-00002.safetensors' is there", "model.safetensors.index.json"), "show", folder / "hf")
+    place = folder / "megatron"
+    (place / "iter_0000050").mkdir(parents=True)
+    tracker = place / "latest_checkpointed_iteration.txt"
+    for text, words in (("100", "names 'iter_0000100', which is missing"), ("", "names no iteration: it is torn"), ("release", "names 'release'")):
+        tracker.write_text(text)
+        refused(kintsugi, (words, "there are 'iter_0000050'"), "show", place)
+    (folder / "ds/global_step5").mkdir(parents=True)
+    (folder / "ds/latest").write_text("global_step7")
+    refused(kintsugi, ("latest' names 'global_step7', which is missing", "there are 'global_step5'"), "show", folder / "ds")
+
+
+def main():
+    torch, safetensors, dcp = oracle.need("torch", "safetensors.torch", "torch.distributed.checkpoint")
+    kintsugi = Kintsugi(sys.argv[1])
+    checks = [(check_views, (torch, dcp, kintsugi)), (check_shards, (torch, safetensors, kintsugi)), (check_zero, (torch, kintsugi)),
+              (check_two_formats, (torch, safetensors, kintsugi)), (check_codes, (torch, safetensors, kintsugi)),
+              (check_headers, (torch, safetensors, kintsugi)), (check_archives, (torch, kintsugi)), (check_weights_only, (torch, kintsugi)), (check_unfinished, (torch, dcp, safetensors, kintsugi))]
+    for check, arguments in checks:
+        with tempfile.TemporaryDirectory() as folder:
+            check(*arguments, pathlib.Path(folder))
+        print(check.__name__, "ok")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""run.reshard in real runs: every element where it is asked for, mistakes told alike on all ranks, and a fault within makes it again; and a
+resume into other shapes.
+
+  reshard_test.py BIN_DIR PACKAGE_FOLDER PYTHON [WORD]...     those whose names hold a word
+"""
+import re
+import sys
+import tempfile
+
+from door import HERE, Door, Failure, main, skip_without_torch
+
+LINE = [str(HERE / "reshard_line.py")]
+MODEL = ["-W", "ignore", str(HERE / "torch_reshard.py")]
+STRUCK = ("event=incident id=1",)  # the fault has come
+
+
+def dies_within(door, when):
+    """Rank 1 dies in a section's reshard: another process takes its place, and all have what they asked for."""
+    def test(_):
+        summary, log = door.run((), [*LINE, when])
+        if [incident["ranks"] for incident in summary["incidents"]] != [[1]]:
+            raise Failure(f"{summary['incidents']}\n{log[-4000:]}")
+        for rank in range(4):
+            if f"rank {rank} received" not in log:
+                raise Failure(f"rank {rank} has not come to its end\n{log[-4000:]}")
+    return test
+
+
+def ends(door, program, nproc):
+    """What the script itself holds to be right."""
+    def test(_):
+        summary, log = door.run((), program, nproc)
+        if summary["incidents"] or any(f"rank {rank} is done" not in log for rank in range(nproc)):
+            raise Failure(f"{summary['incidents']}\n{log[-4000:]}")
+        return log
+    return test
+
+
+def outside(door):
+    def test(_):
+        log = ends(door, [str(HERE / "reshard_mistakes.py")], 2)(_)
+        if "refused: run.reshard outside of a step before its update and of run.do" not in log:
+            raise Failure(log[-4000:])
+    return test
+
+
+def padded(door):
+    """A vocabulary of 100 rows over two ranks goes on padded to 104, or cut to 96, where that is said; else it is refused with the remedy."""
+    def rows(log, words):
+        return sorted(set(re.findall(rf"rank (\d) {words} (\S+) (\S+) zero=(\w+)", log)))
+
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            script = ["-W", "ignore", str(HERE / "torch_padded.py")]
+            _, saved = door.run(["--save-dir", f"{folder}/saves", "--save-every", "3"], [*script, "100", "3"], 2)
+            again = ["--resume", f"{folder}/saves"]
+            for words in ("words", "exp_avg_sq", "counts"):
+                if len(rows(saved, words)) != 2:
+                    raise Failure(saved[-3000:])
+            for how, options in (([], []), (["strict"], ["--resume-shapes", "*/words*,counts"])):
+                _, log = door.run([*again, *options], [*script, "104", "4", *how], 2)
+                for words in ("words", "exp_avg_sq", "counts"):
+                    if rows(log, words) != rows(saved, words):  # also that what is behind them is zero
+                        raise Failure(f"{words}: {rows(log, words)}, saved {rows(saved, words)}\n{log[-3000:]}")
+            _, log = door.run(again, [*script, "96", "4"], 2)
+            for words in ("words", "exp_avg_sq", "counts"):
+                if [row[:2] for row in rows(log, words)] != [row[:2] for row in rows(saved, words)]:
+                    raise Failure(f"{words}: {rows(log, words)}, saved {rows(saved, words)}\n{log[-3000:]}")
+            for options in ([], ["--resume-shapes", "*/word,count"]):
+                _, log = door.run([*again, *options], [*script, "104", "4", "strict"], 2, expect=3)
+                if not re.search(r"is stored with global shape \[100, \d\], but asked for with \[104, \d\]; to take what both have, and zeros: --resume-shapes", log):
+                    raise Failure(log[-3000:])
+    return test
+
+
+if __name__ == "__main__":
+    door = Door(sys.argv[1:4])
+    skip_without_torch(door)
+    sys.exit(main([
+        ("in every step rows become columns; a rank is killed as it comes to it", door.same([*LINE, "step"], ["--inject", "kill:1@3,collective=1"], words=STRUCK)),
+        ("one throws there, and a step is made again", door.same([*LINE, "step"], ["--inject", "throw:2@4,collective=1"], words=STRUCK)),
+        ("one is frozen there", door.same([*LINE, "step"], ["--inject", "freeze:0@2,collective=1"], words=STRUCK)),
+        ("a rank dies before it comes to a section's reshard", dies_within(door, "wait")),
+        ("a rank dies when the first bytes have come", dies_within(door, "killed")),
+        ("mistakes of one rank are told alike on all, and the run goes on", outside(door)),
+        ("tensors and DTensors, programs, views, autograd", ends(door, [*MODEL, "once"], 4)),
+        ("a vocabulary goes on with other rows", padded(door)),
+        ("a model cut for FSDP2 is served whole from one rank while another is killed",
+         door.same(MODEL, ["--inject", "kill:2@3:backward"], words=STRUCK)),
+    ], sys.argv[1], sys.argv[4:]))
