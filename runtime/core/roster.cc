@@ -1,6 +1,14 @@
 #include "runtime/core/roster.h"
 
+#include <algorithm>
+
 namespace kintsugi::core {
+
+Step Roster::newest_begun() const {
+  Step newest;
+  for (const Member& member : members_) newest = std::max(newest, member.begun);
+  return newest;
+}
 
 std::vector<Rank> Roster::Where(bool (*which)(const Member&)) const {
   std::vector<Rank> ranks;

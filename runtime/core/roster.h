@@ -81,6 +81,8 @@ struct Member {
   std::vector<std::string> injections;
 
   bool lost() const { return life == Life::kReady && !connected; }
+  // The step whose work it did last: one that parks between two steps has begun the later one, and done nothing of it.
+  Step works_at() const { return save_point.value_or(begun); }
 };
 
 class Roster {
@@ -99,6 +101,7 @@ class Roster {
   auto end() { return members_.end(); }
   auto begin() const { return members_.begin(); }
   auto end() const { return members_.end(); }
+  Step newest_begun() const;
   // Ascending.
   std::vector<Rank> Where(bool (*which)(const Member&)) const;
 

@@ -37,8 +37,7 @@ void RunEnd::EndNotCompared(const std::string& why) {
 }
 
 void RunEnd::EndRefused(Rank rank, const FaultReport& refusal) {
-  Step begun = refusal.step;
-  for (const Member& member : board_.members) begun = std::max(begun, member.begun);
+  const Step begun = std::max(refusal.step, board_.members.newest_begun());
   const bool trained = board_.course.ever_ran && begun > board_.policy.resume_step;
   const Checkpoint* newest = checkpoints_.newest();
   End(trained ? kExitFailed : kExitStartup,

@@ -12,9 +12,7 @@ SavePoints::SavePoints(Board& board, HangWatch& hangs)
 void SavePoints::Arm() {
   KINTSUGI_CHECK(board_.InTraining(), "a pause is asked for while ranks are not in their loops");
   board_.SetSave(SaveState::kArming);
-  Step begun;
-  for (const Member& member : board_.members) begun = std::max(begun, member.begun);
-  const Step at = rounds_.Arm(begun);
+  const Step at = rounds_.Arm(board_.members.newest_begun());
   for (size_t r = 0; r < board_.members.size(); ++r) {
     const Rank rank(static_cast<int32_t>(r));
     board_.SendTo(rank, PauseAt{at});

@@ -15,9 +15,7 @@ void SnapshotOrders::Arm() {
     const std::string alone = rounds_.ChoosePartners(board_.replicas(), hosts);
     if (!alone.empty()) board_.Note(Rank(0), alone);
   }
-  Step begun = board_.course.resume_step;
-  for (const Member& member : board_.members) begun = std::max(begun, member.begun);
-  rounds_.Arm(begun);
+  rounds_.Arm(std::max(board_.course.resume_step, board_.members.newest_begun()));
   for (size_t r = 0; r < board_.members.size(); ++r) TellAgain(Rank(static_cast<int32_t>(r)));
 }
 

@@ -8,7 +8,7 @@ namespace kintsugi {
 
 Step NewestStep(Controller& controller) {
   Step newest = controller.reports().newest();
-  for (const core::Member& member : controller.core().members()) newest = std::max(newest, member.begun);
+  for (const core::Member& member : controller.core().members()) newest = std::max(newest, member.works_at());
   return newest;
 }
 

@@ -13,7 +13,7 @@
 
 namespace kintsugi {
 
-// The newest step that any rank is in, whether or not the trainer reports anything of its steps.
+// The newest step that any rank works at, whether or not the trainer reports anything of its steps.
 Step NewestStep(Controller& controller);
 
 // How many samples a second, smoothed, from the steps that are seen to pass. Pure.

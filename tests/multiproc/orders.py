@@ -47,7 +47,8 @@ def a_paused_run_stands_is_saved_and_mended_and_goes_on(runner):
         step = int(re.fullmatch(r"paused after step (\d+)\n", order(run, "pause")).group(1))
         before = Metrics(url_of(run)).value("kintsugi_spent_seconds", on="paused")
         time.sleep(0.5)
-        status = run.status()
+        # The next one is begun, and not worked at.
+        status = run.wait_status(lambda s: all(rank["step"] == step + 1 for rank in s["ranks"]), "ranks at the boundary")
         must(status["pause"] == {"asked": True, "at_step": step} and status["step"] == step, f"{status}")
         must("paused" in order(run, "status"), "kintsugi status does not say so")
         after = Metrics(url_of(run)).value("kintsugi_spent_seconds", on="paused")
