@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "integrations/cpp/kintsugi.h"
+#include "runtime/base/write_all.h"
 
 namespace kintsugi::c {
 namespace {
@@ -100,7 +101,7 @@ uint32_t Forks() {
 
 Result<UniqueFd> SecretFile(const void* bytes, size_t size) {
   UniqueFd file(memfd_create("kintsugi-secret", MFD_CLOEXEC));
-  if (file.get() < 0 || write(file.get(), bytes, size) != static_cast<ssize_t>(size) ||
+  if (file.get() < 0 || WriteAll(file.get(), {static_cast<const char*>(bytes), size}) != 0 ||
       lseek(file.get(), 0, SEEK_SET) != 0)
     return Status(StatusCode::kResourceExhausted, "no memory file for the secret could be made");
   return file;

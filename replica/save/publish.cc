@@ -11,6 +11,7 @@
 #include "replica/save/same_names.h"
 #include "replica/save/side_files.h"
 #include "replica/save/verify.h"
+#include "runtime/base/generation_part.h"
 
 namespace kintsugi::checkpoint {
 namespace {
@@ -31,6 +32,7 @@ class Publisher {
   Status CheckNotSuperseded(Step step) const;
   // That this very save is in place already.
   bool IsDone() const;
+  bool IsDoneByAnotherPart() const;
   Status Place();
   Status MoveIntoPlace();
   Status ReplaceFinal();
@@ -109,6 +111,7 @@ Status Publisher::CheckNotSuperseded(Step step) const {
   const SaveIdentity& newer = other->manifest.identity;
   if (newer.job != request_.job || newer.generation <= request_.generation || newer.step < request_.step)
     return Status::Ok();
+  if (!other->manifest.moves_latest) return Status::Ok();  // of a part, which has left
   return {StatusCode::kCancelled, "a newer generation has published " + Describe(newer)};
 }
 
@@ -116,6 +119,15 @@ bool Publisher::IsDone() const {
   const auto done = Inspect(final_, files_);
   return done.ok() && done->manifest.identity.generation == request_.generation &&
          done->manifest.identity.job == request_.job;
+}
+
+// Parts that save one step save one state: the first one to publish it has done it for all.
+bool Publisher::IsDoneByAnotherPart() const {
+  if (request_.moves_latest) return false;
+  const auto done = Inspect(final_, files_);
+  if (!done.ok() || done->step() != request_.step || done->manifest.identity.job != request_.job) return false;
+  const uint64_t part = PartOf(done->manifest.identity.generation);
+  return part != 0 && part != PartOf(request_.generation);
 }
 
 // A checkpoint of this step is there already: a periodic one before the incident, or one that is damaged.
@@ -166,7 +178,7 @@ Status Publisher::Place() {
 }
 
 Result<PublishedSave> Publisher::Run() {
-  if (!IsDone()) KINTSUGI_RETURN_IF_ERROR(Place());
+  if (!IsDone()) KINTSUGI_RETURN_IF_ERROR(IsDoneByAnotherPart() ? files_.Remove(unfinished_) : Place());
   PublishedSave published;
   published.missing_states = std::move(missing_states_);
   published.same_names = std::move(same_names_);

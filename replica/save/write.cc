@@ -10,6 +10,7 @@
 #include "replica/save/data_writer.h"
 #include "replica/save/names.h"
 #include "runtime/base/check.h"
+#include "runtime/base/generation_part.h"
 
 namespace kintsugi::checkpoint {
 namespace {
@@ -164,7 +165,8 @@ Status PartWriter::RemoveOlderAttempts() {
   for (const std::string& name : names) {
     const auto attempt = UnfinishedOfFolder(name);
     if (attempt && attempt->job_tag == TagOfJob(request_.identity.job) && attempt->step == request_.identity.step &&
-        attempt->generation < request_.identity.generation)
+        attempt->generation < request_.identity.generation &&
+        PartOf(attempt->generation) == PartOf(request_.identity.generation))  // another part may be writing
       KINTSUGI_RETURN_IF_ERROR(files_.Remove(Join(request_.root, name)));
   }
   return Status::Ok();

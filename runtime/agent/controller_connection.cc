@@ -17,7 +17,8 @@ Status ControllerConnection::Prepare(const std::shared_ptr<const net::Secret>& s
   net::ClientOptions client_options;
   client_options.self = {options.job, std::string(net::kAgentRole)};
   KINTSUGI_ASSIGN_OR_RETURN(client_options.tls,
-                            net::TlsContext::LoadIfAny({options.tls_certificate, options.tls_key, options.tls_ca}));
+                            net::TlsContext::LoadIfAny({options.tls_certificate, options.tls_key, options.tls_ca},
+                                                       net::OwnExpired::kTaken));
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
   handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };

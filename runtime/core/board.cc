@@ -1,6 +1,7 @@
 #include "runtime/core/board.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/generation_part.h"
 
 namespace kintsugi::core {
 namespace {
@@ -10,9 +11,15 @@ bool NeedsStep(Phase phase) { return phase == Phase::kClean || (phase >= Phase::
 
 }  // namespace
 
-Board::Board(Policy given, Term of) : policy(std::move(given)), term(of), members(policy.world_size), majority(policy) {
+Board::Board(Policy given, Term of) : policy(std::move(given)), term(of), members(policy.world_size), incident(policy.incidents_before), majority(policy) {
   const Status valid = policy.Validate();
   KINTSUGI_CHECK(valid.ok(), valid.message());
+}
+
+Generation Board::NextGeneration() const {
+  const Generation next = generation_.Next();
+  if (!majority.minority() || PartOf(next) != 0) return next;
+  return Generation((term.controller_id << kPartShift) + next.value());
 }
 
 std::vector<Rank> Board::LiveRanks() const {

@@ -74,6 +74,8 @@ class Board {
   // Whether the run is going, or nothing has stopped it yet.
   bool InTraining() const { return phase_ == Phase::kRunning || phase_ == Phase::kConfirm; }
   Generation generation() const { return generation_; }
+  // The next attempt's: without a majority the first one of this controller's own range.
+  Generation NextGeneration() const;
   // It only grows.
   void RaiseGeneration(Generation to);
   // Until when the phase waits; Max: it waits for nothing.

@@ -90,7 +90,7 @@ ElectionCore::Decision ElectionCore::OnVote(int from, uint64_t term, const Local
 ElectionCore::Decision ElectionCore::OnTick(TimePoint now, const LocalRanks& own) {
   KINTSUGI_CHECK(!is_candidate_ || !(following_ || leads_), "a launcher stands for election and has a leader");
   if (following_ || leads_ || !ever_followed_) return {};
-  if (now - lost_at_ >= options_.patience) {
+  if (now - lost_at_ >= patience_) {
     if (!has_ranks_) return {.ask = {}, .lead = {}, .give_up = true};
     leads_ = true;
     is_candidate_ = false;

@@ -11,6 +11,7 @@
 // ranks as well, so that its vote counts for processes that have ended.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <vector>
@@ -51,12 +52,15 @@ class ElectionCore {
     bool ask_witness = false;  // its lease would make a leader of this one
   };
 
-  explicit ElectionCore(ElectionOptions options) : options_(options), has_ranks_(options.has_ranks) {}
+  explicit ElectionCore(ElectionOptions options) : options_(options), patience_(options.patience), has_ranks_(options.has_ranks) {}
 
   // Welcomed by the leader of this term.
   void Follow(uint64_t term);
   // The leader is not heard any more. Before the first Follow nobody stands: there is no run yet.
   void Lose(TimePoint now);
+  // The run is to save and leave soon: a part leads after so long, where that is sooner.
+  void Hurry(Duration patience) { patience_ = std::min(patience_, patience); }
+  Duration patience() const { return patience_; }
   // This one led; a newer leader was heard of. It may be gone by the time one gets there.
   void StepDown(TimePoint now);
 
@@ -84,6 +88,7 @@ class ElectionCore {
   Decision MaybeLead(TimePoint now);
 
   const ElectionOptions options_;
+  Duration patience_;
   bool has_ranks_;
   Placement placement_;
   bool following_ = false;

@@ -52,7 +52,7 @@ void Halt::Lock(const std::string& reason) {
   board_.SetPhase(Phase::kLock, reason);
   SetState(kAnswers);
   board_.members.Check();
-  board_.RaiseGeneration(board_.generation().Next());
+  board_.RaiseGeneration(board_.NextGeneration());
   board_.incident.BeginAttempt(reason, board_.generation());
   board_.plan.moves.clear();
   board_.plan.replaced.clear();
@@ -194,8 +194,12 @@ void Halt::OnExitKnown() {
 bool Halt::OnDeadline() {
   if (board_.phase() == Phase::kStop && AwaitBusy()) return true;
   if (state_ != kMajority && state_ != kAway && state_ != kAwayLate) return false;
-  if (state_ == kMajority) board_.majority.GiveUp();
-  state_ == kAwayLate ? AfterStop() : AfterLock();
+  if (state_ == kMajority) {
+    board_.majority.GiveUp();
+    Lock("no majority came");  // in a generation that no other part has
+  } else {
+    state_ == kAwayLate ? AfterStop() : AfterLock();
+  }
   return true;
 }
 
@@ -218,8 +222,10 @@ void Halt::Stop() {
   board_.SetPhase(Phase::kStop, std::string(StepReasonName(choice.reason)));
   SetState(kParking);
   // Who hangs has had its time already: one rank the learnt limit, all together the longest healthy step.
-  const bool hung = board_.incident.TakeRanOut() || board_.incident.record().signal == FaultKind::kHang;
+  const std::optional<Duration> ran_out = board_.incident.TakeRanOut();
+  const bool hung = ran_out || board_.incident.record().signal == FaultKind::kHang;
   Duration limit = hung ? std::min(hangs_.ParkLimit(), board_.policy.StopLimit()) : board_.policy.StopLimit();
+  if (ran_out) limit = std::min(limit, *ran_out);
   // What is left of the grace period is for writing.
   Duration stop_limit = board_.policy.StopHandlerLimit();
   if (board_.course.leaving) {

@@ -53,7 +53,7 @@ void IncidentCase::Open(IncidentRecord first) {
   record_ = std::move(first);
   evidence_ = kSuspected;
   attempt_ = 0;
-  ran_out_ = false;
+  ran_out_.reset();
   tried_.reset();
 }
 

@@ -29,6 +29,9 @@ class IncidentCase {
   // Every rank is told of so many of those that an incident began with, or replaced.
   static constexpr size_t kNamedMax = 256;
 
+  // `before`: in a run that is taken over, how many there were.
+  explicit IncidentCase(uint64_t before = 0) : count_(before) {}
+
   bool open() const { return record_.has_value(); }
   // 0: none is under way.
   uint64_t id() const { return record_ ? record_->id : 0; }
@@ -57,9 +60,9 @@ class IncidentCase {
   // What this attempt has chosen.
   void Try(const RungDecision& decision);
 
-  // A handler ran out of its limit: a rank that does not come out of STOP soon is the one. Asked once.
-  void NoteRanOut() { ran_out_ = true; }
-  bool TakeRanOut() { return std::exchange(ran_out_, false); }
+  // A handler ran out of its limit, this one: a rank that does not come out of STOP within as long is the one. Asked once.
+  void NoteRanOut(Duration limit) { ran_out_ = limit; }
+  std::optional<Duration> TakeRanOut() { return std::exchange(ran_out_, std::nullopt); }
 
   // Spans of time, where an incident is under way.
   void NotePhase(const PhaseSpan& span);
@@ -79,7 +82,7 @@ class IncidentCase {
   uint64_t count_ = 0;
   Evidence evidence_ = Evidence::kSuspected;
   int attempt_ = 0;
-  bool ran_out_ = false;
+  std::optional<Duration> ran_out_;
   std::optional<Rung> tried_;
 };
 

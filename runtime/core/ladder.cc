@@ -95,10 +95,18 @@ std::string NobodyHolds(const std::pair<int, Rank>& lost) {
          lost.second.ToString();
 }
 
+// Without a common step every rank lacks its state; one of them is why.
+std::string NoCommonStep(const StepChoice& choice) {
+  const std::string text = "there is no step that every shard still holds";
+  if (!choice.lack) return text;
+  return text + ": at the newest, step " + choice.lack->step.ToString() + ", nobody holds layout " +
+         std::to_string(choice.lack->layout) + " of rank " + choice.lack->rank.ToString();
+}
+
 Verdict RefuseUnsourced(Rung rung, const Context& c) {
   const auto lost = c.Unsourced();
   if (!lost) return std::nullopt;
-  return Refuse(rung, Refusal::kNoSource, NobodyHolds(*lost));
+  return Refuse(rung, Refusal::kNoSource, c.incident.step.lack ? NoCommonStep(c.incident.step) : NobodyHolds(*lost));
 }
 
 Verdict TryResume(const Context& c) {
@@ -178,7 +186,7 @@ Verdict TryReload(const Context& c) {
 Verdict TryDump(const Context& c) {
   if (!c.incident.save_possible) return Refuse(Rung::kDump, Refusal::kNoSaveDirectory, "no save directory is set");
   if (!c.incident.step.step)
-    return Refuse(Rung::kDump, Refusal::kShardLost, "there is no step that every shard still holds");
+    return Refuse(Rung::kDump, Refusal::kShardLost, NoCommonStep(c.incident.step));
   if (const auto lost = c.Unsourced()) return Refuse(Rung::kDump, Refusal::kShardLost, NobodyHolds(*lost));
   for (const ReplicaMap::Shard& shard : c.replicas.shards())
     if (std::none_of(shard.holders.begin(), shard.holders.end(),

@@ -314,12 +314,12 @@ Recovery::Failed& Recovery::FailedNow() {
   return retry_;
 }
 
+// Who is late may wait for another in a collective of its handlers: STOP frees it.
 bool Recovery::RanOut() {
-  if (!IsHandlerPhase(board_.phase()) || static_cast<size_t>(board_.members.waiting()) != board_.LiveRanks().size())
-    return false;
-  // A rank that does not come out of that, or hangs again and again, is the one.
+  if (!IsHandlerPhase(board_.phase()) || board_.NobodyWaits() || board_.course.leaving) return false;
+  // A rank that does not come out of that, or is late again and again, is the one.
   FailedNow().ran_out = true;
-  board_.incident.NoteRanOut();
+  board_.incident.NoteRanOut(board_.now() - board_.phase_began());
   Retry();
   return true;
 }

@@ -7,7 +7,7 @@
 namespace kintsugi::core {
 
 void RunEnd::End(int exit_code, const std::string& text) {
-  KINTSUGI_CHECK(exit_code != kExitResumable || checkpoints_.newest(),
+  KINTSUGI_CHECK(exit_code != kExitResumable || checkpoints_.newest() || board_.policy.begins_again,
                  "the run is to be resumed, and there is nothing to resume it from: " + text);
   if (board_.incident.open()) board_.CloseIncident();
   board_.SetPhase(Phase::kEnded, text);
@@ -34,6 +34,12 @@ void RunEnd::EndNotCompared(const std::string& why) {
   KINTSUGI_CHECK(!why.empty(), "replicas are not compared at the end, for no reason");
   not_compared_ = why;
   End(kExitSuccess, "all ranks finished");
+}
+
+void RunEnd::EndUnbegun(const std::string& why) {
+  KINTSUGI_CHECK(!board_.course.ever_ran, "a run that began ends as one that did not: " + why);
+  const bool again = board_.policy.begins_again;
+  End(again ? kExitResumable : kExitFailed, why + (again ? "; the same command begins it again" : ""));
 }
 
 void RunEnd::EndRefused(Rank rank, const FaultReport& refusal) {

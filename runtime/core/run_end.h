@@ -23,6 +23,8 @@ class RunEnd {
   void End(int exit_code, const std::string& text);
   // Nothing can be saved any more: what there is to come back to is the newest checkpoint.
   void EndWithoutSave(const std::string& why);
+  // Nobody was in its loop yet: nothing is lost but the time.
+  void EndUnbegun(const std::string& why);
   // A rank's program broke a rule of the library: what it has is not saved as if it were good.
   void EndRefused(Rank rank, const FaultReport& refusal);
   // All have finished, and their replicas agreed on this.

@@ -22,7 +22,8 @@ Saves::Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, 
       survey_(survey),
       repeats_(repeats),
       points_(board, hangs),
-      writer_(board, checkpoints) {}
+      writer_(board, checkpoints),
+      pause_asked_(board.policy.takes_over && board.policy.pause_asked) {}
 
 std::optional<Step> Saves::paused_at() const {
   return board_.save() == SaveState::kPaused ? std::optional(paused_step_) : std::nullopt;
@@ -41,7 +42,7 @@ void Saves::Request(bool then_end) {
   }
   // A controller that takes a run over does not know yet whether it began: once it does, it asks again.
   if (!board_.course.ever_ran && then_end && !board_.course.listening)
-    return end_.End(kExitFailed, "stopped on request before the run began");
+    return end_.EndUnbegun("stopped on request before the run began");
   request_.Ask();
   BeginRequested();
 }

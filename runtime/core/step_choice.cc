@@ -63,24 +63,28 @@ StepChoice ChooseStep(const std::vector<LockReport>& reports, const ReplicaMap& 
   }
   if (!anybody_valid || candidates.empty()) return {std::nullopt, StepReason::kNobodyValid};
 
+  std::optional<StepChoice::Lack> lack;
   for (Step candidate : candidates) {
     std::set<Rank> reach, doubtful;
     for (const LockReport& report : reports)
       if (CanReach(report, candidate)) (report.doubtful ? doubtful : reach).insert(report.rank);
     const auto& shards = replicas.shards();
-    const bool complete = std::all_of(shards.begin(), shards.end(), [&](const ReplicaMap::Shard& shard) {
+    const auto missing = std::find_if(shards.begin(), shards.end(), [&](const ReplicaMap::Shard& shard) {
       const auto of = [&](const std::set<Rank>& ranks) {
         return std::count_if(shard.holders.begin(), shard.holders.end(), [&](Rank r) { return ranks.count(r) > 0; });
       };
-      return of(reach) > 0 || of(doubtful) > 1;
+      return of(reach) == 0 && of(doubtful) <= 1;
     });
-    if (!complete) continue;
+    if (missing != shards.end()) {
+      if (!lack) lack = StepChoice::Lack{candidate, missing->layout, missing->holders.front()};
+      continue;
+    }
     const bool abandons = std::any_of(reports.begin(), reports.end(), [&](const LockReport& r) {
       return r.valid && r.state == GateState::kAtGate && r.step == candidate.Next();
     });
     return {candidate, abandons ? StepReason::kAbandoned : StepReason::kUpdateBegun};
   }
-  return {std::nullopt, StepReason::kNoCommonStep};
+  return {std::nullopt, StepReason::kNoCommonStep, lack};
 }
 
 }  // namespace kintsugi::core

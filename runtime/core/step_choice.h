@@ -33,6 +33,13 @@ std::string_view StepReasonName(StepReason reason);
 struct StepChoice {
   std::optional<Step> step;
   StepReason reason = StepReason::kNobodyValid;
+  // Where there is no common step: of the newest one, the first shard that nobody holds at it.
+  struct Lack {
+    Step step;
+    int layout = 0;
+    Rank rank;
+  };
+  std::optional<Lack> lack = std::nullopt;
 };
 
 // Whether a rank that reported this can stand at `step` without help: it has committed it, is in the middle of its

@@ -64,8 +64,8 @@ KINTSUGI_SAID("save_settled", core::SaveSettled, (step), (saved), (rank), (text)
 
 KINTSUGI_FIELDS(core::Policy, (world_size), (max_respawns), (silence), (step_timeout), (join_timeout), (grace),
                 (repairs_per_rank), (save_every), (verify_every), (snapshot_every), (snapshot_auto), (save_directory),
-                (resume_directory), (resume_step), (resume_by_trainer), (hang_factor), (hang_least), (can_spawn),
-                (adopts), (needs_consent), (consent_wait), (tie_rule), (takes_over), (began), (part), (checkpoints))
+                (resume_directory), (resume_step), (begins_again), (resume_by_trainer), (hang_factor), (hang_least), (can_spawn),
+                (adopts), (needs_consent), (consent_wait), (tie_rule), (takes_over), (began), (incidents_before), (pause_asked), (part), (checkpoints))
 
 #undef KINTSUGI_SAID
 

@@ -14,6 +14,7 @@
 
 #include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/base/write_all.h"
 
 namespace kintsugi::journal {
 namespace {
@@ -61,13 +62,8 @@ struct FileWriter::Shared {
 };
 
 Status FileWriter::Shared::WriteAll(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return SystemError("write to", path, errno);
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return Status::Ok();
+  const int error = kintsugi::WriteAll(fd.get(), bytes);
+  return error == 0 ? Status::Ok() : SystemError("write to", path, error);
 }
 
 void FileWriter::Shared::Run() {

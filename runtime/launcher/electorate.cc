@@ -70,6 +70,11 @@ void Electorate::Tell(int node, const std::string& frame) {
     line.waiting = frame;
 }
 
+std::string Electorate::WhyNotReached(int node) const {
+  const auto line = lines_.find(node);
+  return line == lines_.end() ? "" : line->second.why;
+}
+
 void Electorate::TellAll(const std::string& frame) {
   for (const auto& [node, place] : places_) Tell(node, frame);
 }
@@ -81,6 +86,7 @@ void Electorate::Open(int node, const wire::NodePlace& place, Line* line) {
   options.tls = tls_;
   net::ClientHandlers handlers;
   handlers.on_open = [this, node](const net::ConnectionPtr& connection) {
+    lines_[node].why.clear();
     if (std::string frame = std::exchange(lines_[node].waiting, {}); !frame.empty())
       (void)connection->Send(std::move(frame));
   };
@@ -89,6 +95,7 @@ void Electorate::Open(int node, const wire::NodePlace& place, Line* line) {
   handlers.on_close = [this, node](const net::ConnectionPtr&, const Status&) { lines_[node].failed = true; };
   handlers.on_failed = [this, node](const Status& why) {
     lines_[node].failed = true;
+    lines_[node].why = why.message();
     const bool lasting = why.code() == StatusCode::kPermissionDenied || why.code() == StatusCode::kInvalidArgument;
     if (lasting) handlers_.refused(node, why);
   };

@@ -41,6 +41,8 @@ class Electorate {
   void Know(const wire::NodePlace& place);
   void Tell(int node, const std::string& frame);
   void TellAll(const std::string& frame);
+  // Why it was not reached the last time; empty: it was, or was not tried.
+  std::string WhyNotReached(int node) const;
   // Closes what was opened to others.
   void Quiet() { lines_.clear(); }
 
@@ -49,6 +51,7 @@ class Electorate {
     std::unique_ptr<net::Client> client;
     std::string waiting;  // the newest frame, until the connection is open
     bool failed = false;
+    std::string why;  // the last time
   };
 
   void OnFrame(const net::ConnectionPtr& connection, std::string_view payload);

@@ -55,7 +55,7 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, std::shared_p
                WorkerPool* local, std::shared_ptr<GenerationLog> log, std::function<void()> on_done)
     : options_(std::move(options)),
       log_(std::move(log)),
-      account_(Valid(options_).run.policy, options_.generation, SteadyClock::SteadyNow()),
+      account_(Valid(options_).run.policy, options_.generation, SteadyClock::SteadyNow(), options_.before),
       controller_(io, ControllerOptionsOf(options_), std::move(secret), duties_, log_),
       desk_(controller_, options_.run.policy.save_directory),
       workers_(controller_, account_, *this),
@@ -123,6 +123,8 @@ void Leader::Poll() {
     hosts_->Check(now);
   }
   ending_.Poll(now);
+  // Before anybody is answered: what was promised is known to who takes over.
+  if (account_.OnPauseAsked(controller_.core().saves().pause_asked())) hosts_->PulseAll();
   account_.OnStandstill(AllAtSavePoint(), controller_.core().saves().paused_at().has_value(), now);
   desk_.Poll();
   hosts_->Poll(now);

@@ -122,8 +122,12 @@ void LeaderLine::OnClose(const Status& why) {
 
 void LeaderLine::OnUnreachable(const Status& why) {
   if (state_.ended) return ends_.OnUnreachable();
-  if (why.code() == StatusCode::kPermissionDenied || why.code() == StatusCode::kInvalidArgument)
-    return ends_.Fail(why.Annotate(state_.self.name() + " found no controller"));
+  const bool refused = why.code() == StatusCode::kPermissionDenied || why.code() == StatusCode::kInvalidArgument;
+  if (refused && !state_.set_up) return ends_.Fail(why.Annotate(state_.self.name() + " found no controller"));
+  // Once it was welcomed it holds state, and a leader that refuses it is one that is lost.
+  if (refused && why.message() != last_refusal_)
+    state_.log->Write(LogLevel::kError, LogLine("leader_refuses", {{"node", std::to_string(state_.index())},
+                                                                   {"why", why.message()}}));
   last_refusal_ = why.message();
   if (!state_.set_up) return leads_.reset();  // ask again who leads
   Connect();

@@ -1,5 +1,6 @@
 #include "runtime/launcher/leader_seat.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -9,6 +10,8 @@ namespace kintsugi {
 namespace {
 
 constexpr Duration kAnnounceEvery = std::chrono::milliseconds(300);
+// Of a grace period so much is left in any case to a leader that takes over within it: the node's own end bounds it.
+constexpr int kLeastGrace = 4;
 
 }  // namespace
 
@@ -47,9 +50,14 @@ void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
   policy->takes_over = true;
   policy->began = state_.pulse.began;
   policy->checkpoints = state_.pulse.checkpoints;
+  policy->incidents_before = state_.pulse.so_far.incidents;
+  policy->pause_asked = state_.pulse.so_far.pause_asked;
   policy->needs_consent = true;
   policy->part = !lead.majority;
   policy->consent_wait = state_.run().node_wait;
+  if (state_.stop_asked)
+    policy->grace = std::max<Duration>(policy->grace / kLeastGrace,
+                                       *state_.stop_asked + policy->grace - SteadyClock::SteadyNow());
   if (!policy->save_directory.empty()) {
     Result<std::unique_ptr<SaveLease>> lease = SaveLease::GoOn(policy->save_directory, state_.run_id, state_.log);
     if (lease.ok())
@@ -58,6 +66,15 @@ void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
       state_.log->Write(LogLevel::kError, LogLine("save_dir_lost", {{"why", lease.status().message()}}));
   }
   Lead(std::move(policy).value(), {lead.term, static_cast<uint64_t>(state_.index()) + 1}, !lead.majority);
+}
+
+TimeAccount LeaderSeat::Before() const {
+  TimeAccount before = state_.pulse.so_far.time;
+  if (before.total <= Duration()) return before;
+  const Duration since = SteadyClock::SteadyNow() - line_.heard_at();
+  before.total += since;
+  before.down += since;
+  return before;
 }
 
 void LeaderSeat::Lead(core::Policy policy, Term term, bool part) {
@@ -70,6 +87,7 @@ void LeaderSeat::Lead(core::Policy policy, Term term, bool part) {
                         .run_id = state_.run_id,
                         .totals = shelf_.totals(),
                         .generation = state_.pulse.generation,
+                        .before = Before(),
                         .placement = block_.placement(),
                         .on_ask_witness = [this] { splits_.WantLease(); }};
   options.run.policy = std::move(policy);

@@ -58,7 +58,10 @@ Status NodeElector::Listen() {
   return Status::Ok();
 }
 
-void NodeElector::BeginToSeek(TimePoint now) { seek_until_ = now + state_.run().policy.join_timeout; }
+void NodeElector::BeginToSeek(TimePoint now) {
+  seek_until_ = now + state_.run().policy.join_timeout;
+  words_.Begin(now);
+}
 
 void NodeElector::Poll(TimePoint now) {
   Seek(now);
@@ -71,6 +74,7 @@ void NodeElector::Seek(TimePoint now) {
   if (state_.self.founds() && static_cast<int>(asked_.size()) == others)
     return seat_.Found(state_.self.is_node() ? nullptr : &asked_.at(0));
   if (now >= seek_until_) return NobodyFound();
+  if (words_.IsDue(now)) TellWaiting(now);
   if (state_.self.founds() || now - asked_at_ < kAskEvery) return;
   asked_at_ = now;
   const std::string frame =
@@ -80,24 +84,58 @@ void NodeElector::Seek(TimePoint now) {
     if (k != state_.options.controller) electorate_.Tell(state_.run().nodes + k, frame);
 }
 
+std::vector<int> NodeElector::Missing() const {
+  std::vector<int> missing;
+  for (int node = state_.self.is_node() ? 1 : 0; node < state_.run().nodes; ++node)
+    if (!asked_.count(node)) missing.push_back(node);
+  return missing;
+}
+
+void NodeElector::TellWaiting(TimePoint now) {
+  const std::string waited = WholeSeconds(words_.waited(now)), limit = WholeSeconds(state_.run().policy.join_timeout);
+  if (state_.self.founds())
+    return state_.log->Write(
+        LogLevel::kWarning,
+        LogLine("waits_for_nodes", {{"missing", ListOf(Missing())},
+                                    {"for", waited},
+                                    {"at_most", limit},
+                                    {"hint", "start `kintsugi run --node-rank N` there, with the same --rendezvous"}}));
+  const int whom = state_.options.controllers.empty() ? 0 : state_.run().nodes;
+  const std::string why = electorate_.WhyNotReached(whom);
+  state_.log->Write(LogLevel::kWarning,
+                    LogLine("waits_for_leader",
+                            {{"place", SoughtPlace()},
+                             {"for", waited},
+                             {"at_most", limit},
+                             {"why", why.empty() ? "it was reached, and waits for other nodes" : why},
+                             {"hint", why.empty() ? "its log names them" : MeetingHint(why)}}));
+}
+
+// Where the first leader is said to be.
+std::string NodeElector::SoughtPlace() const {
+  const NodeLauncherOptions& options = state_.options;
+  return options.controllers.empty() ? options.rendezvous_host + ":" + std::to_string(options.rendezvous_port)
+                                     : options.controllers.front().ToString();
+}
+
 void NodeElector::NobodyFound() {
   const NodeLauncherOptions& options = state_.options;
   const std::string limit = WholeSeconds(state_.run().policy.join_timeout);
   if (!state_.self.founds()) {
-    const std::string whom = !options.controllers.empty() ? "controller 0, at " + options.controllers.front().ToString()
-                                                          : "node 0, at " + options.rendezvous_host + ":" +
-                                                                std::to_string(options.rendezvous_port);
+    const std::string whom = (options.controllers.empty() ? "node 0, at " : "controller 0, at ") + SoughtPlace();
+    const std::string why = electorate_.WhyNotReached(options.controllers.empty() ? 0 : state_.run().nodes);
     const std::string& refusal = line_.last_refusal();
-    return ends_.Fail({StatusCode::kDeadlineExceeded, state_.self.name() + " found no controller: " + whom +
-                                                          ", named none within " + limit +
-                                                          (refusal.empty() ? "" : " (" + refusal + ")")});
+    return ends_.Fail({StatusCode::kDeadlineExceeded,
+                       state_.self.name() + " found no controller: " + whom + ", named none within " + limit +
+                           (refusal.empty() ? "" : " (" + refusal + ")") +
+                           (why.empty() ? "" : ": " + why + ": " + MeetingHint(why))});
   }
-  int missing = state_.self.is_node() ? 1 : 0;
-  while (asked_.count(missing)) ++missing;
-  KINTSUGI_CHECK(missing < state_.run().nodes, "all nodes have asked, and one is missed");
+  const std::vector<int> missing = Missing();
+  KINTSUGI_CHECK(!missing.empty(), "all nodes have asked, and one is missed");
+  const std::string first = std::to_string(missing.front());
   ends_.Fail({StatusCode::kDeadlineExceeded,
-              "node " + std::to_string(missing) + " did not come within " + limit + ": is `kintsugi run --node-rank " +
-                  std::to_string(missing) + "` running there, with the same --nnodes, " +
+              "node " + first + (missing.size() > 1 ? " (and others: " + ListOf(missing) + ")" : "") + " did not come within " +
+                  limit + ": is `kintsugi run --node-rank " + first + "` running there, with the same --nnodes, " +
                   (state_.self.is_node() ? "--rendezvous" : "--controller") + " and --secret-file?"});
 }
 
@@ -194,7 +232,7 @@ void NodeElector::Elect(TimePoint now) {
 }
 
 void NodeElector::Do(const core::ElectionCore::Decision& decision) {
-  const std::string patience = WholeSeconds(state_.options.controller_wait);
+  const std::string patience = WholeSeconds(state_.election.patience());
   if (decision.give_up)
     return ends_.EndNow(core::kExitFailed, state_.self.name() + " was cut off from the run for " + patience);
   if (decision.lead && !decision.lead->majority)

@@ -10,11 +10,13 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "runtime/launcher/electorate.h"
 #include "runtime/launcher/home_block.h"
 #include "runtime/launcher/leader_line.h"
 #include "runtime/launcher/leader_seat.h"
+#include "runtime/launcher/meeting_words.h"
 #include "runtime/launcher/node_reporter.h"
 #include "runtime/launcher/node_splits.h"
 #include "runtime/launcher/node_state.h"
@@ -34,6 +36,10 @@ class NodeElector {
 
  private:
   void Seek(TimePoint now);
+  // Nobody is left to wonder for whom it waits.
+  void TellWaiting(TimePoint now);
+  std::vector<int> Missing() const;
+  std::string SoughtPlace() const;
   void NobodyFound();
   void Elect(TimePoint now);
   void Do(const core::ElectionCore::Decision& decision);
@@ -55,6 +61,7 @@ class NodeElector {
   NodeEnds& ends_;
   std::map<int, wire::NodeHello> asked_;  // the first leader's: nodes that have asked, before anybody leads
   TimePoint seek_until_, asked_at_;
+  MeetingWords words_;
 };
 
 }  // namespace kintsugi

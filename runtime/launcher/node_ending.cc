@@ -9,6 +9,8 @@ namespace kintsugi {
 namespace {
 
 constexpr Duration kLastTurn = std::chrono::milliseconds(20);
+// Of the grace period so much is for a leader to be found; the rest is for saving.
+constexpr int kToElect = 4;
 
 }  // namespace
 
@@ -34,6 +36,7 @@ void NodeEnding::AskToStop() {
   line_.Tell(wire::NodeStop{});
   if (state_.stop_asked) return;
   state_.stop_asked = SteadyClock::SteadyNow();
+  state_.election.Hurry(state_.run().policy.grace / kToElect);
   stop_end_.expires_after(state_.run().policy.grace);
   stop_end_.async_wait([this](const boost::system::error_code& error) {
     if (!error && !state_.ended) EndNow(core::kExitFailed, "the grace period was over, and the run had not ended");

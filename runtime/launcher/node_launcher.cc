@@ -136,8 +136,12 @@ Result<NodeResult> NodeLauncher::Impl::Run() {
 }
 
 void NodeLauncher::Impl::OnSignal(int number, int times) {
-  if (times > 1 || !line_.connected())
-    return ending_.EndNow(core::kExitFailed, "ended at once by " + SignalName(number));
+  if (times > 1) return ending_.EndNow(core::kExitFailed, "ended at once by a second " + SignalName(number));
+  if (!state_.set_up) {
+    const bool again = state_.run().policy.begins_again;
+    return ending_.EndNow(again ? core::kExitResumable : core::kExitFailed,
+                          "stopped by " + SignalName(number) + " before the run began");
+  }
   // A standby is not missed.
   if (!block_.has_ranks() && !seat_.taken()) {
     state_.log->Write(LogLevel::kInfo, LogLine("standby_left", {{"signal", SignalName(number)}}));
@@ -146,7 +150,9 @@ void NodeLauncher::Impl::OnSignal(int number, int times) {
   state_.log->Write(LogLevel::kWarning,
                     LogLine("stop_requested",
                             {{"signal", SignalName(number)},
-                             {"hint", "the whole run finishes its step and saves; a second signal ends this node"}}));
+                             {"hint", line_.connected()
+                                          ? "the whole run finishes its step and saves; a second signal ends this node"
+                                          : "nobody leads now: the next leader is told; a second signal ends this node"}}));
   AskToStop();
 }
 

@@ -17,6 +17,7 @@
 
 #include "runtime/base/json.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/base/write_all.h"
 
 namespace kintsugi {
 namespace {
@@ -98,11 +99,10 @@ std::string OwnerFile::ToText() const {
 Status OwnerFile::Write() {
   std::string aside = path_ + ".XXXXXX";
   const UniqueFd fd(mkostemp(aside.data(), O_CLOEXEC));
-  const std::string text = ToText();
-  bool done = fd.valid() && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  done = done && rename(aside.c_str(), path_.c_str()) == 0;
-  if (done) return Status::Ok();
-  const Status failed = Failed("'" + path_ + "' cannot be written", errno);
+  int error = fd.valid() ? WriteAll(fd.get(), ToText()) : errno;
+  if (error == 0 && rename(aside.c_str(), path_.c_str()) != 0) error = errno;
+  if (error == 0) return Status::Ok();
+  const Status failed = Failed("'" + path_ + "' cannot be written", error);
   if (fd.valid()) unlink(aside.c_str());
   return failed;
 }

@@ -26,12 +26,14 @@ void Count(const core::IncidentRecord& record, TimePoint now, IncidentTally* tal
 
 }  // namespace
 
-RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint now)
-    : began_(policy.began),
+RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint now, const TimeAccount& before)
+    : incidents_before_(policy.incidents_before),
+      pause_asked_(policy.pause_asked),
+      began_(policy.began),
       running_(running),
       checkpoints_(policy.checkpoints),
       views_(static_cast<size_t>(policy.world_size)),
-      times_(now) {
+      times_(now, before) {
   if (!policy.resume_directory.empty() && !policy.resume_by_trainer && !policy.takes_over)
     checkpoints_.push_back({policy.resume_step, policy.resume_directory});
   result_.begin = now;
@@ -186,11 +188,15 @@ void RunAccount::OnStandstill(bool at_save_point, bool paused, TimePoint now) {
   if (paused) step_times_.OnResuming();  // the step before is not timed to the one after
 }
 
+wire::RunSoFar RunAccount::ForNext(TimePoint now) const {
+  return {incidents_before_ + result_.incidents.size(), pause_asked_, times_.Account(now)};
+}
+
 void RunAccount::LookAt(RunSight* sight) const {
   KINTSUGI_CHECK(sight->ranks.size() <= views_.size(), "more ranks are seen than the world has");
   sight->over = tally_;
   sight->steps = step_times_;
-  sight->time = times_.Account(sight->at);
+  sight->time = times_.Account(sight->at, sight->standing_since);
   sight->saves = result_.saves;
   for (RankSight& seen : sight->ranks) {
     const RankView& view = views_[static_cast<size_t>(seen.rank.value())];

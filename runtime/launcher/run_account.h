@@ -9,6 +9,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/launcher/fired_injections.h"
@@ -17,13 +18,15 @@
 #include "runtime/launcher/run_times.h"
 #include "runtime/launcher/step_times.h"
 #include "runtime/launcher/worker_events.h"
+#include "runtime/wire/node_messages.h"
 
 namespace kintsugi {
 
 class RunAccount {
  public:
   // `running`: with a run that is taken over, the newest generation in which all ranks were in their loops.
-  RunAccount(const core::Policy& policy, Generation running, TimePoint now);
+  // `before`: with one, too, where its time went.
+  RunAccount(const core::Policy& policy, Generation running, TimePoint now, const TimeAccount& before = {});
 
   // The ranks whose newest process has not ended, as far as is known.
   std::vector<Rank> Running() const;
@@ -68,6 +71,11 @@ class RunAccount {
   // As is seen every few milliseconds.
   void OnStandstill(bool at_save_point, bool paused, TimePoint now);
 
+  // Whether that is news.
+  bool OnPauseAsked(bool asked) { return std::exchange(pause_asked_, asked) != asked; }
+  // What a leader to come goes on from.
+  wire::RunSoFar ForNext(TimePoint now) const;
+
   // What this knows of a sight, and of the result at `now`.
   void LookAt(RunSight* sight) const;
   void Fill(RunResult* result, TimePoint now) const;
@@ -90,6 +98,8 @@ class RunAccount {
   bool ended_ = false;
   bool awaits_ends_ = false;
   std::optional<TimePoint> stop_asked_;
+  const uint64_t incidents_before_;
+  bool pause_asked_ = false;
   bool began_;
   Generation running_;
   std::vector<core::Checkpoint> checkpoints_;

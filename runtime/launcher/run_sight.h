@@ -60,6 +60,7 @@ struct RunSight {
   IncidentTally over;
   StepTimes steps;
   TimeAccount time;
+  std::optional<TimePoint> standing_since;  // the fault of an incident under way, once it has stopped all
   bool times_known = true;  // else nobody here sees when steps begin, and `time` says nothing
   SaveBook saves;
   bool pause_asked = false;       // by an operator

@@ -7,11 +7,6 @@
 
 namespace kintsugi {
 
-double TimeAccount::goodput() const {
-  if (total.count() <= 0) return 0;
-  return std::clamp(static_cast<double>(useful().count()) / static_cast<double>(total.count()), 0.0, 1.0);
-}
-
 void RunTimes::OnBegan(Step step, TimePoint at) {
   if (!marks_.empty() && step <= marks_.back().first) return;
   if (exact_ == kExactMax) Condense();
@@ -70,16 +65,23 @@ void RunTimes::OnIncident(TimePoint fault_at, TimePoint resumed_at) {
   counted_until_ = until;
 }
 
-TimeAccount RunTimes::Account(TimePoint end) const {
+TimeAccount RunTimes::Account(TimePoint end, std::optional<TimePoint> standing_since) const {
+  if (standing_since) {
+    RunTimes as_if_over = *this;
+    as_if_over.OnIncident(*standing_since, end);
+    return as_if_over.Account(end);
+  }
   TimeAccount account;
   account.total = std::max(end - begin_, Duration());
-  account.starting = std::min(started_at_.value_or(end), end) - begin_;
-  account.down = started_at_ ? down_ : Duration();
-  account.redone = started_at_ ? redone_ : Duration();
-  if (!started_at_) return account;
-  account.saving = saving_.Total(end, counted_until_);
-  account.paused = paused_.Total(end, counted_until_);
-  return account;
+  Duration& until_all_step = before_.total > Duration() ? account.down : account.starting;
+  until_all_step = std::min(started_at_.value_or(end), end) - begin_;
+  if (started_at_) {
+    account.down += down_;
+    account.redone = redone_;
+    account.saving = saving_.Total(end, counted_until_);
+    account.paused = paused_.Total(end, counted_until_);
+  }
+  return account += before_;
 }
 
 }  // namespace kintsugi

@@ -13,25 +13,16 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
+#include "runtime/core/time_account.h"
 #include "runtime/launcher/stretches.h"
 
 namespace kintsugi {
 
-struct TimeAccount {
-  Duration total{};
-  Duration starting{};  // until all ranks were in their loops first
-  Duration down{};      // from each fault until all ranks stepped again
-  Duration redone{};    // spent on steps, or parts of one, that were thrown away
-  Duration saving{};    // all ranks stood at a save point, while a checkpoint was written or replicas were compared
-  Duration paused{};    // all ranks stood still because an operator asked for it; never part of the others
-  Duration useful() const { return total - starting - down - redone - saving - paused; }
-  // The useful share of the whole, 0 to 1.
-  double goodput() const;
-};
-
 class RunTimes {
  public:
-  explicit RunTimes(TimePoint begin) : begin_(begin), counted_until_(begin) {}
+  // `before`: with a run that is taken over, what its leaders had counted; then nothing is a start any more.
+  explicit RunTimes(TimePoint begin, const TimeAccount& before = {})
+      : begin_(begin), before_(before), counted_until_(begin) {}
 
   // Some rank began this step.
   void OnBegan(Step step, TimePoint at);
@@ -45,7 +36,8 @@ class RunTimes {
   void OnSaving(bool saving, TimePoint now) { saving_.See(saving, now, counted_until_); }
   void OnPaused(bool paused, TimePoint now) { paused_.See(paused, now, counted_until_); }
 
-  TimeAccount Account(TimePoint end) const;
+  // `standing_since`: the fault of an incident that is not over, whose time passes as all others stand.
+  TimeAccount Account(TimePoint end, std::optional<TimePoint> standing_since = std::nullopt) const;
 
  private:
   static constexpr size_t kMarksMax = 4096;
@@ -53,6 +45,7 @@ class RunTimes {
   void Condense();
 
   const TimePoint begin_;
+  const TimeAccount before_;
   std::optional<TimePoint> started_at_;
   Duration down_{}, redone_{};
   Stretches saving_, paused_;

@@ -19,6 +19,7 @@ RunSight SightOf(Controller& controller, const std::string& job, const std::stri
   sight.step = NewestStep(controller);
   sight.loss = reports.LossOf(reports.newest());
   sight.incidents = core.incidents();
+  if (const auto& incident = core.incident(); incident && incident->parked_at) sight.standing_since = incident->fault_at;
   sight.pause_asked = core.saves().pause_asked();
   sight.paused_at = core.saves().paused_at();
   sight.snapshot = core.snapshots().table().newest();

@@ -1,5 +1,6 @@
-// StopSignals: SIGINT, SIGTERM and SIGHUP, told with how often one has come.
+// StopSignals: SIGINT, SIGTERM, SIGHUP and what else warns of the end, told with how often one has come.
 //
+// SIGUSR1, SIGUSR2 and SIGXCPU are how batch systems warn before they end a job (Slurm's --signal, limits of processor time).
 // A terminal that hangs up asks for the same as an operator: save what there is. A user who starts a run to outlive its
 // terminal (nohup) has SIGHUP ignored, and so it stays.
 // Threads: one, which runs the io_context.
@@ -20,7 +21,7 @@ class StopSignals {
   void Watch(std::function<void(int number, int times)> on_signal) {
     on_signal_ = std::move(on_signal);
     signals_.add(SIGINT);
-    signals_.add(SIGTERM);
+    for (const int number : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) signals_.add(number);
     struct sigaction hangup {};
     if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN) signals_.add(SIGHUP);
     Await();

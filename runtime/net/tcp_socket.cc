@@ -128,7 +128,7 @@ Result<UniqueFd> BeginConnect(const SocketAddress& address) {
 Result<std::string> AddressTowards(const std::string& host, uint16_t port) {
   int error = 0;
   const std::vector<SocketAddress> found = LookUp(host, port, 0, &error);
-  if (found.empty()) return Status(StatusCode::kInvalidArgument, "'" + host + "': " + ::gai_strerror(error));
+  if (found.empty()) return Status(StatusCode::kUnavailable, "'" + host + "': " + ::gai_strerror(error));
   const SocketAddress& there = found.front();
   // Connecting a datagram socket only chooses the road.
   const UniqueFd fd(::socket(there.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -137,6 +137,17 @@ Result<std::string> AddressTowards(const std::string& host, uint16_t port) {
   const std::string here = LocalAddress(fd.get()).ToString();
   const std::string bare = here.substr(0, here.rfind(':'));
   return bare.front() == '[' ? bare.substr(1, bare.size() - 2) : bare;
+}
+
+Status IsHere(const std::string& host) {
+  int error = 0;
+  const std::vector<SocketAddress> found = LookUp(host, 0, AI_PASSIVE, &error);
+  if (found.empty()) return {StatusCode::kUnavailable, "'" + host + "': " + ::gai_strerror(error)};
+  const UniqueFd fd = MakeSocket(found.front().storage.ss_family);
+  if (fd.valid() && ::bind(fd.get(), found.front().get(), found.front().length) == 0) return Status::Ok();
+  const std::string place = found.front().ToString();
+  return {StatusCode::kUnavailable, "'" + host + "', which is " + place.substr(0, place.rfind(':')) +
+                                        ", is not an address of this machine (`ip address` shows them)"};
 }
 
 UniqueFd AcceptTcp(int listening_fd) {

@@ -36,6 +36,8 @@ Result<UniqueFd> BeginConnect(const SocketAddress& address);
 
 // This host's own address on the way to another, as numbers. Nothing is sent.
 Result<std::string> AddressTowards(const std::string& host, uint16_t port);
+// Whether one could listen there. kUnavailable: the name is not known, or no interface has the address; both may come.
+Status IsHere(const std::string& host);
 
 // Takes one connection; invalid with errno set if there is none. It has the listening socket's options.
 UniqueFd AcceptTcp(int listening_fd);

@@ -106,7 +106,8 @@ Result<Key> ReadKey(const File& file) {
 }
 
 // As the other side will look at it: valid now, and issued by the CA.
-Status CheckOwn(const File& file, const std::vector<Certificate>& chain, const std::string& ca, X509_STORE* trusted) {
+Status CheckOwn(const File& file, const std::vector<Certificate>& chain, const std::string& ca, X509_STORE* trusted,
+                OwnExpired expired) {
   struct Untrusted {
     STACK_OF(X509) * certificates = sk_X509_new_null();
     ~Untrusted() { sk_X509_free(certificates); }
@@ -117,16 +118,30 @@ Status CheckOwn(const File& file, const std::vector<Certificate>& chain, const s
     return file.Refuse("cannot be checked: " + LastError());
   if (X509_verify_cert(check.get()) == 1) return Status::Ok();
   const int error = X509_STORE_CTX_get_error(check.get());
+  if (error == X509_V_ERR_CERT_HAS_EXPIRED && expired == OwnExpired::kTaken) return Status::Ok();
   const std::string why = X509_verify_cert_error_string(error);
   const bool time = error == X509_V_ERR_CERT_HAS_EXPIRED || error == X509_V_ERR_CERT_NOT_YET_VALID;
   return file.Refuse("would be refused by the others: " + why +
                      (time ? ": issue a new one, or set this host's clock" : ": is it issued by the CA '" + ca + "'?"));
 }
 
+// The peer has the key of this process's own certificate: both are of one host, or of hosts that share one. Whether it may
+// still be shown to others is for others to say; a run is not taken apart because a day is over.
+int OwnOneNeverEnds(int valid, X509_STORE_CTX* check) {
+  if (valid == 1 || X509_STORE_CTX_get_error(check) != X509_V_ERR_CERT_HAS_EXPIRED) return valid;
+  const auto* ssl =
+      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(check, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  const X509* own = ssl ? SSL_get_certificate(ssl) : nullptr;
+  const X509* shown = X509_STORE_CTX_get0_cert(check);
+  if (!own || !shown || X509_cmp(own, shown) != 0) return 0;
+  X509_STORE_CTX_set_error(check, X509_V_OK);
+  return 1;
+}
+
 Status Configure(SSL_CTX* context) {
   if (SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1)
     return {StatusCode::kResourceExhausted, "TLS 1.3 is not to be had: " + LastError()};
-  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, OwnOneNeverEnds);
   SSL_CTX_set_max_cert_list(context, kPeerCertificateBytesMax);
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   // Every connection shows its certificate anew: nothing is resumed.
@@ -137,7 +152,7 @@ Status Configure(SSL_CTX* context) {
 
 }  // namespace
 
-Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files) {
+Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files, OwnExpired expired) {
   const File certificate_file{"certificate (--tls-cert, KINTSUGI_TLS_CERT)", files.certificate};
   const File key_file{"private key (--tls-key, KINTSUGI_TLS_KEY)", files.key};
   const File ca_file{"CA (--tls-ca, KINTSUGI_TLS_CA)", files.ca};
@@ -156,7 +171,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files
   for (const Certificate& authority : authorities)
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context.get()), authority.get()) != 1)
       return ca_file.Refuse("cannot be used: " + LastError());
-  KINTSUGI_RETURN_IF_ERROR(CheckOwn(certificate_file, chain, files.ca, SSL_CTX_get_cert_store(context.get())));
+  KINTSUGI_RETURN_IF_ERROR(CheckOwn(certificate_file, chain, files.ca, SSL_CTX_get_cert_store(context.get()), expired));
   if (SSL_CTX_use_certificate(context.get(), chain[0].get()) != 1)
     return certificate_file.Refuse("cannot be used: " + LastError());
   for (size_t i = 1; i < chain.size(); ++i)
@@ -166,9 +181,9 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFiles& files
   return std::shared_ptr<const TlsContext>(new TlsContext(context.release()));
 }
 
-Result<std::shared_ptr<const TlsContext>> TlsContext::LoadIfAny(const TlsFiles& files) {
+Result<std::shared_ptr<const TlsContext>> TlsContext::LoadIfAny(const TlsFiles& files, OwnExpired expired) {
   if (!files.any()) return std::shared_ptr<const TlsContext>();
-  return Load(files);
+  return Load(files, expired);
 }
 
 TlsContext::~TlsContext() { SSL_CTX_free(context_); }

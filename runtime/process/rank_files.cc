@@ -15,6 +15,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/base/write_all.h"
 
 namespace kintsugi {
 namespace {
@@ -26,18 +27,6 @@ constexpr size_t kFilesOpenMax = 256;
 // A file that could not be opened is not tried again before: a folder that is gone would be looked for at every line.
 constexpr Duration kOpenAgainAfter = std::chrono::seconds(1);
 constexpr int kSpares = -1;  // a place of the queue: no rank
-
-// 0, or an errno.
-int WriteAll(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t size = ::write(fd, bytes.data(), bytes.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) return errno;
-    if (size == 0) return ENOSPC;
-    bytes.remove_prefix(static_cast<size_t>(size));
-  }
-  return 0;
-}
 
 // One block, through to the disk: a full or a read-only one says so here. Gives an errno, or 0.
 int Probe(const fs::path& folder) {

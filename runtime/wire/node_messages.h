@@ -19,6 +19,7 @@
 #include "runtime/core/ledger_totals.h"
 #include "runtime/core/placement.h"
 #include "runtime/core/policy.h"
+#include "runtime/core/time_account.h"
 #include "runtime/core/witness.h"
 
 namespace kintsugi::wire {
@@ -174,12 +175,19 @@ struct NodeEnd {
   bool awaits_ends = false;
 };
 
+// Of the run so far, as its leader counts: one that takes over goes on from there.
+struct RunSoFar {
+  uint64_t incidents = 0;
+  bool pause_asked = false;
+  TimeAccount time;
+};
 // Every beat: the controller lives. And what one that takes over cannot learn from the ranks.
 struct NodePulse {
   bool began = false;  // ranks have been in their loops
   std::vector<core::Checkpoint> checkpoints;
   Generation generation;  // in which all ranks were last in their loops
   core::TieOrder tie;     // what decides an even split; number 0: no witness is known
+  RunSoFar so_far;
 };
 // A report of another node's, kept for a leader that takes over when that node is lost.
 struct KeepReport {

@@ -84,5 +84,27 @@ TEST(Handler, ThatIgnoresItsDeadlineIsGivenUp) {
   EXPECT_EQ(world.trainers()[1]->Wait().code(), StatusCode::kEnded);
 }
 
+// Rank 3's handler waits for rank 1's, as in a collective: the stop handlers free it. Neither is given up.
+TEST(Handler, ThatIsLateOnceCostsNobodysProcess) {
+  WorldOptions options;
+  options.policy.step_timeout = std::chrono::seconds(3);
+  std::atomic<bool> late{false}, freed{false};
+  const auto tweak = [&](HandlerKind kind, HandlerContext& call, ToyTrainer&) {
+    if (kind == HandlerKind::kStop && late) freed = true;
+    if (kind != HandlerKind::kRollback || call.generation < Generation(2) || freed) return Status::Ok();
+    late = true;
+    while (!freed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Status(StatusCode::kCancelled, "broken off");
+  };
+  options.tweaks[1].handler = options.tweaks[3].handler = tweak;
+  World world(options);
+  world.script().Do(2, 3, Point::kForward, Fault::kThrow);
+  world.RunAll();
+  ExpectSameAsUndisturbed(world);
+  EXPECT_TRUE(freed);
+  EXPECT_GE(OnlyIncident(world).attempts, 2);
+  for (const auto& transition : world.transitions()) EXPECT_NE(transition.to, core::Phase::kAdmit) << "a process was lost";
+}
+
 }  // namespace
 }  // namespace kintsugi::inproc

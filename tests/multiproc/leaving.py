@@ -1,6 +1,7 @@
 """Preemption and full disks: how a run leaves when it is asked to, or cannot save."""
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +23,18 @@ def asked_to_leave(number):
             raise Failure(f"an orderly end is no incident: {first['incidents']}")
         must_go_on(runner, first)
     return test
+
+
+def all_processes_are_warned(runner):
+    """As a batch system does, some time before it ends a job."""
+    with LiveRun(runner, ["--grace", "10"], SLOW) as run:
+        for rank in run.wait_step(4)["ranks"]:
+            os.kill(rank["pid"], signal.SIGUSR1)
+        run.signal(signal.SIGUSR1)
+        first, _ = run.finish(expect=75)
+    if first["incidents"]:
+        raise Failure(f"a warning is no incident: {first['incidents']}")
+    must_go_on(runner, first)
 
 
 def second_signal_ends_at_once(runner):
@@ -77,6 +90,20 @@ def asked_while_starting(runner):
         raise Failure(f"{log[-1500:]}")
 
 
+def asked_while_a_resume_loads(runner):
+    """Nothing is lost, and the same command begins it again: a batch system is to come back to it."""
+    runner.run(["--save-every", "4"], TRAINER)
+    for words in (["--resume", str(runner.folder / "checkpoints")], ["--resume", "auto"]):
+        command = [runner.kintsugi, "run", "--nproc", "2", "--run-dir", str(runner.folder / f"run-{len(runner.live)}"), "--save-dir",
+                   str(runner.folder / "checkpoints"), *words, "--", "sleep", "600"]
+        with LiveRun(runner, command=command) as run:
+            run.wait_status(lambda s: all(rank["life"] == "starting" for rank in s["ranks"]), "the start")
+            run.signal(signal.SIGTERM)
+            _, log = run.finish(expect=75)
+        if "the same command begins it again" not in log:
+            raise Failure(f"{log[-1500:]}")
+
+
 @contextlib.contextmanager
 def full_disk(folder):
     """A disk of 64 KiB: less than any checkpoint."""
@@ -126,6 +153,18 @@ def full_disk_is_told_to_who_asks(runner):
             run.finish()
 
 
+def files_that_may_not_grow_cost_the_save_only(runner):
+    """ulimit -f, which comes with a signal of its own."""
+    with LiveRun(runner, [], SLOW) as run:
+        for pid in [run.pid, *(rank["pid"] for rank in run.wait_step(3)["ranks"])]:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        done = runner.tool(["save", "--run", str(run.run_dir)])
+        if done.returncode != 1 or "File too large" not in done.stderr:
+            raise Failure(f"save: code {done.returncode}: {done.stdout}{done.stderr}")
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, SLOW), summary, log)
+
+
 def full_disk_at_the_dump(runner):
     with full_disk(runner.folder / "small") as small:
         _, log = runner.run(["--save-dir", str(small), "--max-respawns", "0", "--inject", "kill:2@6:update"], TRAINER,
@@ -141,11 +180,14 @@ if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("SIGTERM: the step is finished, saved, resumed to the same bits", asked_to_leave(signal.SIGTERM)),
         ("SIGINT: the same", asked_to_leave(signal.SIGINT)),
+        ("SIGUSR1 to every process of the job: the same", all_processes_are_warned),
         ("kintsugi stop: the same", asked_by_command),
         ("a second signal ends at once", second_signal_ends_at_once),
         ("SIGTERM inside an incident", asked_inside_an_incident),
         ("SIGTERM where nothing can be saved", asked_without_a_folder),
         ("SIGINT while the ranks start", asked_while_starting),
+        ("SIGTERM while the ranks of a resumed run start", asked_while_a_resume_loads),
+        ("files that may not grow cost a save, not the run", files_that_may_not_grow_cost_the_save_only),
         ("a full disk costs a periodic save, not the run", full_disk_costs_the_save_only),
         ("a full disk is told to who asks for a save", full_disk_is_told_to_who_asks),
         ("a full disk at the last save ends with code 1 and says so", full_disk_at_the_dump),

@@ -11,11 +11,13 @@ direction or both, or be slow. Needs root and /dev/net/tun; Skip says so where t
 import fcntl
 import heapq
 import os
+import shutil
 import signal
 import struct
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 from harness import Skip
 
@@ -62,7 +64,7 @@ class Network:
 
     def _make(self, host, name):
         subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True)
-        device = f"kt{os.getpid() % 100000}x{host}"
+        device = self.device(host)
         fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
         fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22s", device.encode(), IFF_TUN | IFF_NO_PI, b""))
         subprocess.run(["ip", "link", "set", device, "netns", name], check=True, capture_output=True)
@@ -123,6 +125,22 @@ class Network:
     def delay(self, seconds):
         self.delay_seconds = seconds
 
+    # ---- what a host lacks while it comes up -------------------------------------------------------------------------
+
+    def device(self, host):
+        return f"kt{os.getpid() % 100000}x{host}"
+
+    def set_address(self, host, there):
+        subprocess.run(["ip", "-n", self.names[host], "addr", "add" if there else "del", f"{self.address(host)}/24", "dev",
+                        self.device(host)], check=True, capture_output=True)
+
+    def write_hosts(self, host, text):
+        """What its /etc/hosts says, for processes that start later and, once there is one, for those that run."""
+        folder = Path("/etc/netns") / self.names[host]
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "hosts", "a") as file:
+            file.write(text + "\n")
+
     # ---- processes -------------------------------------------------------------------------------------------------
 
     def popen(self, host, line, **options):
@@ -138,6 +156,7 @@ class Network:
                 child.wait()
         for name in self.names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+            shutil.rmtree(Path("/etc/netns") / name, ignore_errors=True)
         for fd in self.devices:
             os.close(fd)
         self.devices = []

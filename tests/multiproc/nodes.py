@@ -371,14 +371,56 @@ def mistakes(runner):
             raise Failure(f"strangers caused incidents: {summary['incidents']}")
 
 
-def a_node_that_does_not_come(runner):
-    with Network(2) as net:
-        run = NodesRun(runner, net, 1, run_args=["--join-timeout", "2"], trainer_args=STEPS)
-        run.launchers[0][0].kill()
-        run.nodes = 2
+def nodes_that_do_not_come(runner):
+    """Who waits says for whom, and what it saw."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 0, run_args=["--join-timeout", "7"], trainer_args=STEPS)
+        run.nodes = 3
         run.start(0)
-        if run.launchers[0][0].wait(60) != 3 or "node 1 did not come within 2 s" not in run.log(0):
+        if run.launchers[0][0].wait(60) != 3:
             raise Failure(run.logs())
+        for said in ('event=waits_for_nodes missing="1, 2"', "node 1 (and others: 1, 2) did not come within 7 s"):
+            if said not in run.log(0):
+                raise Failure(f"'{said}' in\n{run.logs()}")
+        run.start(1)
+        if run.launchers[1][0].wait(60) != 3:
+            raise Failure(run.logs())
+        for said in (f"event=waits_for_leader place={net.address(0)}:{run.port}", "Connection refused", "the host answers, and nobody"):
+            if said not in run.log(1):
+                raise Failure(f"'{said}' in\n{run.logs()}")
+
+
+def names_and_interfaces_that_come_late(runner):
+    """As in a cluster whose hosts start together: the name of node 0 is not known yet, its interface not up."""
+    with Network(2) as net:
+        for host in (0, 1):
+            net.write_hosts(host, "127.0.0.1 localhost")
+        net.set_address(0, False)
+        place = net.address(0)
+        net.address = lambda host: "trainer-0" if host == 0 else f"10.77.0.{host + 1}"
+        run = NodesRun(runner, net, 2, trainer_args=["--steps", "12"])
+        for node in (0, 1):
+            run.wait_log(node, "waiting for that to change, 120 s at most")
+            if "'trainer-0': " not in run.log(node):
+                raise Failure(run.logs())
+        for host in (0, 1):
+            net.write_hosts(host, f"{place} trainer-0")
+        run.wait_log(0, f"no road to {place}")
+        net.address = lambda host: place
+        net.set_address(0, True)
+        must_be_same(reference(runner.bin, ["--steps", "12"]), run.finish(), run.logs())
+
+
+def a_name_that_nobody_makes_known(runner):
+    """A batch system is to come back to it where the same command goes on from what was saved."""
+    for resume, code in (([], 3), (["--resume", "auto"], 75)):
+        line = runner.command([*resume, "--nnodes", "2", "--node-rank", "1", "--rendezvous", "nobody.invalid:29400", "--secret-file",
+                               str(runner.folder / "secret"), "--join-timeout", "1"], STEPS, 2)
+        (runner.folder / "secret").write_bytes(os.urandom(32))
+        (runner.folder / "secret").chmod(0o600)
+        done = subprocess.run(line, cwd=runner.folder, capture_output=True, text=True, timeout=60 * SLOWNESS)
+        if done.returncode != code or "'nobody.invalid'" not in done.stderr or "--join-timeout" not in done.stderr:
+            raise Failure(f"code {done.returncode}, expected {code}\n{done.stderr}")
 
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
@@ -387,7 +429,7 @@ TESTS = [(test.__name__.replace("_", " "), test) for test in (
     another_launcher_of_the_same_node_is_refused, a_launcher_takes_the_place_of_a_silent_one_once,
     a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back, hosts_cut_off_one_after_another,
     one_direction_lost, a_slow_network, a_host_gone_for_good, asked_on_any_host, preemption_of_one_node_stops_all, mistakes,
-    a_node_that_does_not_come)]
+    nodes_that_do_not_come, names_and_interfaces_that_come_late, a_name_that_nobody_makes_known)]
 
 if __name__ == "__main__":
     sys.exit(script(__doc__, TESTS))

@@ -122,6 +122,28 @@ def two_leaders_one_after_the_other(runner):
             run.start(killed)
         summary = run.finish(leader=leader)
         must_end_alike(runner, run, summary, LONG, 4)
+        # What the first one counted is not forgotten.
+        ids, spent = [incident["id"] for incident in summary["incidents"]], summary["time"]
+        if not ids or max(ids) < 2 or spent["useful_s"] < 20 * 0.05 or spent["down_s"] <= 0:
+            raise Failure(f"incidents {ids}, {spent}\n{run.logs()}")
+
+
+def a_pause_outlives_its_leader(runner):
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, trainer_args=LONG)
+        run.wait_step(8)
+        done = runner.tool(["pause", "--run", str(run.run_dir(1))])
+        if done.returncode != 0:
+            raise Failure(f"pause: code {done.returncode}: {done.stdout}{done.stderr}")
+        os.kill(run.launcher(0), signal.SIGKILL)
+        leader, _ = wait_leader(run)
+        run.start(0)
+        run.wait_status(lambda s: s["phase"] == "RUNNING" and s["pause"]["at_step"], "the pause after the takeover", leader)
+        done = runner.tool(["continue", "--run", str(run.run_dir(leader))])
+        if done.returncode != 0:
+            raise Failure(f"continue: code {done.returncode}: {done.stdout}{done.stderr}")
+        summary = run.finish(leader=leader)
+        must_end_alike(runner, run, summary, LONG, 6)
 
 
 def half_without_the_lowest_rank_saves_and_leaves(runner):
@@ -133,11 +155,42 @@ def half_without_the_lowest_rank_saves_and_leaves(runner):
         os.kill(run.launcher(0), signal.SIGKILL)
         run.wait_log(1, "event=no_majority")
         run.finish(expect=75, nodes=[1], leader=1)
-    if (runner.folder / "checkpoints" / "latest").exists():
-        raise Failure("half of the ranks moved `latest`")
-    resumed, _ = runner.run(["--resume", str(runner.folder / "checkpoints")], LONG)
-    if resumed["final_digest"] != reference(runner.bin, LONG)["final_digest"]:
+    must_resume_alike(runner, moved=False)
+
+
+def must_resume_alike(runner, moved, nproc=4):
+    if (runner.folder / "checkpoints" / "latest").exists() != moved:
+        raise Failure(f"`latest` was {'not ' if moved else ''}moved")
+    resumed, _ = runner.run(["--resume", str(runner.folder / "checkpoints")], LONG, nproc)
+    if resumed["final_digest"] != reference(runner.bin, LONG, nproc=nproc)["final_digest"]:
         raise Failure("the resumed run has other bits")
+
+
+def a_majority_is_told_to_stop_while_nobody_leads(runner):
+    """The first signal is kept, and told to whom they elect."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, trainer_args=LONG)
+        run.wait_step(8)
+        os.kill(run.launcher(0), signal.SIGKILL)
+        time.sleep(0.05)
+        for node in (1, 2):
+            os.kill(run.launcher(node), signal.SIGTERM)
+        leader, _ = wait_leader(run)
+        run.finish(expect=75, nodes=[1, 2], leader=leader)
+    must_resume_alike(runner, moved=True, nproc=6)
+
+
+def a_part_that_is_told_to_stop_waits_no_longer_than_it_may(runner):
+    """Two hosts, the leader's gone: the other saves within its grace, however long it would wait for a majority."""
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, run_args=["--grace", "16", "--node-wait", "600"], trainer_args=LONG)
+        run.wait_step(8)
+        os.kill(run.launcher(0), signal.SIGKILL)
+        run.wait_log(1, "event=controller_lost")
+        os.kill(run.launcher(1), signal.SIGTERM)
+        run.wait_log(1, "nobody leads now")
+        run.finish(expect=75, nodes=[1], leader=1)
+    must_resume_alike(runner, moved=False)
 
 
 def a_launcher_killed_within_an_incident(runner):
@@ -154,7 +207,8 @@ def a_launcher_killed_within_an_incident(runner):
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     the_controllers_launcher_is_killed, the_leaders_launcher_and_a_rank_at_once, the_leader_is_cut_off, a_leader_cut_off_for_good_saves_and_leaves, a_leader_that_slept_is_refused,
-    two_leaders_one_after_the_other, half_without_the_lowest_rank_saves_and_leaves,
+    two_leaders_one_after_the_other, a_pause_outlives_its_leader, half_without_the_lowest_rank_saves_and_leaves,
+    a_majority_is_told_to_stop_while_nobody_leads, a_part_that_is_told_to_stop_waits_no_longer_than_it_may,
     a_launcher_killed_within_an_incident)]
 
 if __name__ == "__main__":

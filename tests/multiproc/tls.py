@@ -1,6 +1,7 @@
 """Mutual TLS on the control connections of whole runs: the same bits, and a peer without a certificate stays outside."""
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -8,8 +9,10 @@ import time
 
 import chaos_runs
 from alone import RANKS, TRAINER, Starter
-from harness import Failure, Skip, must_be_same, only_incident, reference, script
+from harness import SLOWNESS, Failure, Skip, must_be_same, only_incident, reference, script
 from live_run import LiveRun, wait_until
+from network import Network
+from nodes import NodesRun
 
 LONG = ["--steps", "40", "--step-delay-us", "50000"]
 HELLO = b"KINTSUGI\0\1"
@@ -31,14 +34,26 @@ class Authority:
         if done.returncode != 0:
             raise Failure(f"openssl {arguments[0]}: {done.stderr}")
 
-    def issue(self, name):
-        """The options of a process with a certificate of this authority."""
+    def issue(self, name, seconds=None):
+        """The options of a process with a certificate of this authority, which lasts a day or so many seconds."""
         self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
                      "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        self.openssl("x509", "-req", "-days", "1", "-in", f"{name}.csr", "-CA", f"{self.name}.pem", "-CAkey",
-                     f"{self.name}.key", "-CAcreateserial", "-out", f"{name}.pem")
+        if seconds is None:
+            self.openssl("x509", "-req", "-days", "1", "-in", f"{name}.csr", "-CA", f"{self.name}.pem", "-CAkey",
+                         f"{self.name}.key", "-CAcreateserial", "-out", f"{name}.pem")
+        else:
+            self.issue_until(name, time.gmtime(time.time() + seconds))
         return ["--tls-cert", str(self.folder / f"{name}.pem"), "--tls-key", str(self.folder / f"{name}.key"), "--tls-ca",
                 str(self.folder / f"{self.name}.pem")]
+
+
+    def issue_until(self, name, end):
+        """By the command that knows of seconds, and wants a list of what it has issued."""
+        (self.folder / "ca.cnf").write_text("[ca]\ndefault_ca=of\n[of]\ndatabase=index\nrand_serial=yes\npolicy=any\n"
+                                            "default_md=sha256\nunique_subject=no\n[any]\ncommonName=supplied\n")
+        (self.folder / "index").touch()
+        self.openssl("ca", "-batch", "-notext", "-config", "ca.cnf", "-in", f"{name}.csr", "-cert", f"{self.name}.pem", "-keyfile",
+                     f"{self.name}.key", "-outdir", ".", "-out", f"{name}.pem", "-enddate", time.strftime("%Y%m%d%H%M%SZ", end))
 
 
 def refused(status):
@@ -119,6 +134,40 @@ def a_host_of_another_authority(runner):
             raise Failure(f"nobody says what is wrong\n{run.log()}")
 
 
+class OwnCertificates(NodesRun):
+    """Each host has a certificate of its own, which ends so many seconds after they begin."""
+
+    def __init__(self, runner, net, nodes, seconds, **more):
+        authority = Authority(runner.folder / "tls")
+        self.certificates = [authority.issue(f"host-{node}", seconds) for node in range(nodes)]
+        self.ended = time.monotonic() + seconds + 1
+        super().__init__(runner, net, nodes, **more)
+
+    def line(self, node):
+        line = super().line(node)
+        at = line.index("--nnodes")
+        return [*line[:at], *self.certificates[node], *line[at:]]
+
+
+def certificates_that_end_cost_no_state(runner):
+    """Launchers whose leader is lost refuse each other then. Each is a part alone, which holds all and saves it; a rank that is
+    lost meanwhile comes back to the launcher of its own host."""
+    with Network(3) as net:
+        run = OwnCertificates(runner, net, 3, 12 * SLOWNESS, trainer_args=["--steps", "400", "--step-delay-us", "100000"],
+                              run_args=["--node-wait", "3", "--replicas", "3"])
+        ranks = run.wait_step(5)["ranks"]
+        time.sleep(max(0, run.ended - time.monotonic()))
+        os.kill(ranks[3]["pid"], signal.SIGKILL)
+        run.wait_status(lambda s: s["incidents"] == 1 and s["phase"] == "RUNNING", "the repair of a rank")
+        os.kill(run.launcher(0), signal.SIGKILL)
+        run.finish(expect=75, nodes=[1, 2], leader=1)
+        for node in (1, 2):
+            if "event=no_majority" not in run.log(node) or "certificate expired" not in run.log(1) + run.log(2):
+                raise Failure(f"node {node} does not say why it leaves\n{run.logs()}")
+    if not any((runner.folder / "checkpoints").iterdir()):
+        raise Failure("nothing was saved")
+
+
 def the_controller_alone(runner):
     options = Authority(runner.folder / "tls").issue("host")
     names = dict(zip(("KINTSUGI_TLS_CERT", "KINTSUGI_TLS_KEY", "KINTSUGI_TLS_CA"), options[1::2]))
@@ -155,7 +204,7 @@ def mistakes(runner):
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_run_has_the_same_bits, strangers_stay_outside, launchers_of_two_hosts, a_host_of_another_authority,
-    the_controller_alone, mistakes)]
+    certificates_that_end_cost_no_state, the_controller_alone, mistakes)]
 
 if __name__ == "__main__":
     sys.exit(script(__doc__, TESTS))

@@ -245,7 +245,7 @@ std::vector<Mutant> ControllerMutants() {
       {"stops_past_s", "all meet at one S", "quick", 34, Promise::kInnocent, Out(StopsPastS)},
       {"rollback_skipped", "objects go back to S", "quick", 2, Promise::kUpdateOnce, Out(SkipsRollback)},
       {"copied_backwards", "a source is an intact rank", "quick", 5, Promise::kInnocent, Out(CopiesBackwards)},
-      {"not_told_again", "orders are repeated to a rank that joins again", "network", 10, Promise::kInnocent,
+      {"not_told_again", "orders are repeated to a rank that joins again", "network", 13, Promise::kInnocent,
        Out(TellsNothingAgain)},
       {"kills_nobody", "who is given up is killed", "quick", 29, Promise::kOneDecider, Out(KillsNobody)},
       {"spawns_beyond_budget", "respawns have a budget", "quick", 37, Promise::kTable, Out(SpawnsBeyondBudget)},

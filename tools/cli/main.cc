@@ -7,8 +7,10 @@
 #include "tools/cli/version.h"
 
 int main(int argc, char** argv) {
-  // A reader that goes away costs its output and nothing else; the programs that are started get the default back.
+  // A reader that goes away costs its output and nothing else, a file that may not grow is met as a full disk; the programs
+  // that are started get the default back.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app{
       "Kintsugi: fault tolerance for distributed training.\n"
       "Starts ranks, watches them, and repairs the run in memory when something breaks."};

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <cstring>
+#include <functional>
+#include <thread>
 
 #include "runtime/core/placement.h"
 #include "runtime/net/tcp_socket.h"
@@ -160,6 +163,26 @@ void AddNodeOptions(CLI::App& app, NodeOptions& o) {
       ->capture_default_str();
 }
 
+namespace {
+
+// What a host that has just come up lacks for a while: a name that is being made known, an interface.
+Status AwaitNetwork(Duration patience, const std::function<Status()>& attempt) {
+  constexpr Duration kAgainAfter = std::chrono::milliseconds(250);
+  const TimePoint until = SteadyClock::SteadyNow() + patience;
+  const std::string limit = std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience).count()) + " s";
+  for (std::string told;;) {
+    const Status tried = attempt();
+    if (tried.code() != StatusCode::kUnavailable) return tried;
+    if (SteadyClock::SteadyNow() >= until)
+      return {StatusCode::kDeadlineExceeded, tried.message() + ", for " + limit + " (--join-timeout)"};
+    if (told != tried.message()) Complain(tried.message() + "; waiting for that to change, " + limit + " at most (--join-timeout)");
+    told = tried.message();
+    std::this_thread::sleep_for(kAgainAfter);
+  }
+}
+
+}  // namespace
+
 Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   if (o.spare_nodes > 0 && o.nodes_max != o.nodes + o.spare_nodes)
     return NodeUsage("--spare-nodes is for hosts that an engine gave; by hand write --nnodes N:M, or --spare-node");
@@ -203,9 +226,16 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   launcher->node_wait = Duration(static_cast<int64_t>(o.wait * 1e9));
   launcher->spare_after = Duration(static_cast<int64_t>(o.spare_after * 1e9));
   launcher->node_address = o.controller_rank < 0 ? o.address : place.host;
-  if (launcher->node_address.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(launcher->node_address, net::AddressTowards(place.host, place.port));
-  }
+  const Duration patience = launcher->policy.join_timeout;
+  if (launcher->node_address.empty())
+    KINTSUGI_RETURN_IF_ERROR(AwaitNetwork(patience, [&] {
+      Result<std::string> address = net::AddressTowards(place.host, place.port);
+      if (address.ok()) launcher->node_address = *address;
+      return address.status();
+    }));
+  const bool is_there = o.controllers.empty() ? NodeRank(o) == 0 : o.controller_rank >= 0;
+  for (const std::string& host : {launcher->node_address, is_there ? place.host : launcher->node_address})
+    KINTSUGI_RETURN_IF_ERROR(AwaitNetwork(patience, [&] { return net::IsHere(host); }));
   launcher->bind_address = place.host;
   launcher->port = place.port;
   return Status::Ok();

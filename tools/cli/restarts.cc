@@ -82,7 +82,9 @@ bool Tell(const RunOptions& options, const NodeOutcome& outcome, bool last, logs
 
 }  // namespace
 
-int NeverBegan(const Status& why) {
+int NeverBegan(const Status& why, bool begins_again) {
+  const bool may_change = why.code() == StatusCode::kUnavailable || why.code() == StatusCode::kDeadlineExceeded;
+  if (begins_again && may_change) return core::kExitResumable;
   return why.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
 }
 
@@ -98,7 +100,7 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
   logs::Logs& logs = **opened;
   const auto complain = [&](const Status& status) {
     logs.Say(status.message());
-    return NeverBegan(status);
+    return NeverBegan(status, !given.resume.empty());
   };
   if (attendance.restarts > 0 && given.save_dir.empty())
     return complain({StatusCode::kInvalidArgument, "--restarts goes on from what was saved: give --save-dir too"});

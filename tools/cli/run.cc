@@ -56,6 +56,7 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   // Known to the first leader.
   const bool leads_first =
       options.node.controllers.empty() ? NodeRank(options.node) == 0 : options.node.controller_rank == 0;
+  policy.begins_again = !options.resume.empty();
   if (options.resume == kResumeAuto && options.save_dir.empty())
     return Usage("--resume auto looks into --save-dir, which is empty");
   if (options.resume == kResumeAuto && leads_first) {
@@ -194,8 +195,9 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->check(CLI::IsMember({"auto", "each", "once"}));
   app.add_option(
          "--grace", o.grace,
-         "Seconds to finish the step, save and leave after SIGTERM, SIGINT or SIGHUP (a terminal that hangs up; under\n"
-         "nohup it stays ignored). Whatever does not answer by then, a disk too, is left; a second signal ends at once")
+         "Seconds to finish the step, save and leave after SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGXCPU (by which batch\n"
+         "systems warn) or SIGHUP (a terminal that hangs up; under nohup it stays ignored). Whatever does not answer by\n"
+         "then, a disk too, is left; a second signal ends at once")
       ->capture_default_str();
   app.add_option("--step-timeout", o.step_timeout, "Longest healthy step in seconds; other limits derive from it")
       ->capture_default_str();

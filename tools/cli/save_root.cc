@@ -9,6 +9,7 @@
 
 #include "runtime/base/result.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/base/write_all.h"
 #include "tools/cli/common.h"
 
 namespace kintsugi::cli {
@@ -26,9 +27,7 @@ int WriteProbe(const fs::path& folder) {
   const std::string file = (folder / (".kintsugi-probe-" + std::to_string(getpid()))).string();
   const UniqueFd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return errno;
-  const std::vector<char> block(4096);
-  const ssize_t written = write(fd.get(), block.data(), block.size());
-  int error = written < 0 ? errno : written < static_cast<ssize_t>(block.size()) ? ENOSPC : 0;
+  int error = WriteAll(fd.get(), std::string(4096, '\0'));
   if (error == 0 && fsync(fd.get()) != 0) error = errno;
   unlink(file.c_str());
   return error;

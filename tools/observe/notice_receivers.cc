@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/base/unique_fd.h"
+#include "runtime/base/write_all.h"
 #include "runtime/process/child_process.h"
 #include "tools/observe/notices.h"
 
@@ -24,14 +25,9 @@ constexpr Duration kBetweenTries = std::chrono::seconds(1);
 // A file that only its descriptors name, read from its beginning.
 Result<UniqueFd> FileOf(const std::string& text) {
   UniqueFd file(memfd_create("incident", MFD_CLOEXEC));
-  size_t written = 0;
-  while (file.valid() && written < text.size()) {
-    const ssize_t piece = write(file.get(), text.data() + written, text.size() - written);
-    if (piece <= 0) break;
-    written += static_cast<size_t>(piece);
-  }
-  if (!file.valid() || written < text.size() || lseek(file.get(), 0, SEEK_SET) != 0)
-    return Status(StatusCode::kResourceExhausted, std::string("no memory for its input: ") + std::strerror(errno));
+  const int error = file.valid() ? WriteAll(file.get(), text) : errno;
+  if (error != 0 || lseek(file.get(), 0, SEEK_SET) != 0)
+    return Status(StatusCode::kResourceExhausted, std::string("no memory for its input: ") + std::strerror(error));
   return file;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/write_all.h"
 #include "tools/report/page.h"
 #include "tools/report/record_json.h"
 
@@ -63,12 +64,7 @@ class AsideFile {
     const int fd = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return FileError("write", target_, errno);
     exists_ = true;
-    int error = 0;
-    while (!text.empty() && error == 0) {
-      const ssize_t written = ::write(fd, text.data(), text.size());
-      if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-      if (written < 0 && errno != EINTR) error = errno;
-    }
+    int error = WriteAll(fd, text);
     if (::close(fd) != 0 && error == 0) error = errno;
     return error == 0 ? Status::Ok() : FileError("write", target_, error);
   }

@@ -1,4 +1,4 @@
-// SIGTERM while a rank trains: nothing happens to it, and what the program does about it comes back afterwards.
+// SIGTERM, and warnings of batch systems, while a rank trains: nothing happens to it, and what the program does about it comes back afterwards.
 #include "runtime/agent/stop_signal.h"
 
 #include <gtest/gtest.h>
@@ -47,6 +47,21 @@ TEST(StopSignal, DoesNothingWhileItIsTakenAndComesBack) {
   stop.PutBack();
   raise(SIGTERM);
   EXPECT_EQ(came, 2);
+}
+
+// By which batch systems warn. A program's own handler is there for a reason.
+TEST(StopSignal, TakesWarningsThatTheProgramDoesNotHear) {
+  StopSignal stop;
+  came = 0;
+  const auto before = signal(SIGUSR2, Count);
+  stop.Take();
+  for (const int number : {SIGUSR1, SIGXCPU, SIGXFSZ}) raise(number);
+  EXPECT_EQ(came, 0);
+  raise(SIGUSR2);
+  EXPECT_EQ(came, 1);
+  stop.PutBack();
+  signal(SIGUSR2, before);
+  for (const int number : {SIGUSR1, SIGXCPU, SIGXFSZ}) EXPECT_EQ(signal(number, SIG_DFL), SIG_DFL);
 }
 
 TEST(StopSignal, ComesBackWithItsEnd) {

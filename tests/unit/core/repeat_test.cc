@@ -311,11 +311,15 @@ TEST(PhaseTimes, WhoHangsInTheFirstCleanIsFoundByThoseWhoAreDone) {
   bench.hold = Phase::kClean;
   bench.Say(0, FaultReport{.kind = FaultKind::kException, .step = Step(7)});
   ASSERT_EQ(bench.core.phase(), Phase::kClean);
-  bench.hold.reset();
+  bench.hold = Phase::kStop;
   bench.Pass(100ms);
   for (const int rank : {0, 1, 2}) bench.Say(rank, PhaseDone{.phase = Phase::kClean});
-  EXPECT_TRUE(bench.Killed().empty());
   bench.Pass(15s);
+  ASSERT_EQ(bench.core.phase(), Phase::kStop) << "its stop handler may free it";
+  EXPECT_TRUE(bench.Killed().empty());
+  for (const int rank : {0, 1, 2}) bench.Say(rank, Parked{GateState::kCommitted, Step(6)});
+  bench.hold.reset();
+  bench.Pass(25s);  // the stop handler's limit, and as long as CLEAN had
   EXPECT_EQ(bench.Killed(), std::set<int>{3});
 }
 

@@ -67,6 +67,9 @@ TEST(ChooseStep, RefusesWhenAShardHasNoHolder) {
   const auto lost = ChooseStep({Says(0, GateState::kCommitted, 5), Says(2, GateState::kCommitted, 5)}, MapOf(4, 2));
   EXPECT_FALSE(lost.step);
   EXPECT_EQ(lost.reason, StepReason::kNoCommonStep);
+  ASSERT_TRUE(lost.lack);
+  EXPECT_EQ(lost.lack->step, Step(5));
+  EXPECT_EQ(lost.lack->rank, Rank(1)) << "whose shard it is";
   EXPECT_EQ(ChooseStep({}, MapOf(4, 2)).reason, StepReason::kNobodyValid);
   EXPECT_EQ(ChooseStep({Says(0, GateState::kTorn, 5)}, MapOf(1, 1)).reason, StepReason::kNobodyValid);
 }

@@ -52,6 +52,17 @@ TEST(RunTimes, AFinishedStepCostsOnlyTheStandstill) {
   EXPECT_EQ(times.Account(At(10s)).down, 500ms);
 }
 
+TEST(RunTimes, AnOutageCountsAsItPasses) {
+  RunTimes times(At(0s));
+  times.OnResuming(Step(0), At(1s));
+  for (uint64_t step = 1; step <= 5; ++step) times.OnBegan(Step(step), At(std::chrono::seconds(step)));
+  for (const auto now : {60s, 270s}) {
+    const TimeAccount account = times.Account(At(now), At(5500ms));
+    EXPECT_EQ(account.down, now - 5500ms);
+    EXPECT_EQ(account.useful(), 4500ms);
+  }
+}
+
 TEST(RunTimes, ASaveTakesItsOwnShare) {
   RunTimes times(At(0s));
   times.OnSaving(true, At(0s));  // before the run began: its start

@@ -92,6 +92,19 @@ TEST_F(Tls, ACertificateThatExpiresMeanwhileIsRefused) {
   ExpectRefused(short_lived, "certificate has expired", "refuses this side's certificate");
 }
 
+// Of a rank and its launcher, or of one process.
+TEST_F(Tls, TheOwnCertificateIsTakenWhenItHasExpired) {
+  const TlsFiles files = authority.Issue("short-lived", -3600, 2);
+  context = TlsContext::Load(files).value();
+  Begin(seconds(2));
+  std::this_thread::sleep_for(seconds(3));
+  EXPECT_FALSE(TlsContext::Load(files).ok());
+  const auto rank = NewClient(TlsContext::Load(files, OwnExpired::kTaken).value());
+  rank->Connect(server->port());
+  ASSERT_TRUE(loop.RunUntil([&] { return rank->opened.size() == 1; }));
+  EXPECT_EQ(server->counters().refused_tls, 0u);
+}
+
 TEST_F(Tls, WhoShowsNoCertificateIsRefused) {
   SSL_CTX* bare = SSL_CTX_new(TLS_client_method());
   SSL* ssl = SSL_new(bare);

@@ -4,6 +4,7 @@
 
 #include "callbacks/state/experts.h"
 #include "replica/save/names.h"
+#include "runtime/base/generation_part.h"
 #include "tests/unit/save/memory_file_system.h"
 #include "tests/unit/save/world.h"
 
@@ -246,6 +247,28 @@ TEST(Publish, WithoutAQuorumLeavesLatestAndOldCheckpointsAlone) {
   EXPECT_TRUE(world.IsAt(12));
   ASSERT_TRUE(files.Remove("root/step_0000000010").ok());
   EXPECT_EQ(FindNewestComplete("root", files)->step(), Step(12));
+}
+
+// A network in pieces: each part saves where it stands, into one root, at the same time.
+TEST(Publish, PartsThatSaveOneStepDoNotTouchEachOther) {
+  MemoryFileSystem files;
+  World world("root", files);
+  world.SetTo(12);
+  const uint64_t first = (2ull << kPartShift) + 5, second = (3ull << kPartShift) + 5;
+  for (const uint64_t generation : {first, second})
+    for (const int rank : {0, 1}) ASSERT_TRUE(world.Write(rank, 12, generation).ok());
+  for (const uint64_t generation : {second, first}) {
+    PublishRequest request = world.ToPublish(12, generation);
+    request.moves_latest = false;
+    const auto published = Publish(request, files);
+    EXPECT_TRUE(published.ok()) << published.status().ToString();
+    EXPECT_FALSE(files.Has(UnfinishedFolderName(Step(12), Generation(generation), world.job)));
+  }
+  ASSERT_TRUE(world.LoadAll(world.Path(12)).ok());
+  EXPECT_TRUE(world.IsAt(12));
+  // Nor do they fence off a majority that goes on.
+  ASSERT_TRUE(world.Save(12, 6).ok());
+  EXPECT_EQ(Latest(files), "step_0000000012\n");
 }
 
 TEST(Rotation, KeepsTheNewestCompleteOnesAndWhatLatestNames) {
