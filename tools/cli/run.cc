@@ -281,7 +281,7 @@ Status CheckProgram(const std::string& file) {
   const std::string place = "AOA program '" + file + "'";
   const auto program = aoa::ReadProgram(file, ReadInput, {.place = place});
   if (!program.ok()) return program.status().Annotate(place);
-  return aoa::CheckStatements(program->statements).Annotate(place);
+  return aoa::CheckStatements(program->statements, /*macros=*/nullptr).Annotate(place);
 }
 
 Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const logs::Logs& logs) {
