@@ -1,6 +1,8 @@
 // Joining and leaving, and what is known of this rank.
 #include "integrations/c/handle.h"
 
+#include "integrations/c/macros.h"
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -68,7 +70,8 @@ Status JoinWith(const kintsugi_options& given, kintsugi_agent* handle) {
   if (given.join_timeout_ms > 0) options.join_timeout = std::chrono::milliseconds(given.join_timeout_ms);
   std::shared_ptr<LogSink> log = NullLogSink();
   if (given.log) log = FunctionLog(given.log, given.log_context);
-  KINTSUGI_ASSIGN_OR_RETURN(handle->agent, Join(options, std::move(log)));
+  KINTSUGI_ASSIGN_OR_RETURN(aoa::UserMacros macros, MacrosFrom(given.macros, given.macro_count));
+  KINTSUGI_ASSIGN_OR_RETURN(handle->agent, Join(options, std::move(log), {}, macros));
   return Status::Ok();
 }
 

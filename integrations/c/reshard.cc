@@ -2,6 +2,7 @@
 #include "integrations/cpp/reshard.h"
 
 #include "integrations/c/handle.h"
+#include "integrations/c/macros.h"
 #include "runtime/agent/injected_throw.h"
 
 using namespace kintsugi;
@@ -32,6 +33,7 @@ Status Take(const kintsugi_reshard_options& given, ReshardOptions* options) {
   options->copies_by_place = true;
   if (given.timeout_ms > 0) options->timeout = std::chrono::milliseconds(given.timeout_ms);
   if (given.own_error) return {StatusCode::kInvalidArgument, given.own_error};
+  KINTSUGI_ASSIGN_OR_RETURN(options->macros, c::MacrosFrom(given.macros, given.macro_count));
   if (!given.strict) return Status::Ok();
   const auto strict = layout::StrictHandlingFromName(given.strict);
   if (!strict) return {StatusCode::kInvalidArgument, "'" + std::string(given.strict) + "' is no strict mode"};

@@ -38,7 +38,7 @@ Status SetReshape(const AgentOptions& options, const aoa::UserMacros& macros, co
   resume::ReshapeOptions reshape;
   reshape.aliases = &agent.aliases();
   if (!options.resume_aoa.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(aoa::ProgramText program, resume::ReadProgram(options.resume_aoa));
+    KINTSUGI_ASSIGN_OR_RETURN(aoa::ProgramText program, resume::ReadProgram(options.resume_aoa, macros));
     reshape.statements = std::move(program.statements);
     reshape.reverse = program.reverse;
     reshape.macros = macros;
@@ -122,7 +122,7 @@ Status SetOtherFormats(const AgentOptions& options, const aoa::UserMacros& macro
   if (!formats.ok()) return formats.status().Annotate("KINTSUGI_SAVE_FORMAT");
   formats::SaveAsOptions common;
   if (!options.save_aoa.empty()) {
-    KINTSUGI_ASSIGN_OR_RETURN(aoa::ProgramText program, resume::ReadProgram(options.save_aoa));
+    KINTSUGI_ASSIGN_OR_RETURN(aoa::ProgramText program, resume::ReadProgram(options.save_aoa, macros));
     common.statements = std::move(program.statements);
     common.reverse = program.reverse;
     common.macros = macros;

@@ -86,7 +86,7 @@ Status TakeProgram(const ReshardOptions& options, live::LiveOptions* how) {
     how->reverse = options.reverse;
   }
   how->macros = options.macros;
-  return aoa::CheckStatements(*how->statements).Annotate("the AOA program");
+  return aoa::CheckStatements(*how->statements, &how->macros).Annotate("the AOA program");
 }
 
 // State changes in updates, which its copies make too: a repair from what a reshard has half written would be silent.

@@ -5,7 +5,8 @@
 // Errors: DoorError. Interruptions and pauses are codes, which run.py turns into what its caller should see.
 #pragma once
 
-#include <bindings.h>
+#include <macros.h>
+#include <nanobind/stl/map.h>
 
 #include <cstring>
 #include <utility>
@@ -55,6 +56,8 @@ class PythonAgent {
         tls_key = nb::cast<std::string>(value);
       else if (key == "tls_ca")
         tls_ca = nb::cast<std::string>(value);
+      else if (key == "macros")
+        words_ = Words(nb::cast<WordFunctions>(value));
       else
         throw nb::type_error(("join: unknown option '" + key + "'").c_str());
     }
@@ -65,6 +68,8 @@ class PythonAgent {
     if (!tls_ca.empty()) options.tls_ca = tls_ca.c_str();
     options.secret = secret.data();
     options.secret_size = secret.size();
+    options.macros = words_.data();
+    options.macro_count = words_.size();
     Checked([&](kintsugi_error** error) { return kintsugi_join(&options, &agent_, error); });
   }
   ~PythonAgent() { Leave(); }
@@ -314,6 +319,7 @@ class PythonAgent {
     return KINTSUGI_INTERNAL;
   }
 
+  Words words_;
   kintsugi_agent* agent_ = nullptr;
   bool guarded_ = false;  // its guard has begun
   std::vector<nb::object> functions_;  // that the library calls

@@ -1,11 +1,8 @@
 // A checkpoint made of another one, through an AOA program whose macros may be Python's.
 #include "replica/formats/convert.h"
 
-#include <bindings.h>
-#include <nanobind/stl/function.h>
+#include <macros.h>
 #include <nanobind/stl/map.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/variant.h>
 
 #include <fstream>
 #include <iterator>
@@ -16,28 +13,20 @@
 namespace kintsugi::python {
 namespace {
 
-using Macros = std::map<std::string, nb::object>;
-
 Result<std::string> ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return Status(StatusCode::kInvalidArgument, "the AOA program '" + path + "' cannot be read");
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// A function of Python's as a macro: (left, right, attributes, source_shape, destination_shape) to statements. What it
-// raises is what it says.
 aoa::UserMacro MacroOf(const nb::object& function) {
   return [function = function.ptr()](const aoa::MacroCall& call) -> Result<std::vector<std::string>> {
-    nb::gil_scoped_acquire locked;
-    try {
-      const nb::object made = nb::borrow(function)(call.left, call.right, call.attributes, nb::cast(call.source_shape),
-                                                   nb::cast(call.destination_shape));
-      return nb::cast<std::vector<std::string>>(made);
-    } catch (const nb::python_error& e) {
-      return Status(StatusCode::kInvalidArgument, nb::str(e.value()).c_str());
-    } catch (const std::exception& e) {
-      return Status(StatusCode::kInvalidArgument, e.what());
-    }
+    std::vector<std::string> statements;
+    std::string text;
+    if (CallWord(function, call.left, call.right, call.attributes, call.source_shape, call.destination_shape,
+                 &statements, &text))
+      return statements;
+    return Status(StatusCode::kInvalidArgument, text);
   };
 }
 
@@ -48,8 +37,8 @@ struct Made {
 };
 
 Made Convert(const std::string& source, const std::string& destination, const std::string& to,
-             const std::string& program, const std::vector<std::string>& statements, const Macros& macros, int shards,
-             bool overwrite) {
+             const std::string& program, const std::vector<std::string>& statements, const WordFunctions& macros,
+             int shards, bool overwrite) {
   formats::ConvertOptions options;
   options.to_format = to;
   options.statements = statements;

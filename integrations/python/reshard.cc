@@ -47,7 +47,8 @@ class Shards {
 
 Report Reshard(const PythonAgent& agent, const std::vector<Description>& source, const std::vector<Description>& target,
                const std::string& program, bool reverse, bool cast, const std::string& strict, int64_t timeout_ms,
-               const std::string& own_error, const std::vector<int32_t>& ranks) {
+               const std::string& own_error, const std::vector<int32_t>& ranks, const WordFunctions& macros) {
+  const Words words(macros);
   const Shards held(source), wanted(target);
   kintsugi_reshard_options options{};
   options.size = sizeof options;
@@ -59,6 +60,8 @@ Report Reshard(const PythonAgent& agent, const std::vector<Description>& source,
   options.own_error = own_error.empty() ? nullptr : own_error.c_str();
   options.ranks = ranks.empty() ? nullptr : ranks.data();
   options.rank_count = ranks.size();
+  options.macros = words.data();
+  options.macro_count = words.size();
   kintsugi_reshard_report report{};
   report.size = sizeof report;
   Checked([&](kintsugi_error** error) {
@@ -72,7 +75,8 @@ Report Reshard(const PythonAgent& agent, const std::vector<Description>& source,
 
 void BindReshard(nb::class_<PythonAgent>* agent) {
   agent->def("reshard", &Reshard, nb::arg("source"), nb::arg("target"), nb::arg("program"), nb::arg("reverse"),
-             nb::arg("cast"), nb::arg("strict"), nb::arg("timeout_ms"), nb::arg("own_error"), nb::arg("ranks"));
+             nb::arg("cast"), nb::arg("strict"), nb::arg("timeout_ms"), nb::arg("own_error"), nb::arg("ranks"),
+             nb::arg("macros"));
 }
 
 }  // namespace kintsugi::python

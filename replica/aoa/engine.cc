@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "replica/aoa/evaluator.h"
 #include "replica/aoa/macro.h"
@@ -24,7 +25,7 @@ Result<Evaluation> Evaluate(const Tensors& source, const Tensors* destination, c
                             const Program& program, Reporter& reporter, Statements* statements,
                             std::vector<FusedWeight>* fused, std::vector<std::string>* notes) {
   KINTSUGI_RETURN_IF_ERROR(CheckUserMacros(program.macros, reporter));
-  KINTSUGI_ASSIGN_OR_RETURN(*statements, ParseProgram(program.statements, reporter, program.macros));
+  KINTSUGI_ASSIGN_OR_RETURN(*statements, ParseProgram(program.statements, reporter, &program.macros));
 
   const bool reverse = program.options.reverse;
   MacroContext context(reverse ? destination : &source, reverse ? &source : destination, names, program.options,
@@ -97,6 +98,17 @@ std::vector<std::string> Engine::expanded() const {
   std::vector<std::string> texts;
   for (const StatementPtr& statement : statements_) texts.push_back(Render(*statement));
   return texts;
+}
+
+std::vector<std::string> Engine::SourcesOf(const std::string& key) const {
+  const auto followed = evaluation_->followed.find(key);
+  const auto product =
+      evaluation_->products.find(followed == evaluation_->followed.end() ? key : followed->second.model);
+  std::set<std::string> sources;
+  if (product != evaluation_->products.end() && product->second.description)
+    for (const Slice& slice : product->second.description->slices)
+      sources.emplace(evaluation_->sources.Key(slice.source));
+  return {sources.begin(), sources.end()};
 }
 
 std::optional<std::string> Engine::ModelOf(const std::string& key) const {

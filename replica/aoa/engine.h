@@ -99,6 +99,9 @@ class KINTSUGI_EXPORT Engine {
   // The statements that are run, without macros, forwards: for people.
   std::vector<std::string> expanded() const;
 
+  // Keys of the source that the output `key` is made of, ascending; of a state that follows, those of its model key.
+  std::vector<std::string> SourcesOf(const std::string& key) const;
+
   // The model key whose shape the state `key` of the destination has; nothing: it is no state, or a scalar one.
   std::optional<std::string> ModelOf(const std::string& key) const;
 

@@ -33,7 +33,8 @@ Status ExpandOne(MacroContext& context, const UserMacro& macro, const StatementP
   const Result<std::vector<std::string>> texts = macro(CallOf(context, *statement));
   if (!texts.ok()) return fail("says: " + texts.status().message(), texts.status().code());
   Reporter own;
-  const auto parsed = ParseProgram(*texts, own);
+  const UserMacros none;
+  const auto parsed = ParseProgram(*texts, own, &none);
   if (!parsed.ok()) return fail("made a statement that is none: " + std::move(own).Take().ToString());
   for (const StatementPtr& one : *parsed) {
     Statement made = Derive(statement, "user", kUserStage);

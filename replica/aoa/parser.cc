@@ -9,7 +9,7 @@ namespace {
 
 class LineParser {
  public:
-  LineParser(std::shared_ptr<const Line> line, std::vector<Token> tokens, const UserMacros& macros, Reporter& reporter)
+  LineParser(std::shared_ptr<const Line> line, std::vector<Token> tokens, const UserMacros* macros, Reporter& reporter)
       : line_(std::move(line)), tokens_(std::move(tokens)), macros_(macros), reporter_(reporter) {}
 
   Result<StatementPtr> Parse() {
@@ -70,9 +70,9 @@ class LineParser {
     const Token& token = Next();
     const bool is_word = token.kind == TokenKind::kIdentifier;
     if (is_word && !statement->right.empty() && Next(1).kind == TokenKind::kEqual) return ParseAttribute(statement);
-    if (is_word && !statement->right.empty() && (IsFlag(token.text) || macros_.contains(token.text)))
-      return ParseFlag(statement);
     const bool names_have_ended = !flag_.empty() || !statement->attributes.empty();
+    const bool is_macro = macros_ ? macros_->contains(token.text) : names_have_ended && IsPlainWord(token.text);
+    if (is_word && !statement->right.empty() && (IsFlag(token.text) || is_macro)) return ParseFlag(statement);
     if (is_word && names_have_ended) {
       if (!statement->attributes.empty()) {
         ++at_;
@@ -137,7 +137,7 @@ class LineParser {
 
   const std::shared_ptr<const Line> line_;
   const std::vector<Token> tokens_;
-  const UserMacros& macros_;
+  const UserMacros* const macros_;  // null: any word may be one
   Reporter& reporter_;
   size_t at_ = 0;
   std::string flag_;  // the last one
@@ -155,7 +155,7 @@ bool IsPlainWord(const std::string& word) {
   return IsIdentifier(word) && word != "_" && word.find_first_of(".$*^-/") == std::string::npos;
 }
 
-Result<Statements> ParseProgram(const std::vector<std::string>& entries, Reporter& reporter, const UserMacros& macros) {
+Result<Statements> ParseProgram(const std::vector<std::string>& entries, Reporter& reporter, const UserMacros* macros) {
   Statements statements;
   for (const std::shared_ptr<const Line>& line : SplitLines(entries)) {
     KINTSUGI_ASSIGN_OR_RETURN(std::vector<Token> tokens, Tokenize(*line, reporter));

@@ -21,8 +21,8 @@ bool IsFlag(const std::string& word);
 // Letters, digits and '_', and no digit first.
 bool IsPlainWord(const std::string& word);
 
-// The statements of a program; blank lines give none. `macros`: words that are flags too.
-Result<Statements> ParseProgram(const std::vector<std::string>& entries, Reporter& reporter,
-                                const UserMacros& macros = {});
+// The statements of a program; blank lines give none. `macros`: words that are flags too; null: they are not known here,
+// and any word is one that stands where no name can.
+Result<Statements> ParseProgram(const std::vector<std::string>& entries, Reporter& reporter, const UserMacros* macros);
 
 }  // namespace kintsugi::aoa

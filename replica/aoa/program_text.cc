@@ -115,9 +115,9 @@ Result<std::vector<std::string>> ReadStatements(std::string_view text, const Jso
   return list.Texts();
 }
 
-Status CheckStatements(const std::vector<std::string>& statements) {
+Status CheckStatements(const std::vector<std::string>& statements, const UserMacros* macros) {
   Reporter reporter;
-  if (ParseProgram(statements, reporter).ok()) return Status::Ok();
+  if (ParseProgram(statements, reporter, macros).ok()) return Status::Ok();
   return {StatusCode::kInvalidArgument, std::move(reporter).Take().ToString()};
 }
 

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "replica/aoa/user_macro.h"
 #include "runtime/base/export.h"
 #include "runtime/base/json.h"
 
@@ -51,7 +52,7 @@ KINTSUGI_EXPORT std::vector<std::string> ShippedPrograms();
 KINTSUGI_EXPORT Result<std::vector<std::string>> ReadStatements(std::string_view text, const JsonSource& source = {});
 
 // Whether they are statements at all, before there is anything that they could be about. kInvalidArgument: statement,
-// column and text.
-KINTSUGI_EXPORT Status CheckStatements(const std::vector<std::string>& statements);
+// column and text. `macros`: null where those who will run it have words of their own, which are not known here.
+KINTSUGI_EXPORT Status CheckStatements(const std::vector<std::string>& statements, const UserMacros* macros);
 
 }  // namespace kintsugi::aoa

@@ -137,6 +137,8 @@ class Catalog {
     file_blocks_[file] = std::move(blocks);
   }
   void SetStep(uint64_t step) { step_ = step; }
+  // A run saved its model alone here, for readers: nothing goes on from it.
+  void SetModelAlone() { is_model_alone_ = true; }
   // What the file of a model's folder is called in front of its ending (hub/folder.h).
   void SetModelBase(std::string base) { model_base_ = std::move(base); }
   // The sums of tensors, as their writer found them; ascending by key.
@@ -155,6 +157,7 @@ class Catalog {
   const std::vector<CatalogSideFile>& side_files() const { return side_files_; }
   const std::vector<std::string>& notes() const { return notes_; }
   std::optional<uint64_t> step() const { return step_; }
+  bool is_model_alone() const { return is_model_alone_; }
   const std::string& model_base() const { return model_base_; }
   const std::vector<checkpoint::TensorSum>& tensor_sums() const { return tensor_sums_; }
   // What a tensor of this key, type and shape was when it was written; nothing where the writer did not say. An alias
@@ -199,6 +202,7 @@ class Catalog {
   std::vector<std::vector<checkpoint::Checksum>> file_blocks_;
   std::optional<uint64_t> step_;
   std::string model_base_;
+  bool is_model_alone_ = false;
   std::vector<checkpoint::TensorSum> tensor_sums_;
   std::unordered_map<std::string, uint32_t> tensor_numbers_;
   std::vector<std::pair<std::string, std::string>> aliases_;  // not yet tensors: name, whose

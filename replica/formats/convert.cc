@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "callbacks/state/key.h"
+#include "replica/formats/deepspeed/names.h"
 #include "replica/formats/deepspeed/run_names.h"
 #include "replica/formats/hub/folder.h"
 #include "replica/formats/values.h"
@@ -160,6 +161,26 @@ std::vector<std::string> AddSideFiles(const Catalog& source, const Format& to, c
   return names;
 }
 
+// What the format has no place for: nothing is lost in silence.
+void NoteUnwritten(const Content& content, const Outline& outline, std::vector<std::string>* notes) {
+  std::set<uint32_t> written;
+  for (const OutlineFile& file : outline.files)
+    for (const Segment& segment : file.segments)
+      if (segment.kind == Segment::Kind::kTensor) written.insert(segment.tensor);
+  const std::vector<uint32_t> owners = OwnersOf(content);
+  std::string first;
+  size_t count = 0;
+  for (uint32_t i = 0; i < content.size(); ++i) {
+    if (written.contains(owners[i]) || layout::Product(content[i].shape) == 0) continue;
+    // What DeepSpeed counts once for a group is written once.
+    if (const auto state = deepspeed::StateOf(content[i].path, content[i].key); state && state->state == "step") continue;
+    if (count++ == 0) first = content[i].key;
+  }
+  if (count == 0) return;
+  notes->push_back("'" + PrintableKey(first) + "'" + (count > 1 ? " and " + std::to_string(count - 1) + " more" : "") +
+                   ": not written, the format has no place for what these hold beside the rest");
+}
+
 // The source's objects, its values as the format keeps such.
 std::vector<CatalogObject> ObjectsFor(const Format& to, const Catalog& source, std::vector<std::string>* notes) {
   if (to.name() != "native") return OpenValues(source.objects(), notes);
@@ -201,6 +222,7 @@ Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destin
   converted.from_format = source.format();
   converted.notes = source.notes();
   Content content;
+  LayOptions lay = options.lay;
   std::optional<aoa::Engine> engine;
   if (options.statements.empty()) {
     content = source.tensors();
@@ -233,6 +255,7 @@ Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destin
                            {}});
     }
     KeepTies(source, *engine, &content);
+    if (!lay.model.prefix.empty()) KINTSUGI_RETURN_IF_ERROR(FollowProgram(*engine, &lay.model));
   }
   std::erase_if(content, [&](const CatalogTensor& tensor) { return !IsWanted(options.only, tensor.key); });
   if (options.dtype) {
@@ -261,14 +284,14 @@ Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destin
     content.push_back(std::move(copy.tensor));
   }
   if (widened) KINTSUGI_RETURN_IF_ERROR(widened->Finish(/*whole=*/false));
-  LayOptions lay = options.lay;
   lay.step = options.step.value_or(source.step().value_or(0));
   lay.model_base = hub::BaseToWrite(source.model_base());
   const StepNames names = to->StepNamesOf(lay.step);
   converted.path = options.into_root ? checkpoint::Join(destination, names.name) : destination;
   KINTSUGI_ASSIGN_OR_RETURN(Outline outline, to->Lay(content, objects, lay, converted.path));
+  NoteUnwritten(content, outline, &converted.notes);
   if (options.into_root) outline = OfOneStep(std::move(outline), names);
-  Sidecar about{std::string(to->name()), lay.step, {}, {}, {}};
+  Sidecar about{std::string(to->name()), lay.step, {}, {}, options.is_model_alone};
   if (options.side_files) about.side_files = AddSideFiles(source, *to, names, &outline, &converted.left_out);
   WriteOptions write = options.write;
   write.sidecar = write.sidecar && to->name() != "native";

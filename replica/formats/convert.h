@@ -28,6 +28,7 @@ struct ConvertOptions {
   std::optional<uint64_t> step;  // else the source's
   // `destination` is a folder of checkpoints of this format: the step's own one in it is written (Format::StepNamesOf).
   bool into_root = false;
+  bool is_model_alone = false;  // of what a run saved, which the sidecar says
   bool side_files = true;  // configuration, tokenizer and the like go along, where the format has a folder for them
   WriteOptions write;
 };

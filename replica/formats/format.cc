@@ -164,6 +164,7 @@ void AddWhatSidecarKnows(Catalog* catalog, const std::string& path) {
     if (!sidecar.ok()) continue;
     if (!catalog->step() && sidecar->step > 0) catalog->SetStep(sidecar->step);
     catalog->SetTensorSums(sidecar->tensor_sums);
+    if (sidecar->is_model_alone) catalog->SetModelAlone();
     if (!is_folder) return;
     for (const std::string& name : sidecar->side_files)
       catalog->AddSideFile(checkpoint::BaseName(name), checkpoint::Join(place, name));

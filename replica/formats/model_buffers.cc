@@ -18,6 +18,8 @@ namespace {
 
 // What Python trainers call an object that has a model's buffers (integrations/python/kintsugi/torch/registry.py).
 constexpr std::string_view kBuffers = "model.buffers";
+// And one with the count of an AveragedModel, its buffer `n_averaged`.
+constexpr std::string_view kCount = "model.count";
 
 struct Buffer {
   std::string name;
@@ -36,7 +38,7 @@ struct Buffers {
 
 // [name of the type, lengths, whether it is kept], for each name.
 std::optional<Buffer> BufferOf(const pickle::Tree& tree, pickle::NodeId name, pickle::NodeId kind) {
-  const std::vector<pickle::NodeId>& words = tree[kind].items;
+  const pickle::Items words = tree[kind].items;
   const auto text = tree.TextOf(name);
   if (!text || words.size() != 3) return std::nullopt;
   const auto type = tree.TextOf(words[0]);
@@ -102,7 +104,7 @@ std::vector<std::string> AddModelBuffers(const Catalog& source, const std::strin
   std::map<std::string, OfRanks> objects;  // by name
   for (const CatalogObject& object : source.objects()) {
     const auto [rank, key] = SplitRankObjectKey(object.key);
-    if (key == kBuffers || key.starts_with(std::string(kBuffers) + "/"))
+    if (key == kBuffers || key == kCount || key.starts_with(std::string(kBuffers) + "/"))
       objects[key].emplace_back(rank.value_or(Rank(0)), &object);
   }
   std::set<std::string> taken;

@@ -9,7 +9,7 @@ Result<std::string> BytesIn(const pickle::Tree& tree, const CatalogObject& objec
   const pickle::Node& root = tree[tree.root];
   if (root.kind == pickle::Kind::kBytes || root.kind == pickle::Kind::kByteArray) return std::string(root.text);
   // Bytes in protocol 2 are a text of code points below 256, encoded.
-  if (const auto* arguments = tree.ArgumentsOf(tree.root, "_codecs", "encode"); arguments && arguments->size() == 2) {
+  if (const auto arguments = tree.ArgumentsOf(tree.root, "_codecs", "encode"); arguments && arguments->size() == 2) {
     const auto text = tree.TextOf((*arguments)[0]), codec = tree.TextOf((*arguments)[1]);
     if (text && codec == "latin1") {
       std::string bytes;
@@ -27,7 +27,7 @@ Result<std::string> BytesIn(const pickle::Tree& tree, const CatalogObject& objec
     }
   }
   // What Python makes of no bytes at all.
-  if (const auto* arguments = tree.ArgumentsOf(tree.root, "__builtin__", "bytes"); arguments && arguments->empty())
+  if (const auto arguments = tree.ArgumentsOf(tree.root, "__builtin__", "bytes"); arguments && arguments->empty())
     return std::string();
   return Status(StatusCode::kFailedPrecondition, "object '" + object.key + "' is " +
                                                      pickle::DescribeNode(tree, tree.root) +

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "callbacks/state/key.h"
 #include "replica/formats/convert.h"
 #include "replica/formats/model_buffers.h"
 #include "replica/formats/model_only.h"
@@ -64,13 +65,25 @@ void Rotate(const std::string& root, const Format& format, uint64_t step, int ke
       warnings->push_back(removed.message());
 }
 
-// Where names are left as they are, the model gets those that its library looks for.
-Status SetModelApart(const SaveAsOptions& options, const Format& format, Catalog* catalog, ModelPart* model) {
-  if (options.model_only || !options.statements.empty() || !format.keeps_model_apart()) return Status::Ok();
+// A Python trainer's model gets the names that its library looks for, and its buffers. Where a format has no place for that,
+// `warnings` says what is missed.
+Status SetModelApart(const SaveAsOptions& options, const Format& format, Catalog* catalog, ModelPart* model,
+                     std::vector<std::string>* warnings) {
+  if (options.model_only || format.name() == "native") return Status::Ok();
   const auto& tensors = catalog->tensors();
   if (std::none_of(tensors.begin(), tensors.end(),
                    [](const CatalogTensor& tensor) { return tensor.key.starts_with(kModelPrefix); }))
     return Status::Ok();
+  if (!format.keeps_model_apart()) {
+    if (format.keeps_zero_states() && options.statements.empty()) return Status::Ok();  // named by what they mean
+    Catalog buffers(catalog->format(), catalog->path());
+    if (const auto names = AddModelBuffers(*catalog, "", &buffers); !names.empty())
+      warnings->push_back("the model's buffers ('" + PrintableKey(names.front()) + "'" +
+                          (names.size() > 1 ? " and " + std::to_string(names.size() - 1) + " more" : "") +
+                          ") are in the run's objects, not among the tensors: dcp, safetensors and torch have them "
+                          "there");
+    return Status::Ok();
+  }
   model->prefix = kModelPrefix;
   for (std::string& name : AddModelBuffers(*catalog, model->prefix, catalog)) model->copies.insert(std::move(name));
   return catalog->Finish();
@@ -92,19 +105,22 @@ Result<SavedAs> SaveAs(const std::string& source, const std::string& root, const
   convert.reverse = options.reverse;
   convert.macros = options.macros;
   convert.into_root = true;
+  convert.is_model_alone = options.model_only;
   convert.lay.shards = options.shards;
   convert.lay.file_bytes_max = options.file_bytes_max;
   if (options.file_bytes_max == 0)
     convert.lay.file_bytes_max =
         std::clamp(catalog.ByteCount() / static_cast<uint64_t>(std::max(options.shards, 1)) + 1, kFileBytesMin,
                    LayOptions{}.file_bytes_max);
-  KINTSUGI_RETURN_IF_ERROR(SetModelApart(options, *format, &catalog, &convert.lay.model));
+  std::vector<std::string> warnings;
+  KINTSUGI_RETURN_IF_ERROR(SetModelApart(options, *format, &catalog, &convert.lay.model, &warnings));
   convert.write.memory_bytes = options.memory_bytes;
   convert.write.threads = options.threads;
   convert.write.overwrite = true;
   convert.write.poll = options.poll;
   KINTSUGI_ASSIGN_OR_RETURN(Converted converted, ConvertCatalog(catalog, root, convert, files));
   SavedAs saved{std::move(converted.path), converted.written, std::move(converted.left_out)};
+  saved.warnings.insert(saved.warnings.end(), warnings.begin(), warnings.end());
   // What the conversion has to say beside what is known of the source, which it begins with.
   KINTSUGI_CHECK(converted.notes.size() >= notes_before, "a conversion forgot what is known of its source");
   saved.warnings.insert(saved.warnings.end(), converted.notes.begin() + static_cast<ptrdiff_t>(notes_before),

@@ -5,8 +5,9 @@
 //   ROOT/checkpoint-12.unfinished-PID/         being written
 //   ROOT/latest                                moved last
 //
-// Where a Python trainer's names are left as they are (no program, not the model alone), safetensors and torch have the model
-// under its own names and the rest apart (model_part.h): from_pretrained and load_state_dict take it, and a run goes on from it.
+// Of a Python trainer's state safetensors, torch and dcp have the model under its own names, or those of the program, with its
+// buffers (model_part.h), and safetensors and torch the rest apart: from_pretrained, load_state_dict and dcp.load take it, and a
+// run goes on from it. Where another format lacks the buffers, a warning says so.
 //
 // Order, each step durable before the next: data files, marks, sidecar, folder; rename, root; tracker, root; only then
 // is anything removed, and what is removed loses its name first. So a reader that follows the tracker finds a whole

@@ -1,9 +1,11 @@
 #include "replica/formats/save_check.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "replica/aoa/engine.h"
 #include "replica/formats/model_only.h"
+#include "replica/formats/model_part.h"
 #include "replica/plan/aoa_tensors.h"
 
 namespace kintsugi::formats {
@@ -22,7 +24,12 @@ Status CheckSaveProgram(const layout::Metadata& registered, const SaveAsOptions&
   const auto engine =
       aoa::Engine::Build({options.statements, tensors, std::nullopt, program, std::nullopt, options.macros});
   if (!engine.ok()) return {StatusCode::kInvalidArgument, engine.status().message()};
-  return Status::Ok();
+  const bool is_apart = !options.model_only && std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+    return tensor.first.starts_with(kModelPrefix);
+  });
+  if (!is_apart) return Status::Ok();
+  ModelPart model{std::string(kModelPrefix), {}, {}};
+  return FollowProgram(*engine, &model);
 }
 
 }  // namespace kintsugi::formats

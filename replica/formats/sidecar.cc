@@ -72,6 +72,7 @@ std::string EncodeSidecar(const Sidecar& sidecar) {
                {"step", sidecar.step},       {"checksum", checkpoint::kChecksumName},
                {"block_bytes", kBlockBytes}, {"files", std::move(files)}};
   if (!sidecar.side_files.empty()) body["side_files"] = sidecar.side_files;
+  if (sidecar.is_model_alone) body["model_alone"] = true;
   checkpoint::PutTensorSums(sidecar.tensor_sums, &body);
   return checkpoint::Seal(body.dump());
 }
@@ -97,6 +98,7 @@ Result<Sidecar> DecodeSidecar(const std::string& text, const std::string& name) 
   if (const auto list = body.Find("side_files")) {
     KINTSUGI_ASSIGN_OR_RETURN(sidecar.side_files, ReadSideFiles(*list, sidecar.files));
   }
+  sidecar.is_model_alone = body.Find("model_alone").has_value();
   KINTSUGI_RETURN_IF_ERROR(checkpoint::ReadTensorSums(body, &sidecar.tensor_sums));
   return sidecar;
 }

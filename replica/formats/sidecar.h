@@ -25,6 +25,7 @@ struct Sidecar {
   uint64_t step = 0;
   std::vector<WrittenFile> files;
   std::vector<std::string> side_files;  // names of those files that are of no format: configuration, tokenizer
+  bool is_model_alone = false;          // of what a run saved: for readers
   std::vector<checkpoint::TensorSum> tensor_sums{};  // of the tensors as they were written; ascending by key
 };
 

@@ -65,7 +65,7 @@ std::vector<CatalogObject> AttributesOf(const CatalogObject& object) {
   return WithTree(object, [&](const Tree& tree) {
     std::vector<CatalogObject> attributes;
     const pickle::NodeId state = tree.StateOf(tree.root, "Namespace");
-    const auto* pairs = state == kNoNode ? nullptr : tree.PairsOf(state);
+    const auto pairs = tree.PairsOf(state);
     for (size_t i = 0; pairs && i + 1 < pairs->size(); i += 2) {
       const auto name = tree.TextOf((*pairs)[i]);
       pickle::PickleWriter writer;

@@ -394,7 +394,7 @@ Result<Loaded> LoadReshaped(const StateRegistry& registry, const LoadRequest& re
   return loaded;
 }
 
-Result<aoa::ProgramText> ReadProgram(const std::string& reference) {
+Result<aoa::ProgramText> ReadProgram(const std::string& reference, const aoa::UserMacros& macros) {
   const std::string place = "AOA program '" + reference + "'";
   const auto read = [&](const std::string& path) -> Result<std::string> {
     KINTSUGI_ASSIGN_OR_RETURN(std::string text,
@@ -404,7 +404,7 @@ Result<aoa::ProgramText> ReadProgram(const std::string& reference) {
     return text;
   };
   KINTSUGI_ASSIGN_OR_RETURN(aoa::ProgramText program, aoa::ReadProgram(reference, read, {.place = place}));
-  KINTSUGI_RETURN_IF_ERROR(aoa::CheckStatements(program.statements).Annotate(place));
+  KINTSUGI_RETURN_IF_ERROR(aoa::CheckStatements(program.statements, &macros).Annotate(place));
   return program;
 }
 

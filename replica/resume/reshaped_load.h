@@ -48,6 +48,6 @@ KINTSUGI_EXPORT Result<checkpoint::Loaded> LoadReshaped(const StateRegistry& reg
                                                         const ReshapeOptions& options, Agreement agreement);
 
 // What `reference` (aoa/program_text.h) names, parsed. kInvalidArgument names a file that cannot be read.
-KINTSUGI_EXPORT Result<aoa::ProgramText> ReadProgram(const std::string& reference);
+KINTSUGI_EXPORT Result<aoa::ProgramText> ReadProgram(const std::string& reference, const aoa::UserMacros& macros);
 
 }  // namespace kintsugi::resume

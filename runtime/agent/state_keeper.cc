@@ -48,10 +48,11 @@ struct StateKeeper::Home {
   }
 };
 
-// Nothing: some tensor lies elsewhere, and would be lost with the process.
+// Nothing: some tensor lies elsewhere, and would be lost with the process. One without an element lies nowhere.
 std::optional<StateKeeper::Home> StateKeeper::FindHome() {
   std::set<int> used;  // files
   for (const auto& [key, tensor] : registry_.tensors()) {
+    if (tensor.memory.size_bytes == 0) continue;
     if (tensor.memory.kind != MemoryKind::kShared) return std::nullopt;
     used.insert(tensor.memory.shared_fd);
   }
@@ -68,6 +69,7 @@ std::optional<StateKeeper::Home> StateKeeper::FindHome() {
   if (home.memory.empty() || places.size() < used.size()) return std::nullopt;
   for (const auto& [key, tensor] : registry_.tensors()) {
     shape += key + '\n';
+    if (tensor.memory.size_bytes == 0) continue;
     add(places.at(tensor.memory.shared_fd));
     add(tensor.memory.shared_offset);
     add(tensor.memory.size_bytes);
@@ -85,7 +87,7 @@ std::string StateKeeper::OutsideMemory() const {
     const bool inside = std::any_of(memory_.begin(), memory_.end(), [&t = tensor](const SharedMemory& state) {
       return state.memory().shared_fd == t.memory.shared_fd;
     });
-    if (tensor.memory.kind == MemoryKind::kShared && inside) continue;
+    if ((tensor.memory.kind == MemoryKind::kShared && inside) || tensor.memory.size_bytes == 0) continue;
     if (++count <= kNamed) named += (count > 1 ? ", '" : "'") + key + "'";
   }
   if (count == 0) return "no tensor is registered";

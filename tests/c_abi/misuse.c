@@ -79,6 +79,8 @@ int main(void) {
   kintsugi_error* error = NULL;
   kintsugi_options options;
   kintsugi_task task;
+  kintsugi_macro macro;
+  const kintsugi_macro* macros[1];
   const char secret[32] = {0};
 
   unsetenv("WORLD_SIZE");
@@ -97,6 +99,17 @@ int main(void) {
   options.rank = 2;
   EXPECT("a rank outside the world", kintsugi_join(&options, &agent, &error), KINTSUGI_INVALID_ARGUMENT, "rank 2 is outside the world of 2");
   options.rank = 1;
+  memset(&macro, 0, sizeof macro);
+  macro.size = sizeof macro;
+  macro.word = "mine";
+  macros[0] = &macro;
+  options.macros = macros;
+  options.macro_count = 1;
+  EXPECT("a word without a function", kintsugi_join(&options, &agent, &error), KINTSUGI_INVALID_ARGUMENT, "'mine' no function");
+  options.macros = NULL;
+  EXPECT("words that are nowhere", kintsugi_join(&options, &agent, &error), KINTSUGI_INVALID_ARGUMENT, "where some were counted");
+  options.macro_count = 0;
+  if (kintsugi_shape_of(NULL, 0, "w", NULL) != -1) ++failures;
   options.join_timeout_ms = 300;
   error = NULL;
   if (kintsugi_join(&options, &agent, &error) == KINTSUGI_OK || agent) {

@@ -14,7 +14,7 @@ using namespace kintsugi::formats;
 
 // Readers ask like this, also of nodes that are something else.
 void AskEveryNode(const pickle::Tree& tree, std::string_view input) {
-  for (pickle::NodeId id = 0; id < tree.nodes.size(); ++id) {
+  for (pickle::NodeId id = 0; id < tree.size(); ++id) {
     const pickle::Node& node = tree[id];
     KINTSUGI_CHECK(node.at <= input.size(), "a node that began outside of its pickle");
     KINTSUGI_CHECK(!DescribeNode(tree, id).empty(), "a node without a description");
@@ -22,7 +22,7 @@ void AskEveryNode(const pickle::Tree& tree, std::string_view input) {
     (void)tree.NumbersOf(id);
     (void)tree.Get(id, "state");
     (void)torch::DTypeOfGlobal(tree, id);
-    if (const auto* pairs = tree.PairsOf(id)) KINTSUGI_CHECK(pairs->size() % 2 == 0, "a key without a value");
+    if (const auto pairs = tree.PairsOf(id)) KINTSUGI_CHECK(pairs->size() % 2 == 0, "a key without a value");
   }
 }
 
@@ -31,7 +31,7 @@ void AskEveryNode(const pickle::Tree& tree, std::string_view input) {
 bool Try(std::string_view input) {
   const auto tree = pickle::Parse(input, "file");
   if (!Accepts(tree)) return false;
-  KINTSUGI_CHECK(tree->root < tree->nodes.size() && tree->size_bytes <= input.size(), "a tree without its root");
+  KINTSUGI_CHECK(tree->root < tree->size() && tree->size_bytes <= input.size(), "a tree without its root");
   AskEveryNode(*tree, input);
   pickle::PickleWriter writer;
   if (!WriteNode(*tree, tree->root, "file", &writer).ok()) return true;

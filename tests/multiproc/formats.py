@@ -66,6 +66,19 @@ def every_format(runner):
         must_go_on(runner, runner.folder / "checkpoints" / name / place(name, SAVED)[0], summary["losses"][:SAVED])
 
 
+def one_step_by_name(runner):
+    """A native step's own folder is gone on from; what it lacks is said with the folder that holds the others."""
+    summary, _ = runner.run([*CALM, "--save-every", str(SAVED)], TRAINER)
+    root = runner.folder / "checkpoints"
+    step = root / f"step_{SAVED:010d}"
+    must_go_on(runner, f"{step}/", summary["losses"][:SAVED])
+    for torn in ("part-00000.json", "manifest.json"):
+        (step / torn).unlink()
+        _, log = runner.run([*CALM, "--resume", str(step)], TRAINER, expect=2)
+        if torn not in log or f"--resume {root} takes the newest whole one" not in log:
+            raise Failure(f"{torn}: {log[-2000:]}")
+
+
 def dying_gasp(runner):
     """Two survivors of four write what four held; the run goes on from what the tracker names."""
     faults = ["--max-respawns", "0", "--inject", "kill:2@6:update"]
@@ -169,9 +182,10 @@ def model_alone(runner):
         # byte_lm keeps master weights alone: they are its parameters.
         if found != {key.removeprefix("optimizer.master.") for key in native if key.startswith("optimizer.master.")} or not found:
             raise Failure(f"{name}: {sorted(found)} of {sorted(native)}")
-    _, log = runner.run([*CALM, "--resume", str(root / "safetensors")], TRAINER, expect=3)
-    if "optimizer." not in log:
-        raise Failure(f"what is missing is not named\n{log[-2000:]}")
+    for name in ("safetensors", "dcp"):
+        _, log = runner.run([*CALM, "--resume", str(root / name)], TRAINER, expect=2)
+        if "for readers" not in log or "no optimizer's state" not in log or "event=spawned" in log:
+            raise Failure(f"what it is for is not said\n{log[-2000:]}")
     for words in (["--save-only", "model"], ["--max-shard-size", "1MB"], ["--save-format", "dcp", "--save-only", "weights"],
                   ["--save-format", "safetensors", "--max-shard-size", "large"]):
         _, log = runner.run(words, TRAINER, expect=2)
@@ -212,6 +226,7 @@ def damaged_is_refused(runner):
 if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("every format is written, equal to the native one, and gone on from to the same bits", every_format),
+        ("one step's own folder is gone on from, or said to lie in another", one_step_by_name),
         ("survivors dump in other formats, and the run goes on from there", dying_gasp),
         ("files beside the state go along, from format to format", files_beside),
         ("other names by a program, there and back", other_names),

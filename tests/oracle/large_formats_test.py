@@ -147,6 +147,31 @@ def check_bf16_optimizer(torch, kintsugi, saved, folder):
     only_layout(kintsugi, saved, run_deepspeed("bf16", again, folder / "bf16-again"))
 
 
+def check_stage_three(torch, kintsugi, saved, folder):
+    """DeepSpeed's tools take ours: zero_to_fp32 the same weights as of its own, ds_to_universal the same states; and its engine goes on from it."""
+    code = ("import sys, torch; from types import SimpleNamespace as N; from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint as g; "
+            "from deepspeed.checkpoint.ds_to_universal import main; torch.save({k: v.clone() for k, v in g(sys.argv[1]).items()}, sys.argv[2]); "
+            "main(N(input_folder=sys.argv[1] + '/global_step3', output_folder=sys.argv[3], num_extract_workers=1, num_merge_workers=1, "
+            "keep_temp_folder=False, strict=True, inject_missing_state=False))")
+    found = []
+    for what, ranks, root in (("theirs", 2, saved), ("ours", 2, None), ("ours", 3, None)):
+        root = root or kintsugi.convert(saved, folder / f"cut{ranks}", "deepspeed", "--shards", ranks, "--zero-stage", "3")
+        weights, universal = folder / f"weights-{what}{ranks}.pt", folder / f"universal-{what}{ranks}"
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, root, weights, universal], env=environment(), check=False, capture_output=True,
+                              text=True, timeout=300)
+        assert done.returncode == 0, (what, ranks, done.stderr[-3000:])
+        # Of stage 3 a bare flat tensor each.
+        states_of = {path.relative_to(universal).as_posix(): torch.load(path, weights_only=False) for path in universal.glob("zero/*/*.pt")}
+        only_layout(kintsugi, saved, universal, "dp_world_size", *(f"zero.{name}.step" for name in ("a.weight", "a.bias", "b.weight")))  # which it leaves out
+        found.append((torch.load(weights, weights_only=True), states_of))
+    for weights, states_of in found[1:]:
+        for mine, theirs in ((weights, found[0][0]), (states_of, found[0][1])):
+            assert mine.keys() == theirs.keys(), mine.keys() ^ theirs.keys()
+            for name, value in theirs.items():
+                states.assert_equal_tensors(torch, value, mine[name], name)
+    only_layout(kintsugi, saved, run_deepspeed(3, folder / "cut2", folder / "cut-again"), "module.", "dp_world_size")
+
+
 def check_deepspeed(torch, kintsugi, folder):
     saved = {stage: run_deepspeed(stage, None, folder / f"stage{stage}") for stage in (1, 2, 3, "bf16")}
     check_bf16_optimizer(torch, kintsugi, saved.pop("bf16"), folder)
@@ -173,6 +198,7 @@ def check_deepspeed(torch, kintsugi, folder):
     only_layout(kintsugi, saved[3], run_deepspeed(2, ours, folder / "again"), "module.", "dp_world_size")
     only_layout(kintsugi, saved[2], run_deepspeed(2, kintsugi.convert(saved[2], folder / "two", "deepspeed", "--shards", "2"),
                                                   folder / "two-again"))
+    check_stage_three(torch, kintsugi, saved[3], folder)
     # Universal: theirs is ours, and ours is loaded at another number of ranks.
     universal = folder / "stage2" / "global_step3_universal"
     code = ("import sys; from types import SimpleNamespace as N; from deepspeed.checkpoint.ds_to_universal import main; "
@@ -305,6 +331,8 @@ def main():
             check_paddle(torch, numpy, kintsugi, random.Random(20261122), folder)
         if not only or "deepspeed" in only:
             check_deepspeed(torch, kintsugi, folder)
+        if "stage-three" in only:
+            check_stage_three(torch, kintsugi, run_deepspeed(3, None, folder / "stage3"), folder)
     print("DeepSpeed ZeRO 1 to 3, Universal and Paddle: both ways, bit for bit")
 
 

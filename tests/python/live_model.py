@@ -1,6 +1,7 @@
 """A small model, trained by ranks: what their saves are read as is compared with what rank 0 writes at the end.
 
-  live_model.py OUT gpt|norm      gpt: a tiny GPT-2 of transformers; norm: BatchNorm, whose statistics are buffers, and a mask that is not kept
+  live_model.py OUT gpt|norm      gpt: a tiny GPT-2 of transformers; norm: BatchNorm, whose statistics are buffers, a mask that is not kept, and a
+                              parameter without an element
 """
 import sys
 
@@ -24,9 +25,10 @@ class Norm(torch.nn.Module):
         super().__init__()
         self.first, self.norm, self.last = torch.nn.Linear(16, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 4)
         self.register_buffer("mask", torch.ones(8), persistent=False)
+        self.none = torch.nn.Parameter(torch.empty(0, 8))
 
     def forward(self, input_ids, labels):
-        return self.last(self.norm(self.first(input_ids.float())) * self.mask).square().mean()
+        return self.last(self.norm(self.first(input_ids.float())) * self.mask).square().mean() + self.none.sum()
 
 
 run = kintsugi.torch.join()

@@ -3,9 +3,12 @@ resume into other shapes.
 
   reshard_test.py BIN_DIR PACKAGE_FOLDER PYTHON [WORD]...     those whose names hold a word
 """
+import json
 import re
+import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 from door import HERE, Door, Failure, main, skip_without_torch
 
@@ -41,6 +44,31 @@ def outside(door):
         log = ends(door, [str(HERE / "reshard_mistakes.py")], 2)(_)
         if "refused: run.reshard outside of a step before its update and of run.do" not in log:
             raise Failure(log[-4000:])
+    return test
+
+
+def own_words(door):
+    """A word of the script's own stands in a reshard's program, in that of its saves, and in that of its resume."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            script = str(HERE / "reshard_macros.py")
+            there, back = Path(folder, "there.aoa"), Path(folder, "back.aoa")
+            there.write_text("weights -> even, odd, of=[2], striped\n")
+            back.write_text("even, odd -> weights, of=[2], striped\n")
+            saves = ["--save-dir", f"{folder}/saves", "--save-every", "2", "--save-format", "safetensors", "--save-aoa", str(there)]
+            whole, log = door.run(saves, [script, "4"], 2)
+            if "save_format_failed" in log or whole["incidents"]:
+                raise Failure(log[-4000:])
+            saved = f"{folder}/saves/safetensors/checkpoint-2"
+            shown = subprocess.run([str(door.bin / "kintsugi"), "ckpt", "show", saved, "--json"], capture_output=True, text=True, timeout=60, check=False)
+            if {tensor["key"]: tensor["shape"] for tensor in json.loads(shown.stdout)["tensors"]} != {"even": [4, 6], "odd": [4, 6]}:
+                raise Failure(shown.stdout + shown.stderr)
+            rest, log = door.run(["--resume", saved, "--resume-aoa", str(back), "--save-dir", ""], [script, "4"], 2)
+            if rest["final_digest"] != whole["final_digest"]:
+                raise Failure(f"{rest['final_digest']}, undisturbed {whole['final_digest']}\n{log[-4000:]}")
+            _, log = door.run(saves, [script, "4", "wrong"], 2, expect=3)
+            if "AOA program" not in log or "striped" not in log:
+                raise Failure(f"a word that nobody knows is not named\n{log[-4000:]}")
     return test
 
 
@@ -84,6 +112,7 @@ if __name__ == "__main__":
         ("a rank dies when the first bytes have come", dies_within(door, "killed")),
         ("mistakes of one rank are told alike on all, and the run goes on", outside(door)),
         ("tensors and DTensors, programs, views, autograd", ends(door, [*MODEL, "once"], 4)),
+        ("a word of the script's own in a reshard, a save and a resume", own_words(door)),
         ("a vocabulary goes on with other rows", padded(door)),
         ("a model cut for FSDP2 is served whole from one rank while another is killed",
          door.same(MODEL, ["--inject", "kill:2@3:backward"], words=STRUCK)),

@@ -141,6 +141,9 @@ def cut_by_rule(door, *sizes):
                 apart = [abs(a - b) for a, b in zip(whole["losses"][half:], rest["losses"])]
                 if len(rest["losses"]) != half or max(apart) > ROUNDING or rest["incidents"]:
                     raise Failure(f"{ranks} ranks: {rest['losses']}, undisturbed {whole['losses'][half:]}\n{log[-4000:]}")
+                # As many ranks as saved draw other numbers than these would have: dcp does not say who stood where. That is said, and of no other world.
+                if ("not_as_each_rank_had_it=\"'random'\"" in log) != (ranks == 4):
+                    raise Failure(f"{ranks} ranks: what is not as each rank had it\n{log[-4000:]}")
     return test
 
 

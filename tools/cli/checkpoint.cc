@@ -375,8 +375,8 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   convert->add_option("--layout", options->layout, "How tensors are cut into shards: GLOB:AXIS,.. (default: *:0)");
-  convert->add_option("--zero-stage", options->zero_stage, "Which of DeepSpeed's stages is written: 1 or 2")
-      ->check(CLI::Range(1, 2))
+  convert->add_option("--zero-stage", options->zero_stage, "Which of DeepSpeed's stages is written: 1, 2 or 3")
+      ->check(CLI::Range(1, 3))
       ->capture_default_str();
   convert->add_option("--max-shard-size", options->max_shard_size, "Largest file of Hugging Face shards")
       ->capture_default_str();

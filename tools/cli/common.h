@@ -134,14 +134,15 @@ Status CheckSaveRoot(const std::string& root);
 // The checkpoint in `root` to go on from; what it passes over is told on standard error.
 // Errors: kInvalidArgument where there is none.
 Result<checkpoint::CheckpointInfo> FindToResume(const std::string& root);
-// The same as a policy's resume; a folder in a form of the trainer's own is left to its repair handler.
-Status TakeResume(const std::string& root, core::Policy* policy);
+// The same as a policy's resume; a folder in a form of the trainer's own is left to its repair handler. `takes_model_alone`:
+// what holds a model alone is taken too, since the user says how.
+Status TakeResume(const std::string& root, bool takes_model_alone, core::Policy* policy);
 // --resume auto: the same, and the beginning where nothing has been saved in `root` yet. What is there and damaged is
 // an error: nobody begins anew unasked.
 inline constexpr const char* kResumeAuto = "auto";
 // Something was saved there, ours or not, beside the word of whose the folder is and saves that were never finished.
 bool HoldsAnything(const std::string& root);
-Status TakeNewest(const std::string& root, core::Policy* policy);
+Status TakeNewest(const std::string& root, bool takes_model_alone, core::Policy* policy);
 
 // What a controller is told: limits, saves, the checkpoint to go on from (by the first leader).
 // Errors: kInvalidArgument names the option.

@@ -41,13 +41,28 @@ std::optional<CheckpointInfo> WholeBefore(const std::string& root, const Checkpo
   return std::nullopt;
 }
 
+// One checkpoint itself, whole or not, and no folder of several.
+bool IsStepFolder(const std::string& path) {
+  std::error_code error;
+  return checkpoint::StepOfFolder(checkpoint::BaseName(path)) ||
+         std::filesystem::exists(checkpoint::Join(path, checkpoint::kManifestName), error);
+}
+
+// That one alone, by whoever names it.
+Result<CheckpointInfo> StepToResume(const std::string& path) {
+  Result<CheckpointInfo> info = checkpoint::Inspect(path, checkpoint::PosixFileSystem());
+  const Status whole = info.ok() ? checkpoint::Verify(path) : info.status();
+  if (whole.ok()) return info;
+  return Status(StatusCode::kInvalidArgument, "--resume " + path + ": " + whole.message() + "; --resume " +
+                                                  checkpoint::ParentOf(path) + " takes the newest whole one there");
+}
+
 // A folder with something in it, and nothing that could be a checkpoint of ours: what the trainer's own save handler
 // wrote.
 bool IsTheTrainersOwn(const std::string& root) {
   if (!HoldsAnything(root)) return false;
   const Result<std::vector<Step>> steps = checkpoint::ListSteps(root, checkpoint::PosixFileSystem());
-  const bool is_one = checkpoint::Inspect(root, checkpoint::PosixFileSystem()).ok();
-  return steps.ok() && steps->empty() && !is_one;
+  return steps.ok() && steps->empty() && !IsStepFolder(root);
 }
 
 // A checkpoint of another format.
@@ -57,7 +72,7 @@ struct Other {
 };
 
 // Nothing where `root` holds none, or one that does not say its step: that is the trainer's matter.
-Result<std::optional<Other>> FindOther(const std::string& root) {
+Result<std::optional<Other>> FindOther(const std::string& root, bool takes_model_alone) {
   const auto refuse = [&](const Status& why) {
     return Status(StatusCode::kInvalidArgument, "--resume " + root + ": " + why.message());
   };
@@ -70,6 +85,11 @@ Result<std::optional<Other>> FindOther(const std::string& root) {
   const formats::ReadOptions read{.skip_objects = true, .checksums = true};
   const Result<formats::Catalog> catalog = formats::ReadCatalog(*path, "", read);
   if (!catalog.ok()) return refuse(catalog.status());
+  if (catalog->is_model_alone() && !takes_model_alone)
+    return refuse({StatusCode::kInvalidArgument,
+                   "it is a model alone (--save-only model), for readers: it holds no optimizer's state and none of the run's "
+                   "objects. Name the --save-dir that it was saved beside; to begin anew from its weights, say with "
+                   "--resume-aoa and --resume-strict what becomes of the rest"});
   if (!catalog->step() || *catalog->step() == 0) return std::optional<Other>();
   // As of a native one: every block that has a checksum, before a rank is started.
   if (const auto whole = formats::VerifyAny(*path, "", {}); !whole.ok()) return refuse(whole.status());
@@ -91,8 +111,10 @@ Result<CheckpointInfo> FindToResume(const std::string& root) {
   return Status(StatusCode::kInvalidArgument, "--resume " + root + ": no checkpoint in it is undamaged: see above");
 }
 
-Status TakeResume(const std::string& root, core::Policy* policy) {
-  KINTSUGI_ASSIGN_OR_RETURN(const std::optional<Other> other, FindOther(root));
+Status TakeResume(const std::string& given, bool takes_model_alone, core::Policy* policy) {
+  // A shell's completion ends a folder's name with a slash.
+  const std::string root = given.substr(0, std::max<size_t>(given.find_last_not_of('/') + 1, 1));
+  KINTSUGI_ASSIGN_OR_RETURN(const std::optional<Other> other, FindOther(root, takes_model_alone));
   if (other) {
     policy->resume_directory = other->path;
     policy->resume_step = other->step;
@@ -104,14 +126,14 @@ Status TakeResume(const std::string& root, core::Policy* policy) {
     policy->resume_by_trainer = true;
     return Status::Ok();
   }
-  KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo found, FindToResume(root));
+  KINTSUGI_ASSIGN_OR_RETURN(const CheckpointInfo found, IsStepFolder(root) ? StepToResume(root) : FindToResume(root));
   policy->resume_directory = found.path;
   policy->resume_step = found.step();
   return Status::Ok();
 }
 
-Status TakeNewest(const std::string& root, core::Policy* policy) {
-  return HoldsAnything(root) ? TakeResume(root, policy) : Status::Ok();
+Status TakeNewest(const std::string& root, bool takes_model_alone, core::Policy* policy) {
+  return HoldsAnything(root) ? TakeResume(root, takes_model_alone, policy) : Status::Ok();
 }
 
 }  // namespace kintsugi::cli

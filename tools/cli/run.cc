@@ -59,10 +59,11 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   policy.begins_again = !options.resume.empty();
   if (options.resume == kResumeAuto && options.save_dir.empty())
     return Usage("--resume auto looks into --save-dir, which is empty");
+  const bool says_how = !options.resume_aoa.empty() || !options.resume_strict.empty();
   if (options.resume == kResumeAuto && leads_first) {
-    KINTSUGI_RETURN_IF_ERROR(TakeNewest(policy.save_directory, &policy));
+    KINTSUGI_RETURN_IF_ERROR(TakeNewest(policy.save_directory, says_how, &policy));
   } else if (!options.resume.empty() && leads_first) {
-    KINTSUGI_RETURN_IF_ERROR(TakeResume(std::filesystem::absolute(options.resume, error).string(), &policy));
+    KINTSUGI_RETURN_IF_ERROR(TakeResume(std::filesystem::absolute(options.resume, error).string(), says_how, &policy));
   }
   KINTSUGI_RETURN_IF_ERROR(policy.Validate());
   return policy;
@@ -133,8 +134,8 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
              "--save-format", o.save_format,
              "Write every checkpoint in these formats too, below the save folder, one folder for each: safetensors,\n"
              "torch, dcp, megatron, as in dcp,safetensors (kintsugi ckpt convert --help lists them). A Python run's\n"
-             "model is under its own names there: model.safetensors, the rest of the state in optimizer.safetensors;\n"
-             "'model' of a .pt file")
+             "model is under its own names in the first three: model.safetensors, the rest of the state in\n"
+             "optimizer.safetensors; 'model' of a .pt file; plain names of dcp")
           ->check([](const std::string& list) {
             const auto formats = formats::FormatsToSave(list);
             return formats.ok() ? std::string() : formats.status().message();
@@ -148,7 +149,8 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option(
          "--save-only", o.save_only,
          "model: --save-format writes the model alone, under the names that its library looks for (no 'model/'),\n"
-         "without optimizer states; such a folder is for readers, a run resumes from --save-dir")
+         "without optimizer states; such a folder is for readers, a run resumes from --save-dir (or from here, where\n"
+         "--resume-aoa or --resume-strict say how)")
       ->needs(format)
       ->check(CLI::IsMember({"model"}));
   app.add_option(
@@ -283,7 +285,7 @@ Status CheckProgram(const std::string& file) {
   const std::string place = "AOA program '" + file + "'";
   const auto program = aoa::ReadProgram(file, ReadInput, {.place = place});
   if (!program.ok()) return program.status().Annotate(place);
-  return aoa::CheckStatements(program->statements).Annotate(place);
+  return aoa::CheckStatements(program->statements, /*macros=*/nullptr).Annotate(place);
 }
 
 Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const logs::Logs& logs) {

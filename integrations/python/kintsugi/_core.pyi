@@ -132,6 +132,7 @@ class Agent:
         timeout_ms: int,
         own_error: str,
         ranks: list[int],
+        macros: dict[str, Callable[..., list[str]]],
     ) -> tuple[int, int, int, str, str, str]: ...  # bytes sent, received, local; unread, unfilled, notes
     def set_layout(self, layout: int, ranks: list[int], replicas: int) -> None: ...
     def register_alias(self, alias: str, key: str) -> None: ...

@@ -14,6 +14,7 @@ from typing import Any
 
 from ._errors import Error, InjectedFault, Interrupted
 from .abi import Code
+from .aoa import Macro, called
 from .arrays import DTYPE_BYTES, dtype_name
 from .registered import Registered
 
@@ -82,7 +83,8 @@ class Resharding(Registered):
     """The part of a run that carries state between layouts."""
 
     def reshard(self, source: Shards, target: Shards, program: str | Iterable[str] = "", *, reverse: bool = False, cast: bool = False,
-                strict: str = "raise_unexpected", timeout: float = 600.0, offload: bool = False, ranks: Iterable[int] = ()) -> Resharded:  # fmt: skip
+                strict: str = "raise_unexpected", timeout: float = 600.0, offload: bool = False, ranks: Iterable[int] = (),
+                macros: Mapping[str, Macro] | None = None) -> Resharded:  # fmt: skip
         """What ranks hold in one layout becomes what they ask for in another: all ranks call it in the same order, in a step before its update or in a
         function for run.do. Each says by key what it holds and what is to be filled: an array that is the whole tensor, a Shard, or a list of Shards;
         with kintsugi.torch also tensors, DTensors and Shards of tensors. A rank that has nothing on a side passes {}.
@@ -93,7 +95,8 @@ class Resharding(Registered):
         `program`: statements of AOA that make the target's names, shapes and types of the source's, or "@NAME:VALUES", one that ships; `reverse`: it is
         run backwards. `cast`: elements are cast where types differ and no program says so. `strict`: of keys on one side only, as --resume-strict has
         the modes. `timeout`: seconds. `offload`: what does not lie on the host, or is (of the source) not contiguous, goes through a copy there.
-        `ranks`: those that reshard among themselves, and alone call it; without it, all.
+        `ranks`: those that reshard among themselves, and alone call it; without it, all. `macros`: words of the program's own (aoa.py), the same on
+        every rank.
 
         Error: the same on every rank, naming key, ranks and remedy; nothing was written. A fault within makes the step or section void, which is made
         again; until then targets are undefined and sources as they were."""
@@ -102,6 +105,7 @@ class Resharding(Registered):
                         "take part. Write run.do(run.reshard, source, target)", Code.FAILED_PRECONDITION)  # fmt: skip
         own_error, held, wanted, staged = "", [], [], Staged(offload)
         text, timeout_ms, among = "", _DEFAULT_MS, list[int]()
+        words = called(macros)
         try:
             text, timeout_ms, among = _text_of(program), _milliseconds(timeout), [int(rank) for rank in ranks]
             held = [self.describe(key, shard, False, staged) for key, shard in each_shard(source)]
@@ -109,7 +113,7 @@ class Resharding(Registered):
         except Exception as error:  # whatever it is, the others must not wait for this rank
             own_error = str(error) if isinstance(error, Error) else f"what it passes cannot be described: {type(error).__name__}: {error}"
         try:
-            told = self.agent.reshard(held, wanted, text, reverse, cast, strict, timeout_ms, own_error, sorted(among))
+            told = self.agent.reshard(held, wanted, text, reverse, cast, strict, timeout_ms, own_error, sorted(among), words)
         except Error as error:
             raise as_raised(error) from error
         staged.deliver()

@@ -17,6 +17,7 @@ from typing import Any
 from . import _core
 from ._errors import Error, InjectedFault, Interrupted
 from .abi import Code, Joined, Outcome, TaskKind
+from .aoa import with_macros
 from .block import Block
 from .guard import Guard, begin_anew
 from .loops import Loops
@@ -33,8 +34,9 @@ _PAUSED = int(Code.PAUSED)  # every step looks for it
 
 
 def join(**options: Any) -> Run:
-    """Joins the run that `kintsugi run` began, or the one that the options name (controller, job, secret, rank, world_size)."""
-    return Run(_core.Agent(**options))
+    """Joins the run that `kintsugi run` began, or the one that the options name (controller, job, secret, rank, world_size). `macros`: words of
+    one's own that programs of --save-aoa and --resume-aoa may use (aoa.py)."""
+    return Run(_core.Agent(**with_macros(options)))
 
 
 class Run(Resharding):

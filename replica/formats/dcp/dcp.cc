@@ -10,6 +10,7 @@ class Dcp final : public Format {
  public:
   std::string_view name() const override { return "dcp"; }
   bool is_cut() const override { return true; }
+  bool keeps_model_apart() const override { return true; }
   std::string_view what() const override { return "a folder of torch.distributed.checkpoint (.metadata and .distcp)"; }
 
   bool Recognises(const std::string& path) const override {

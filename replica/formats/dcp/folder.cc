@@ -1,5 +1,6 @@
 #include "replica/formats/dcp/folder.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -7,12 +8,18 @@
 #include "replica/formats/dcp/metadata.h"
 #include "replica/formats/torch/changed_view.h"
 #include "replica/formats/torch/state_dict.h"
+#include "replica/formats/values.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats::dcp {
 namespace {
 
 using checkpoint::Join;
+
+// Of a run's full save: which names are its model's (model_part.h).
+constexpr std::string_view kModelObject = "kintsugi.model";
+
+constexpr int kChunksBetweenDrops = 64;
 
 class Reader {
  public:
@@ -22,22 +29,31 @@ class Reader {
     const std::string path = Join(folder_, kMetadataName);
     KINTSUGI_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(path, std::string(kMetadataName)));
     KINTSUGI_ASSIGN_OR_RETURN(const DcpMetadata metadata, Decode(file->text(), path));
+    file->DropPages();
     const auto path_of = [&](const std::string& key) {
       const auto found = metadata.paths.find(key);
       return found == metadata.paths.end() ? Path() : found->second;
     };
+    KINTSUGI_RETURN_IF_ERROR(ReadModelPart(metadata));
     for (const TensorEntry& entry : metadata.tensors) {
-      Known known{catalog_->AddTensor({entry.key, entry.dtype, entry.shape, path_of(entry.key)}), &entry, {}};
+      Known known{std::nullopt, &entry, {}};
+      if (!own_.contains(entry.key))
+        known.number = catalog_->AddTensor({entry.key, entry.dtype, entry.shape, path_of(entry.key)});
+      else if (!model_.copies.contains(entry.key))
+        known.number = catalog_->AddTensor({model_.RunsName(entry.key), entry.dtype, entry.shape, {}});
       for (const Chunk& chunk : entry.chunks) known.shapes[chunk.offset] = chunk.shape;
       tensors_.emplace(entry.key, std::move(known));
     }
     std::map<std::string, Path> objects;
-    for (const std::string& key : metadata.objects) objects[key] = path_of(key);
+    for (const std::string& key : metadata.objects)
+      if (key != kModelObject || model_.prefix.empty()) objects[key] = path_of(key);
     for (const StorageEntry& stored : metadata.stored) {
+      if (stored.key == kModelObject && !model_.prefix.empty()) continue;
       if (const auto object = objects.find(stored.key); object != objects.end())
         KINTSUGI_RETURN_IF_ERROR(AddObject(stored, object->second));
       else
         KINTSUGI_RETURN_IF_ERROR(AddChunk(stored));
+      DropPagesNowAndThen();
     }
     for (const auto& [key, path_unused] : objects)
       if (!seen_objects_.count(key))
@@ -47,10 +63,35 @@ class Reader {
 
  private:
   struct Known {
-    uint32_t number = 0;
+    std::optional<uint32_t> number;  // none: what the run has elsewhere
     const TensorEntry* entry = nullptr;
     std::map<Shape, Shape> shapes;  // by offset
   };
+
+  // Where a run wrote its model under its own names.
+  Status ReadModelPart(const DcpMetadata& metadata) {
+    if (std::find(metadata.objects.begin(), metadata.objects.end(), kModelObject) == metadata.objects.end())
+      return Status::Ok();
+    for (const StorageEntry& stored : metadata.stored) {
+      if (stored.key != kModelObject) continue;
+      uint32_t file = 0;
+      KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
+      const auto value = ScalarOf({stored.key, CatalogObject::Form::kTorch, std::string(bytes), {}});
+      const std::string* const text = value ? std::get_if<std::string>(&*value) : nullptr;
+      KINTSUGI_ASSIGN_OR_RETURN(model_,
+                                ModelPart::Decode(text ? *text : "", "'" + Join(folder_, stored.file) + "', object '" +
+                                                                         stored.key + "'", &own_));
+    }
+    return Status::Ok();
+  }
+
+  // Of each chunk its directory was looked at, and what lies around it came along: as much as many chunks have.
+  void DropPagesNowAndThen() {
+    if (++since_drop_ < kChunksBetweenDrops) return;
+    since_drop_ = 0;
+    for (const uint32_t number : touched_) catalog_->files()[number]->DropPages();
+    touched_.clear();
+  }
 
   Result<std::string_view> BytesOf(const StorageEntry& stored, uint32_t* number) {
     auto found = files_.find(stored.file);
@@ -63,6 +104,7 @@ class Reader {
       found = files_.emplace(stored.file, catalog_->AddFile(*file)).first;
     }
     *number = found->second;
+    touched_.insert(*number);
     const MappedFile& file = *catalog_->files()[*number];
     if (stored.at > file.size_bytes() || stored.bytes > file.size_bytes() - stored.at)
       return Status(StatusCode::kDataLoss, "'" + file.path() + "' has " + std::to_string(file.size_bytes()) +
@@ -113,22 +155,55 @@ class Reader {
     if (found->shape != shape->second)
       return bad("stored with shape " + DescribeShape(found->shape) + ", the metadata says " +
                  DescribeShape(shape->second));
-    return torch::AddStoredPiece(catalog_, archive, *found, file, tensor.number, offset);
+    if (!tensor.number) return Status::Ok();
+    return torch::AddStoredPiece(catalog_, archive, *found, file, *tensor.number, offset);
   }
 
   Catalog* const catalog_;
   const std::string& folder_;
+  ModelPart model_;
+  std::set<std::string, std::less<>> own_;  // names of the model, as they stand here
   std::map<std::string, uint32_t> files_;
+  std::set<uint32_t> touched_;  // files, since pages were dropped
+  int since_drop_ = 0;          // chunks
   std::map<std::string, Known> tensors_;
   std::set<std::string> seen_objects_;
   uint64_t objects_bytes_ = 0;
 };
 
+// What a run's tensor is called here. Names and places of the model are those that its library asks for.
+std::string NameIn(const ModelPart& model, const CatalogTensor& tensor) {
+  return model.Has(tensor.key) ? model.OwnName(tensor.key) : tensor.key;
+}
+Path PathIn(const ModelPart& model, const CatalogTensor& tensor) {
+  return model.Has(tensor.key) || tensor.path.empty() ? PathOf(NameIn(model, tensor)) : tensor.path;
+}
+
+// What says which names are the model's. kInvalidArgument: one of them is another tensor's or an object's, too.
+Result<CatalogObject> ModelObject(const Content& content, const std::vector<CatalogObject>& objects,
+                                  const ModelPart& model) {
+  std::set<std::string, std::less<>> others;
+  for (const CatalogObject& object : objects) others.insert(object.key);
+  std::vector<std::string> own;
+  for (const CatalogTensor& tensor : content)
+    if (model.Has(tensor.key))
+      own.push_back(model.OwnName(tensor.key));
+    else
+      others.insert(tensor.key);
+  for (const std::string& name : own)
+    if (others.contains(name))
+      return Status(StatusCode::kInvalidArgument,
+                    "'" + PrintableKey(name) +
+                        "' would be a tensor of the model and something else of the run's: give one of them another name");
+  return ScalarObject(std::string(kModelObject), model.Encode(&own));
+}
+
 // The same bytes under one more name.
-void AddAliases(const Content& content, const std::vector<uint32_t>& owners, DcpMetadata* metadata) {
-  std::map<std::string_view, std::vector<const CatalogTensor*>> aliases;  // by owner
+void AddAliases(const ModelPart& model, const Content& content, const std::vector<uint32_t>& owners,
+                DcpMetadata* metadata) {
+  std::map<std::string, std::vector<const CatalogTensor*>> aliases;  // by owner
   for (uint32_t i = 0; i < content.size(); ++i)
-    if (owners[i] != i) aliases[content[owners[i]].key].push_back(&content[i]);
+    if (owners[i] != i) aliases[NameIn(model, content[owners[i]])].push_back(&content[i]);
   if (aliases.empty()) return;
   const auto repeat = [&](auto* entries) {
     for (size_t i = 0, own = entries->size(); i < own; ++i) {
@@ -136,7 +211,7 @@ void AddAliases(const Content& content, const std::vector<uint32_t>& owners, Dcp
       if (found == aliases.end()) continue;
       for (const CatalogTensor* const alias : found->second) {
         auto entry = (*entries)[i];
-        entry.key = alias->key;
+        entry.key = NameIn(model, *alias);
         entries->push_back(std::move(entry));
       }
     }
@@ -145,7 +220,7 @@ void AddAliases(const Content& content, const std::vector<uint32_t>& owners, Dcp
   repeat(&metadata->stored);
   for (const auto& [owner, names] : aliases)
     for (const CatalogTensor* const alias : names)
-      metadata->paths[alias->key] = alias->path.empty() ? PathOf(alias->key) : alias->path;
+      metadata->paths[NameIn(model, *alias)] = PathIn(model, *alias);
 }
 
 std::string FileName(size_t rank) { return "__" + std::to_string(rank) + "_0.distcp"; }
@@ -154,8 +229,12 @@ std::string FileName(size_t rank) { return "__" + std::to_string(rank) + "_0.dis
 
 Status AddFolder(Catalog* catalog, const std::string& folder) { return Reader(catalog, folder).Run(); }
 
-Status LayFolder(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
+Status LayFolder(const Content& content, const std::vector<CatalogObject>& given, const LayOptions& options,
                  const std::string& prefix, Outline* outline) {
+  std::vector<CatalogObject> objects = given;
+  if (!options.model.prefix.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(objects.emplace_back(), ModelObject(content, given, options.model));
+  }
   DcpMetadata metadata;
   std::vector<OutlineFile> files(static_cast<size_t>(options.shards));
   for (size_t rank = 0; rank < files.size(); ++rank) files[rank].name = prefix + FileName(rank);
@@ -171,7 +250,8 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& objec
   for (uint32_t i = 0; i < content.size(); ++i) {
     if (owners[i] != i) continue;
     const CatalogTensor& tensor = content[i];
-    TensorEntry entry{tensor.key, tensor.dtype, tensor.shape, {}};
+    const std::string name = NameIn(options.model, tensor);
+    TensorEntry entry{name, tensor.dtype, tensor.shape, {}};
     const std::vector<layout::Box> boxes = CutsOf(tensor, options);
     for (size_t rank = 0; rank < boxes.size(); ++rank) {
       const layout::Box& box = boxes[rank];
@@ -189,13 +269,13 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& objec
       torch::AddSmallEntries(&layer);
       layer.AddTensor("data/0", i, box, DTypeSize(tensor.dtype));
       torch::AddVersion(&layer);
-      metadata.stored.push_back({tensor.key, chunk.offset, FileName(rank), at, layer.Finish()});
+      metadata.stored.push_back({name, chunk.offset, FileName(rank), at, layer.Finish()});
       entry.chunks.push_back(std::move(chunk));
     }
-    metadata.paths[tensor.key] = tensor.path.empty() ? PathOf(tensor.key) : tensor.path;
+    metadata.paths[name] = PathIn(options.model, tensor);
     metadata.tensors.push_back(std::move(entry));
   }
-  AddAliases(content, owners, &metadata);
+  AddAliases(options.model, content, owners, &metadata);
   for (OutlineFile& file : files)
     if (!file.segments.empty()) outline->files.push_back(std::move(file));
   OutlineFile mark;

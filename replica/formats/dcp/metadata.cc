@@ -24,8 +24,8 @@ class Decoder {
     const NodeId state = tree_.StateOf(tree_.root, "Metadata");
     if (state == kNoNode) return Bad(tree_.root, "it is no DCP metadata but " + DescribeNode(tree_, tree_.root));
     KINTSUGI_RETURN_IF_ERROR(ReadPaths(tree_.Get(state, "planner_data")));
-    const auto* entries = tree_.PairsOf(tree_.Get(state, "state_dict_metadata"));
-    const auto* stored = tree_.PairsOf(tree_.Get(state, "storage_data"));
+    const auto entries = tree_.PairsOf(tree_.Get(state, "state_dict_metadata"));
+    const auto stored = tree_.PairsOf(tree_.Get(state, "storage_data"));
     if (!entries || !stored) return Bad(tree_.root, "its state_dict_metadata or storage_data is no dictionary");
     for (size_t i = 0; i + 1 < entries->size(); i += 2)
       KINTSUGI_RETURN_IF_ERROR(ReadEntry((*entries)[i], (*entries)[i + 1]));
@@ -38,7 +38,7 @@ class Decoder {
   Status Bad(NodeId id, const std::string& what) const { return BadNode(tree_, id, place_, what); }
 
   Status ReadPaths(NodeId id) {
-    const auto* pairs = tree_.PairsOf(id);
+    const auto pairs = tree_.PairsOf(id);
     if (!pairs) return Status::Ok();  // another planner's; flat names are names then
     for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
       const auto key = tree_.TextOf((*pairs)[i]);

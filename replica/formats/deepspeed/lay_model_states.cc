@@ -4,6 +4,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/deepspeed/model_states.h"
 #include "replica/formats/pickle/writer.h"
+#include "replica/layout/flat_range.h"
 
 namespace kintsugi::formats::deepspeed {
 namespace {
@@ -122,61 +123,100 @@ Result<Sorted> Sort(const Content& content, const std::vector<CatalogObject>& ob
   return sorted;
 }
 
+Storage StorageOf(const Content& content, uint32_t number) {
+  return {{{number, layout::WholeBox(content[number].shape), 0}}, DTypeSize(content[number].dtype)};
+}
+
+void AppendRange(const Content& content, uint32_t number, FlatRange range, int64_t zeros, Storage* storage) {
+  const layout::Box whole = layout::WholeBox(content[number].shape);
+  storage->element_bytes = DTypeSize(content[number].dtype);
+  if (range.start < range.stop)
+    for (const layout::Box& box : layout::BoxesOf(whole, range)) storage->boxes.push_back({number, box, 0});
+  if (zeros == 0) return;
+  layout::Box nothing;  // whose zeros alone are written
+  nothing.axes = 1;
+  nothing.lo[0] = nothing.hi[0] = 0;
+  if (storage->boxes.empty()) storage->boxes.push_back({number, nothing, 0});
+  storage->boxes.back().zeros += static_cast<uint64_t>(zeros) * storage->element_bytes;
+}
+
 Result<OutlineFile> LayStateDict(const std::string& name, const std::vector<torch::Leaf>& leaves,
-                                 const Content& content, const std::vector<uint32_t>& numbers) {
+                                 const std::vector<Storage>& storages) {
   OutlineFile file;
   file.name = name;
   zip::Layer layer(&file, "archive");
   KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
   layer.AddBytes("data.pkl", std::move(pickled));
   torch::AddSmallEntries(&layer);
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    const CatalogTensor& tensor = content[numbers[i]];
-    layer.AddTensor("data/" + std::to_string(i), numbers[i], layout::WholeBox(tensor.shape), DTypeSize(tensor.dtype));
-  }
+  for (size_t i = 0; i < storages.size(); ++i)
+    layer.AddBoxes("data/" + std::to_string(i), storages[i].boxes, storages[i].element_bytes);
   torch::AddVersion(&layer);
   layer.Finish();
   return file;
 }
 
 Result<OutlineFile> LayModelStates(const Content& content, const Sorted& sorted, const LayOptions& options,
-                                   const std::string& folder) {
+                                   const std::string& folder, std::optional<int> data_rank) {
   std::vector<torch::Leaf> leaves;
-  std::vector<uint32_t> numbers;
+  std::vector<Storage> stored;
   std::set<std::string> buffers, said;
   for (const CatalogObject* object : sorted.objects)
     if (object->key == "buffer_names") buffers = TextsOf(*object);
-  const auto add_tensor = [&](Path path, uint32_t number, size_t storage) {
-    leaves.push_back({std::move(path), [&tensor = content[number], storage](PickleWriter* writer) {
-                        torch::WriteTensor(std::to_string(storage), tensor.dtype, tensor.shape, writer);
+  const auto add_shaped = [&](Path path, DType dtype, Shape shape, size_t storage) {
+    leaves.push_back({std::move(path), [dtype, shape = std::move(shape), storage](PickleWriter* writer) {
+                        torch::WriteTensor(std::to_string(storage), dtype, shape, writer);
                         return Status::Ok();
                       }});
+  };
+  const auto add_tensor = [&](Path path, uint32_t number, size_t storage) {
+    add_shaped(std::move(path), content[number].dtype, content[number].shape, storage);
+  };
+  // Stage 3: where a parameter was.
+  const auto add_placeholder = [&](const std::string& name, uint32_t number) {
+    add_shaped(TextPath({kModule, name}), content[number].dtype, {0}, stored.size());
+    stored.push_back({{}, DTypeSize(content[number].dtype)});
   };
   std::vector<std::pair<std::string, uint32_t>> frozen;
   std::map<uint32_t, const Sorted::Tensor*> module;  // by number
   std::map<uint32_t, size_t> storages;
   for (const Sorted::Tensor& tensor : sorted.module) {
-    const size_t storage = numbers.size();
     module[tensor.number] = &tensor;
-    storages[tensor.number] = storage;
-    numbers.push_back(tensor.number);
-    add_tensor(TextPath({kModule, tensor.name}), tensor.number, storage);
-    if (sorted.states.empty() || sorted.states.count(tensor.name) || buffers.count(tensor.name)) continue;
-    frozen.emplace_back(tensor.name, tensor.number);
-    add_tensor(TextPath({"frozen_param_fragments", tensor.name}), tensor.number, storage);
+    const bool is_buffer = buffers.count(tensor.name) > 0;
+    const bool is_frozen = !sorted.states.empty() && !sorted.states.count(tensor.name) && !is_buffer;
+    if (is_frozen) frozen.emplace_back(tensor.name, tensor.number);
+    if (data_rank && !is_buffer) {
+      add_placeholder(tensor.name, tensor.number);
+      if (!is_frozen) continue;
+      const int64_t elements = *layout::Product(content[tensor.number].shape);
+      const int64_t part = PartOf(elements, 0, options.shards).stop;
+      const FlatRange own = PartOf(elements, *data_rank, options.shards);
+      add_shaped(TextPath({"frozen_param_fragments", tensor.name}), content[tensor.number].dtype, {part},
+                 stored.size());
+      AppendRange(content, tensor.number, own, part - (own.stop - own.start), &stored.emplace_back());
+      stored.back().element_bytes = DTypeSize(content[tensor.number].dtype);
+      continue;
+    }
+    storages[tensor.number] = stored.size();
+    stored.push_back(StorageOf(content, tensor.number));
+    add_tensor(TextPath({kModule, tensor.name}), tensor.number, storages[tensor.number]);
+    if (is_frozen)
+      add_tensor(TextPath({"frozen_param_fragments", tensor.name}), tensor.number, storages[tensor.number]);
   }
   std::vector<std::pair<std::string, std::string>> shared;
   for (const auto& [tensor, owner] : sorted.shared)
     if (const auto found = module.find(owner); found != module.end()) {
-      add_tensor(TextPath({kModule, tensor.name}), tensor.number, storages.at(owner));
+      if (const auto storage = storages.find(owner); storage != storages.end())
+        add_tensor(TextPath({kModule, tensor.name}), tensor.number, storage->second);
+      else
+        add_placeholder(tensor.name, tensor.number);
       shared.emplace_back(tensor.name, found->second->name);
     }
   if (sorted.module.empty())
     leaves.push_back(ValueLeaf(TextPath({kModule}), [](PickleWriter* writer) { writer->EmptyDict(); }));
   for (const Sorted::Tensor& tensor : sorted.others) {
-    numbers.push_back(tensor.number);
     const Path& path = content[tensor.number].path;
-    add_tensor(path.empty() ? PathOf(tensor.name) : path, tensor.number, numbers.size() - 1);
+    add_tensor(path.empty() ? PathOf(tensor.name) : path, tensor.number, stored.size());
+    stored.push_back(StorageOf(content, tensor.number));
   }
   for (const CatalogObject* object : sorted.objects) {
     Path path = object->path.empty() ? PathOf(object->key) : object->path;
@@ -242,7 +282,7 @@ Result<OutlineFile> LayModelStates(const Content& content, const Sorted& sorted,
     writer->SetItems();
   });
   add("ds_version", [](PickleWriter* writer) { writer->Text(kVersion); });
-  return LayStateDict(folder + ModelFileName(0), leaves, content, numbers);
+  return LayStateDict(folder + (data_rank ? CutModelFileName(*data_rank) : ModelFileName(0)), leaves, stored);
 }
 
 }  // namespace kintsugi::formats::deepspeed

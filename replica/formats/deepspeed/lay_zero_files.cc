@@ -16,13 +16,14 @@ constexpr int64_t kAlignment = 2;
 
 struct Piece {
   std::string parameter;
-  FlatRange range;    // of the parameter
-  int64_t start = 0;  // element of the rank's part where it lies
+  FlatRange range;     // of the parameter
+  int64_t start = 0;   // element of the rank's part where it lies
+  int64_t behind = 0;  // elements of padding behind it: stage 3
 };
 // A rank's part of one group.
 struct Partition {
   int64_t length = 0;   // of every rank's part
-  int64_t padding = 0;  // of this one: what lies behind the last parameter
+  int64_t padding = 0;  // of this one: what lies behind the last parameter (stages 1 and 2)
   std::vector<Piece> pieces;
 };
 
@@ -83,7 +84,23 @@ class Writer {
     return Status::Ok();
   }
 
+  bool is_cut_by_parameter() const { return options_.zero_stage == 3; }
+
+  // Stage 3: this rank's equal part of each parameter, with padding where it ends before.
+  Partition PartsOf(const std::vector<std::string>& group, int rank) const {
+    Partition partition;
+    for (const std::string& parameter : group) {
+      const int64_t elements = *layout::Product(ShapeOf(parameter));
+      const FlatRange own = PartOf(elements, rank, options_.shards);
+      const int64_t part = PartOf(elements, 0, options_.shards).stop;
+      partition.pieces.push_back({parameter, own, partition.length, part - (own.stop - own.start)});
+      partition.length += part;
+    }
+    return partition;
+  }
+
   Partition PartitionOf(const std::vector<std::string>& group, int rank) const {
+    if (is_cut_by_parameter()) return PartsOf(group, rank);
     int64_t total = 0;
     for (const std::string& parameter : group) total += *layout::Product(ShapeOf(parameter));
     const int64_t unit = kAlignment * options_.shards;
@@ -101,12 +118,6 @@ class Writer {
     return partition;
   }
 
-  // A storage of one file: which tensors, and the bytes of an element.
-  struct Storage {
-    std::vector<zip::Layer::PaddedBox> boxes;
-    uint64_t element_bytes = 0;
-  };
-
   // A flat buffer as a leaf of the pickle and a storage.
   void AddFlat(Path path, const std::string& state, const std::vector<std::string>& group, const Partition& partition,
                bool is_padded, std::vector<torch::Leaf>* leaves, std::vector<Storage>* storages) const {
@@ -114,25 +125,15 @@ class Writer {
     Storage storage;
     storage.element_bytes = DTypeSize(first.dtype);
     for (const Piece& piece : partition.pieces)
-      for (const layout::Box& box : layout::BoxesOf(layout::WholeBox(ShapeOf(piece.parameter)), piece.range))
-        storage.boxes.push_back({NumberOf(piece.parameter, state), box, 0});
+      AppendRange(content_, NumberOf(piece.parameter, state), piece.range, piece.behind, &storage);
     const int64_t length = partition.length - (is_padded ? 0 : partition.padding);
-    if (is_padded && partition.padding > 0) {
-      const layout::Box nothing = EmptyBox(first.shape);
-      if (storage.boxes.empty()) storage.boxes.push_back({NumberOf(group[0], state), nothing, 0});
-      storage.boxes.back().zeros = static_cast<uint64_t>(partition.padding) * storage.element_bytes;
-    }
+    if (is_padded) AppendRange(content_, NumberOf(group[0], state), {0, 0}, partition.padding, &storage);
     const std::string key = std::to_string(storages->size());
     leaves->push_back({std::move(path), [key, dtype = first.dtype, length](PickleWriter* writer) {
                          torch::WriteTensor(key, dtype, {length}, writer);
                          return Status::Ok();
                        }});
     storages->push_back(std::move(storage));
-  }
-  static layout::Box EmptyBox(const Shape& shape) {
-    layout::Box box = layout::WholeBox(shape);
-    for (int axis = 0; axis < box.axes; ++axis) box.hi[axis] = 0;
-    return box;
   }
 
   Result<OutlineFile> LayRank(int rank) const {
@@ -143,7 +144,8 @@ class Writer {
     for (size_t g = 0; g < sorted_.groups.size(); ++g) {
       const auto& group = sorted_.groups[g];
       const auto index = static_cast<int64_t>(g);
-      Path master = TextPath({"optimizer_state_dict", "single_partition_of_fp32_groups"});
+      Path master = TextPath(
+          {"optimizer_state_dict", is_cut_by_parameter() ? "fp32_flat_groups" : "single_partition_of_fp32_groups"});
       master.push_back({PathPart::Kind::kIndex, "", index});
       AddFlat(std::move(master), std::string(kMaster), group, partitions[g], false, &leaves, &storages);
       for (const auto& [state, number] : sorted_.states.at(group[0])) {
@@ -158,27 +160,20 @@ class Writer {
                             torch::WriteTensor(std::to_string(key), tensor.dtype, tensor.shape, writer);
                             return Status::Ok();
                           }});
-        storages.push_back({{{number, layout::WholeBox(tensor.shape), 0}}, DTypeSize(tensor.dtype)});
+        storages.push_back(StorageOf(content_, number));
       }
       if (const auto values = sorted_.values.find(group[0]); values != sorted_.values.end())
         for (const auto& [state, object] : values->second)
           if (state.find(':') == std::string::npos) leaves.push_back(ObjectLeaf(StateOfGroup(index, state), object));
     }
     AddRest(partitions, &leaves);
-    OutlineFile file;
-    zip::Layer layer(&file, "archive");
-    KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
-    layer.AddBytes("data.pkl", std::move(pickled));
-    torch::AddSmallEntries(&layer);
-    for (size_t i = 0; i < storages.size(); ++i)
-      layer.AddBoxes("data/" + std::to_string(i), storages[i].boxes, storages[i].element_bytes);
-    torch::AddVersion(&layer);
-    layer.Finish();
-    return file;
+    return LayStateDict("", leaves, storages);
   }
 
-  static Path StateOfGroup(int64_t group, const std::string& state) {
-    Path path = TextPath({"optimizer_state_dict", "base_optimizer_state", "state"});
+  // Where what the optimizer within keeps stands.
+  std::string_view base() const { return is_cut_by_parameter() ? "optimizer_state_dict" : "base_optimizer_state"; }
+  Path StateOfGroup(int64_t group, const std::string& state) const {
+    Path path = TextPath({"optimizer_state_dict", base(), "state"});
     path.push_back({PathPart::Kind::kNumber, "", group});
     path.push_back({PathPart::Kind::kText, state, 0});
     return path;
@@ -204,15 +199,14 @@ class Writer {
       Path path = object->path.size() > 1 ? Path(object->path.begin() + 1, object->path.end())
                                           : PathOf(object->key.substr(kOptimizer.size() + 1));
       const bool is_group = path[0].text == "param_groups";
-      Path full =
-          is_group ? TextPath({"optimizer_state_dict", "base_optimizer_state"}) : TextPath({"optimizer_state_dict"});
+      Path full = is_group ? TextPath({"optimizer_state_dict", base()}) : TextPath({"optimizer_state_dict"});
       full.insert(full.end(), path.begin(), path.end());
       has_groups = has_groups || is_group;
       leaves->push_back(ObjectLeaf(std::move(full), object));
     }
     if (!has_groups)
       for (size_t g = 0; g < partitions.size(); ++g) {
-        Path path = TextPath({"optimizer_state_dict", "base_optimizer_state", "param_groups"});
+        Path path = TextPath({"optimizer_state_dict", base(), "param_groups"});
         path.push_back({PathPart::Kind::kIndex, "", static_cast<int64_t>(g)});
         path.push_back({PathPart::Kind::kText, "params", 0});
         leaves->push_back({std::move(path), [g](PickleWriter* writer) {
@@ -224,11 +218,15 @@ class Writer {
                            }});
       }
     add("zero_stage", [stage = options_.zero_stage](PickleWriter* writer) { writer->Int(stage); });
-    add_list("group_paddings",
-             [](const Partition& partition, PickleWriter* writer) { writer->Int(partition.padding); });
-    add_list("partition_count", [this](const Partition&, PickleWriter* writer) { writer->Int(options_.shards); });
-    add_list("param_slice_mappings",
-             [](const Partition& partition, PickleWriter* writer) { WriteMapping(partition, writer); });
+    if (is_cut_by_parameter()) {
+      add("partition_count", [this](PickleWriter* writer) { writer->Int(options_.shards); });
+    } else {
+      add_list("group_paddings",
+               [](const Partition& partition, PickleWriter* writer) { writer->Int(partition.padding); });
+      add_list("partition_count", [this](const Partition&, PickleWriter* writer) { writer->Int(options_.shards); });
+      add_list("param_slice_mappings",
+               [](const Partition& partition, PickleWriter* writer) { WriteMapping(partition, writer); });
+    }
     leaves->push_back({TextPath({"ds_version"}), [](PickleWriter* writer) {
                          writer->Text(kVersion);
                          return Status::Ok();

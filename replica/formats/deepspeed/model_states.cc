@@ -51,7 +51,7 @@ class ModelStatesReader {
     KINTSUGI_RETURN_IF_ERROR(ReadGroups());
     KINTSUGI_RETURN_IF_ERROR(AddModule());
     KINTSUGI_RETURN_IF_ERROR(AddFrozen());
-    const auto& pairs = *first.PairsOf(root);
+    const pickle::Items pairs = *first.PairsOf(root);
     for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
       const auto key = first.TextOf(pairs[i]);
       if (!key) return Bad(files_[0][0], pairs[i], "a key is no text");
@@ -60,7 +60,7 @@ class ModelStatesReader {
                                                PathOf(std::string(*key)), options_));
     }
     if (!states_.groups.empty()) AddGroupNames();
-    if (const auto* shared = first.PairsOf(first.Get(root, "shared_params")))
+    if (const auto shared = first.PairsOf(first.Get(root, "shared_params")))
       for (size_t i = 0; i + 1 < shared->size(); i += 2) {
         const auto alias = first.TextOf((*shared)[i]), owner = first.TextOf((*shared)[i + 1]);
         if (alias && owner) states_.shared.emplace_back(*alias, *owner);
@@ -96,6 +96,7 @@ class ModelStatesReader {
       }
     }
     is_sharded_ = is_sharded;
+    states_.is_cut = is_sharded;
     states_.data_ranks = data;
     states_.model_ranks = model;
     return Status::Ok();
@@ -105,10 +106,11 @@ class ModelStatesReader {
     const Tree& tree = file.archive.tree;
     Shapes shapes;
     if (groups == kNoNode || tree[groups].kind == Kind::kNone) return shapes;
-    std::vector<NodeId> dictionaries = tree[groups].items;
+    const pickle::Items given = tree[groups].items;
+    std::vector<NodeId> dictionaries(given.begin(), given.end());
     if (tree.PairsOf(groups)) dictionaries = {groups};  // as older versions wrote it
     for (const NodeId group : dictionaries) {
-      const auto* pairs = tree.PairsOf(group);
+      const auto pairs = tree.PairsOf(group);
       if (!pairs) return Bad(file, group, "shapes that are " + pickle::DescribeNode(tree, group));
       shapes.emplace_back();
       for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
@@ -159,7 +161,7 @@ class ModelStatesReader {
       catalog_->AddNote("'" + files_[0][0].archive.place + "' has no module: a pipeline keeps it in layer files");
       return Status::Ok();
     }
-    const auto* pairs = tree.PairsOf(module);
+    const auto pairs = tree.PairsOf(module);
     if (!pairs) return Bad(files_[0][0], module, "its module is " + pickle::DescribeNode(tree, module));
     for (const OpenFile& file : files_[0])
       modules_.push_back(IndexOf(file.archive.tree, file.archive.tree.Get(file.archive.tree.root, kModule)));
@@ -183,7 +185,7 @@ class ModelStatesReader {
   // A dictionary by its names: Tree::Get looks through all of it each time.
   static std::unordered_map<std::string_view, NodeId> IndexOf(const Tree& tree, NodeId dictionary) {
     std::unordered_map<std::string_view, NodeId> index;
-    if (const auto* pairs = tree.PairsOf(dictionary))
+    if (const auto pairs = tree.PairsOf(dictionary))
       for (size_t i = 0; i + 1 < pairs->size(); i += 2)
         if (const auto name = tree.TextOf((*pairs)[i])) index.emplace(*name, (*pairs)[i + 1]);
     return index;

@@ -2,7 +2,8 @@
 //
 // What: read, it tells what the optimizer's files do not: the names and shapes of the parameters, in the order of
 // the flat groups, and how model-parallel ranks cut them. Written, it is rank 0's file of a run with one model-parallel
-// rank.
+// rank; of stage 3 one for each data-parallel rank, which has buffers whole, its part of what no optimizer has, and
+// placeholders of no element where parameters were.
 // Errors: kDataLoss and kInvalidArgument name file, byte and parameter.
 // Threads: pure.
 #pragma once
@@ -42,6 +43,7 @@ struct ModelStates {
   std::vector<std::vector<Parameter>> groups;  // as the optimizer has them, in the order of its flat buffers
   int data_ranks = 1;                          // of stage 3, where each has a file
   int model_ranks = 1;
+  bool is_cut = false;  // stage 3: parameters are no part of the module
   bool has_round_robin = false;  // round_robin_gradients: param_slice_mappings are of another order than the buffers
   std::vector<std::pair<std::string, std::string>> shared;  // tied parameters: a name, and whose weights it has
 };
@@ -67,12 +69,21 @@ struct Sorted {
 };
 Result<Sorted> Sort(const Content& content, const std::vector<CatalogObject>& objects);
 
-// mp_rank_00_model_states.pt in `folder`.
+// mp_rank_00_model_states.pt in `folder`; with a data-parallel rank that one's of stage 3.
 Result<OutlineFile> LayModelStates(const Content& content, const Sorted& sorted, const LayOptions& options,
-                                   const std::string& folder);
-// A zip of a state dictionary whose tensors are whole ones of the content; `numbers` are their storages, in order.
+                                   const std::string& folder, std::optional<int> data_rank = std::nullopt);
+
+// A storage of one file: which tensors, or parts of them, and the bytes of an element.
+struct Storage {
+  std::vector<zip::Layer::PaddedBox> boxes;
+  uint64_t element_bytes = 0;
+};
+Storage StorageOf(const Content& content, uint32_t number);
+// Appends elements of tensor `number`, counted row-major, and `zeros` elements behind them.
+void AppendRange(const Content& content, uint32_t number, FlatRange range, int64_t zeros, Storage* storage);
+// A zip of a state dictionary whose tensors lie in these storages, by their places.
 Result<OutlineFile> LayStateDict(const std::string& name, const std::vector<torch::Leaf>& leaves,
-                                 const Content& content, const std::vector<uint32_t>& numbers);
+                                 const std::vector<Storage>& storages);
 torch::Leaf ObjectLeaf(Path path, const CatalogObject* object);
 Path TextPath(std::initializer_list<std::string_view> parts);
 

@@ -44,6 +44,10 @@ std::optional<FileName> ParseFileName(std::string_view name) {
 
 std::string ModelFileName(int model) { return "mp_rank_" + TwoDigits(model) + std::string(kModelEnding); }
 
+std::string CutModelFileName(int data) {
+  return "zero_pp_rank_" + std::to_string(data) + "_mp_rank_00" + std::string(kModelEnding);
+}
+
 std::string OptimizerFileName(int data, bool is_bfloat16) {
   return (is_bfloat16 ? "bf16_" : "") + std::string("zero_pp_rank_") + std::to_string(data) + "_mp_rank_00" +
          std::string(kOptimEnding);

@@ -35,6 +35,8 @@ struct FileName {
 // Nothing for a file of another kind.
 std::optional<FileName> ParseFileName(std::string_view name);
 std::string ModelFileName(int model);
+// Stage 3: of a data-parallel rank.
+std::string CutModelFileName(int data);
 std::string OptimizerFileName(int data, bool is_bfloat16);
 std::string TagOf(uint64_t step);
 // N of "global_stepN" or "global_stepN_universal".

@@ -14,7 +14,7 @@ using pickle::Tree;
 
 std::vector<std::string> TextsOf(const Tree& tree, NodeId id) {
   std::vector<std::string> texts;
-  if (id >= tree.nodes.size()) return texts;
+  if (id >= tree.size()) return texts;
   for (const NodeId item : tree[id].items)
     if (const auto text = tree.TextOf(item)) texts.emplace_back(*text);
   return texts;
@@ -39,7 +39,7 @@ bool Fits(const std::vector<std::string>& patterns, const std::string& name) {
 
 Patterns PatternsOf(const Tree& tree, NodeId info) {
   Patterns patterns;
-  const auto* pairs = tree.PairsOf(info);
+  const auto pairs = tree.PairsOf(info);
   if (!pairs) return patterns;
   patterns.is_there = true;
   const auto get = [&](std::string_view key) { return TextsOf(tree, tree.Get(info, key)); };
@@ -50,10 +50,10 @@ Patterns PatternsOf(const Tree& tree, NodeId info) {
   patterns.two_parts = get("parameter_with_2_sub_params_cat_dim_0");
   patterns.vocabulary_rows = tree.IntOf(tree.Get(info, "original_vocab_size"));
   const NodeId subs = tree.Get(info, "parameter_with_sub_params");
-  if (subs < tree.nodes.size())
+  if (subs < tree.size())
     for (const NodeId one : tree[subs].items)
       for (std::string& text : TextsOf(tree, tree.Get(one, "patterns"))) patterns.sub_parts.push_back(std::move(text));
-  const auto* affine = tree.PairsOf(tree.Get(info, "affine_map"));
+  const auto affine = tree.PairsOf(tree.Get(info, "affine_map"));
   patterns.has_affine_map = affine && !affine->empty();
   return patterns;
 }

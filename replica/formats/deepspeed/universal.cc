@@ -66,7 +66,8 @@ class Universal final : public Format {
       if (KindOfPath(Join(zero, parameter)) != PathKind::kFolder || only_copied.count(parameter)) continue;
       KINTSUGI_ASSIGN_OR_RETURN(const auto states, SortedNames(Join(zero, parameter)));
       for (const std::string& name : states)
-        if (name.ends_with(kEnding)) KINTSUGI_RETURN_IF_ERROR(AddState(&catalog, zero, parameter, name, options));
+        if (name.ends_with(kEnding))
+          KINTSUGI_RETURN_IF_ERROR(AddState(&catalog, zero, parameter, name, ShapeOf(model, parameter), options));
     }
     for (const auto& group : model.groups)
       for (const deepspeed::Parameter& parameter : group)
@@ -143,7 +144,7 @@ class Universal final : public Format {
                       }});
     KINTSUGI_ASSIGN_OR_RETURN(OutlineFile optimizer, deepspeed::LayStateDict(folder + std::string(deepspeed::kZero) +
                                                                                  "/" + std::string(kOptimizerFile),
-                                                                             leaves, content, {}));
+                                                                             leaves, {}));
     outline.files.push_back(std::move(optimizer));
     OutlineFile mark;
     mark.name = deepspeed::kLatestUniversal;
@@ -164,14 +165,50 @@ class Universal final : public Format {
       for (const deepspeed::Parameter& parameter : group) names.erase(parameter.name);
     return names;
   }
+  // Of stage 3.
+  static std::optional<Shape> ShapeOf(const deepspeed::ModelStates& model, const std::string& parameter) {
+    if (!model.is_cut) return std::nullopt;
+    for (const auto& group : model.groups)
+      for (const deepspeed::Parameter& one : group)
+        if (one.name == parameter) return one.slices.shape;
+    return std::nullopt;
+  }
+
+  // Of stage 3 DeepSpeed's converter keeps a flat row of elements, and no other weights than these. False: it is none.
+  static Result<bool> AddRow(Catalog* catalog, const OpenFile& file, const std::string& parameter,
+                             const std::string& state, const std::optional<Shape>& shape) {
+    const pickle::Tree& tree = file.archive.tree;
+    KINTSUGI_ASSIGN_OR_RETURN(const auto stored, torch::TensorOf(tree, tree.root, file.archive.place));
+    if (!stored || state == "step" || !shape) return false;
+    const int64_t elements = *layout::Product(*shape);
+    if ((stored->shape != Shape{elements} && stored->shape != *shape) || !torch::IsDense(*stored))
+      return Status(StatusCode::kDataLoss, "'" + file.archive.place + "': a tensor of shape " +
+                                               DescribeShape(stored->shape) + ", the parameter '" +
+                                               PrintableKey(parameter) + "' has the shape " + DescribeShape(*shape));
+    KINTSUGI_ASSIGN_OR_RETURN(const torch::StoredRange range,
+                              StoredRangeOf(catalog, file.archive, *stored, file.number, parameter));
+    std::vector<Path> paths = {deepspeed::StatePath(parameter, state)};
+    if (state == deepspeed::kMaster) paths.push_back(TextPath({deepspeed::kModule, parameter}));
+    for (const Path& path : paths) {
+      KINTSUGI_ASSIGN_OR_RETURN(const uint32_t number,
+                                catalog->FindOrAddTensor({JoinPath(path), stored->dtype, *shape, path}));
+      deepspeed::AddRange(catalog, {{layout::WholeBox(*shape), 0}}, {number, file.number, 0, elements, range.at});
+    }
+    return true;
+  }
+
   static Status AddState(Catalog* catalog, const std::string& zero, const std::string& parameter,
-                         const std::string& name, const ReadOptions& options) {
+                         const std::string& name, const std::optional<Shape>& shape, const ReadOptions& options) {
     KINTSUGI_ASSIGN_OR_RETURN(const OpenFile file, deepspeed::Open(catalog, Join(zero, parameter), name));
     const std::string state = name.substr(0, name.size() - kEnding.size());
     const Path path = deepspeed::StatePath(parameter, state);
     const pickle::Tree& tree = file.archive.tree;
-    const auto* pairs = tree.PairsOf(tree.root);
-    if (!pairs) return torch::AddValue(catalog, file.archive, tree.root, file.number, path, options);
+    const auto pairs = tree.PairsOf(tree.root);
+    if (!pairs) {
+      KINTSUGI_ASSIGN_OR_RETURN(const bool is_row, AddRow(catalog, file, parameter, state, shape));
+      if (is_row) return Status::Ok();
+      return torch::AddValue(catalog, file.archive, tree.root, file.number, path, options);
+    }
     for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
       const auto key = tree.TextOf((*pairs)[i]);
       if (!key)
@@ -186,7 +223,7 @@ class Universal final : public Format {
   // Without what the stages keep in it of their own layout.
   static Status AddOptimizer(Catalog* catalog, const OpenFile& file, const ReadOptions& options) {
     const pickle::Tree& tree = file.archive.tree;
-    const auto* pairs = tree.PairsOf(tree.root);
+    const auto pairs = tree.PairsOf(tree.root);
     if (!pairs) return {StatusCode::kDataLoss, "'" + file.archive.place + "', byte 0: it is no state dictionary"};
     for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
       const auto key = tree.TextOf((*pairs)[i]);
@@ -216,7 +253,8 @@ class Universal final : public Format {
           if (key.starts_with(state + ":"))
             leaves.push_back(deepspeed::ObjectLeaf(TextPath({key.substr(state.size() + 1)}), object));
       KINTSUGI_ASSIGN_OR_RETURN(
-          OutlineFile file, deepspeed::LayStateDict(place + state + std::string(kEnding), leaves, content, {number}));
+          OutlineFile file, deepspeed::LayStateDict(place + state + std::string(kEnding), leaves,
+                                                        {deepspeed::StorageOf(content, number)}));
       outline->files.push_back(std::move(file));
     }
     if (values == sorted.values.end()) return Status::Ok();
@@ -224,7 +262,7 @@ class Universal final : public Format {
       if (state.find(':') != std::string::npos) continue;
       KINTSUGI_ASSIGN_OR_RETURN(OutlineFile file,
                                 deepspeed::LayStateDict(place + state + std::string(kEnding),
-                                                        {deepspeed::ObjectLeaf(Path(), object)}, content, {}));
+                                                        {deepspeed::ObjectLeaf(Path(), object)}, {}));
       outline->files.push_back(std::move(file));
     }
     return Status::Ok();

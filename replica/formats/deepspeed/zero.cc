@@ -1,4 +1,4 @@
-// DeepSpeed's ZeRO: stages 1 to 3 are read, 1 and 2 written (`shards` data-parallel ranks, one model-parallel one).
+// DeepSpeed's ZeRO: stages 1 to 3, read and written (`shards` data-parallel ranks, one model-parallel one).
 #include <algorithm>
 
 #include "replica/formats/deepspeed/masters.h"
@@ -58,15 +58,24 @@ class DeepSpeed final : public Format {
 
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                       const std::string&) const override {
-    if (options.zero_stage < 1 || options.zero_stage > 2)
+    if (options.zero_stage < 1 || options.zero_stage > 3)
       return Status(StatusCode::kInvalidArgument,
-                    "ZeRO stages 1 and 2 are written, not " + std::to_string(options.zero_stage));
+                    "ZeRO stages 1 to 3 are written, not " + std::to_string(options.zero_stage));
     const std::vector<CatalogObject> called = CalledAsKnown(kKnownToDeepSpeed, objects);
     KINTSUGI_ASSIGN_OR_RETURN(const deepspeed::Sorted sorted, deepspeed::Sort(content, called));
     const std::string tag = deepspeed::TagOf(options.step);
     Outline outline;
-    KINTSUGI_ASSIGN_OR_RETURN(OutlineFile model, deepspeed::LayModelStates(content, sorted, options, tag + "/"));
-    outline.files.push_back(std::move(model));
+    if (options.zero_stage == 3 && sorted.groups.empty())
+      return Status(StatusCode::kInvalidArgument,
+                    "stage 3 keeps weights in the optimizer's files alone, and there is no optimizer's state: write stage "
+                    "1 or 2");
+    // Before stage 3 one for all data-parallel ranks.
+    for (int rank = 0; rank < (options.zero_stage == 3 ? options.shards : 1); ++rank) {
+      const auto data_rank = options.zero_stage == 3 ? std::optional<int>(rank) : std::nullopt;
+      KINTSUGI_ASSIGN_OR_RETURN(OutlineFile model,
+                                deepspeed::LayModelStates(content, sorted, options, tag + "/", data_rank));
+      outline.files.push_back(std::move(model));
+    }
     if (!sorted.groups.empty()) {
       KINTSUGI_ASSIGN_OR_RETURN(auto files, deepspeed::LayZeroFiles(content, sorted, options, tag + "/"));
       for (OutlineFile& file : files) outline.files.push_back(std::move(file));

@@ -63,7 +63,7 @@ class Reader {
   // Of an enumeration too: a call of its class with a number, or of getattr with the member's name.
   static int64_t StageOf(const Tree& tree, NodeId id) {
     if (const auto number = tree.IntOf(id)) return *number;
-    if (id >= tree.nodes.size() || tree[id].kind != Kind::kCall) return -1;
+    if (id >= tree.size() || tree[id].kind != Kind::kCall) return -1;
     for (const NodeId argument : tree[tree[id].items[1]].items) {
       if (const auto number = tree.IntOf(argument)) return *number;
       const auto text = tree.TextOf(argument);
@@ -121,7 +121,7 @@ class Reader {
 
   Status AddRest(const OpenFile& file, NodeId state, NodeId base) {
     const Tree& tree = file.archive.tree;
-    const auto& pairs = *tree.PairsOf(state);
+    const pickle::Items pairs = *tree.PairsOf(state);
     for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
       const auto key = tree.TextOf(pairs[i]);
       if (!key || IsLayoutOfOptimizer(*key)) continue;
@@ -142,11 +142,11 @@ class Reader {
     NodeId states = kNoNode;
     if (base != kNoNode && tree[base].kind == Kind::kList) {
       if (group < tree[base].items.size()) states = tree[base].items[group];
-    } else if (const auto* pairs = tree.PairsOf(tree.Get(base, "state"))) {
+    } else if (const auto pairs = tree.PairsOf(tree.Get(base, "state"))) {
       for (size_t i = 0; i + 1 < pairs->size(); i += 2)
         if (tree.IntOf((*pairs)[i]) == static_cast<int64_t>(group)) states = (*pairs)[i + 1];
     }
-    if (const auto* pairs = tree.PairsOf(states))
+    if (const auto pairs = tree.PairsOf(states))
       for (size_t i = 0; i + 1 < pairs->size(); i += 2)
         if (const auto name = tree.TextOf((*pairs)[i]))
           buffers.push_back({std::string(*name), (*pairs)[i + 1], {}, 0, 0});
@@ -237,7 +237,7 @@ class Reader {
   // optimizer's groups, which its own are not in.
   Status CheckMapping(const OpenFile& file, NodeId mapping, const Fragments& laid) {
     const Tree& tree = file.archive.tree;
-    const auto* pairs = tree.PairsOf(mapping);
+    const auto pairs = tree.PairsOf(mapping);
     if (!pairs) return Bad(file, mapping, "param_slice_mappings are " + pickle::DescribeNode(tree, mapping));
     if (states_.has_round_robin) return Status::Ok();
     Fragments mapped;

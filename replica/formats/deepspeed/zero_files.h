@@ -1,5 +1,4 @@
-// The optimizer's half of a ZeRO checkpoint: *_optim_states.pt, one for each rank, read (stages 1 to 3) and written
-// (stages 1 and 2).
+// The optimizer's half of a ZeRO checkpoint: *_optim_states.pt, one for each rank, stages 1 to 3, read and written.
 //
 // What: a rank's file has, for each group of parameters and each state, a flat buffer: its part of all parameters of
 // the group one behind the other, in the order of param_shapes. Stages 1 and 2 cut the whole row over the ranks; what

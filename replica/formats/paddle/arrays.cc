@@ -41,7 +41,7 @@ class Reader {
   Reader(const Tree& tree, std::string_view text, const std::string& place) : tree_(tree), text_(text), place_(place) {}
 
   Result<Arrays> Run() {
-    const auto* pairs = tree_.PairsOf(tree_.root);
+    const auto pairs = tree_.PairsOf(tree_.root);
     if (!pairs) return Bad(tree_.root, "it is no dictionary but " + DescribeNode(tree_, tree_.root));
     std::set<std::string_view> objects;
     for (size_t i = 0; i + 1 < pairs->size(); i += 2)
@@ -81,10 +81,10 @@ class Reader {
     found_.objects.push_back(*std::move(object));
     return Status::Ok();
   }
-  const std::vector<NodeId>* ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const {
+  std::optional<pickle::Items> ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const {
     for (const std::string_view root : {"numpy._core.", "numpy.core."})
-      if (const auto* found = tree_.ArgumentsOf(id, std::string(root) + std::string(module), name)) return found;
-    return nullptr;
+      if (const auto found = tree_.ArgumentsOf(id, std::string(root) + std::string(module), name)) return found;
+    return std::nullopt;
   }
 
   Status ReadArray(NodeId value, Array* array) const {
@@ -98,7 +98,7 @@ class Reader {
       type = items[2];
       array->is_fortran = tree_[items[3]].number != 0;
       bytes = items[4];
-    } else if (const auto* arguments = ArgumentsOf(value, "numeric", "_frombuffer");
+    } else if (const auto arguments = ArgumentsOf(value, "numeric", "_frombuffer");
                arguments && arguments->size() == 4) {
       bytes = (*arguments)[0];
       type = (*arguments)[1];
@@ -121,7 +121,7 @@ class Reader {
   }
 
   Status ReadType(NodeId type, uint64_t* element_bytes) const {
-    const auto* arguments = tree_.ArgumentsOf(type, "numpy", "dtype");
+    const auto arguments = tree_.ArgumentsOf(type, "numpy", "dtype");
     const auto code = arguments && !arguments->empty() ? tree_.TextOf((*arguments)[0]) : std::nullopt;
     if (!code) return Bad(type, "its type is " + DescribeNode(tree_, type));
     const NodeId state = tree_[type].state;

@@ -25,14 +25,14 @@ class Decoder {
   Result<PaddleMetadata> Run() {
     const NodeId state = tree_.StateOf(tree_.root, "Metadata");
     if (state == kNoNode) return Bad(tree_.root, "it is no metadata of Paddle but " + DescribeNode(tree_, tree_.root));
-    const auto* tensors = tree_.PairsOf(tree_.Get(state, "state_dict_metadata"));
-    const auto* stored = tree_.PairsOf(tree_.Get(state, "storage_metadata"));
+    const auto tensors = tree_.PairsOf(tree_.Get(state, "state_dict_metadata"));
+    const auto stored = tree_.PairsOf(tree_.Get(state, "storage_metadata"));
     if (!tensors || !stored) return Bad(tree_.root, "its state_dict_metadata or storage_metadata is no dictionary");
     for (size_t i = 0; i + 1 < tensors->size(); i += 2)
       KINTSUGI_RETURN_IF_ERROR(ReadTensor((*tensors)[i], (*tensors)[i + 1]));
     for (size_t i = 0; i + 1 < stored->size(); i += 2)
       KINTSUGI_RETURN_IF_ERROR(ReadStored((*stored)[i], (*stored)[i + 1]));
-    if (const auto* paths = tree_.PairsOf(tree_.Get(state, "flat_mapping")))
+    if (const auto paths = tree_.PairsOf(tree_.Get(state, "flat_mapping")))
       for (size_t i = 0; i + 1 < paths->size(); i += 2) ReadPath((*paths)[i], (*paths)[i + 1]);
     return std::move(metadata_);
   }

@@ -10,9 +10,14 @@ namespace {
 
 constexpr NodeId kMark = UINT32_MAX - 1;
 
+}  // namespace
+
 class Parser {
  public:
-  Parser(std::string_view input, const std::string& place, uint64_t base) : input_(input), place_(place), base_(base) {}
+  Parser(std::string_view input, const std::string& place, uint64_t base) : input_(input), place_(place), base_(base) {
+    tree_.input_ = input;
+    tree_.base_ = base;
+  }
 
   Result<Tree> Run() {
     while (!done_) {
@@ -61,20 +66,69 @@ class Parser {
     return true;
   }
 
-  Status Push(Node node) {
-    if (tree_.nodes.size() >= kNodesMax) return Bad("it has more than " + std::to_string(kNodesMax) + " values");
-    node.at = base_ + begin_;
-    stack_.push_back(static_cast<NodeId>(tree_.nodes.size()));
-    tree_.nodes.push_back(std::move(node));
+  using Packed = Tree::Packed;
+
+  Status Push(Packed node) {
+    if (tree_.size() >= kNodesMax) return Bad("it has more than " + std::to_string(kNodesMax) + " values");
+    if (at_ > UINT32_MAX) return Bad("it has more than 4 GiB");
+    node.at = static_cast<uint32_t>(begin_);
+    stack_.push_back(static_cast<NodeId>(tree_.size()));
+    tree_.nodes_.push_back(node);
     return Status::Ok();
   }
-  Status PushKind(Kind kind) { return Push({.kind = kind}); }
-  Status PushInt(int64_t number) { return Push({.kind = Kind::kInt, .number = number}); }
+  Status PushKind(Kind kind) {
+    Packed node;
+    node.kind = kind;
+    node.range = {0, 0};
+    return Push(node);
+  }
+  Status PushNumber(Kind kind, int64_t number) {
+    Packed node;
+    node.kind = kind;
+    node.number = number;
+    return Push(node);
+  }
+  Status PushInt(int64_t number) { return PushNumber(Kind::kInt, number); }
+  // A view of the input, as it is counted there. What is too far is refused by Push.
+  Tree::Range RangeOf(std::string_view view) const {
+    return {static_cast<uint32_t>(view.data() - input_.data()), static_cast<uint32_t>(view.size())};
+  }
+  Status PushText(Kind kind, std::string_view text) {
+    Packed node;
+    node.kind = kind;
+    node.range = RangeOf(text);
+    return Push(node);
+  }
   Status PushView(Kind kind, int length_bytes) {
     uint64_t size = 0;
     std::string_view view;
     if (!Number(length_bytes, &size) || !View(size, &view)) return Short();
-    return Push({.kind = kind, .text = view});
+    return PushText(kind, view);
+  }
+  Status PushItems(Kind kind, Items items) {
+    Packed node;
+    node.kind = kind;
+    const auto id = static_cast<NodeId>(tree_.size());
+    node.has_more = items.size() > Tree::kBlock;
+    node.range = node.has_more ? Tree::Range{0, 0} : tree_.AddIds(items);
+    KINTSUGI_RETURN_IF_ERROR(Push(node));
+    if (node.has_more) tree_.lists_[id].items.assign(items.begin(), items.end());
+    return Status::Ok();
+  }
+  // A list's first items lie in the pool; with the next ones it becomes one of its own.
+  void Grow(NodeId id, Items items) {
+    Packed& node = tree_.nodes_[id];
+    if (!node.has_more && node.range.size == 0 && items.size() <= Tree::kBlock) {
+      node.range = tree_.AddIds(items);
+      return;
+    }
+    std::vector<NodeId>& own = tree_.lists_[id].items;
+    if (!node.has_more) {
+      const Items first = tree_.ItemsAt(node.range);
+      own.assign(first.begin(), first.end());
+      node.has_more = true;
+    }
+    own.insert(own.end(), items.begin(), items.end());
   }
   bool Has(size_t count) const {
     if (stack_.size() < count) return false;
@@ -98,43 +152,57 @@ class Parser {
   }
   Status PushTuple(size_t count) {
     if (!Has(count)) return Bad("the stack has too few values");
-    Node node{.kind = Kind::kTuple};
-    node.items.assign(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
+    const std::vector<NodeId> items(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
-    return Push(std::move(node));
+    return PushItems(Kind::kTuple, items);
   }
   Status PushMarked(Kind kind) {
-    Node node{.kind = kind};
-    if (!TakeMarked(&node.items)) return Bad("there is no mark");
-    if (kind == Kind::kDict && node.items.size() % 2 != 0) return Bad("a key has no value");
-    return Push(std::move(node));
+    std::vector<NodeId> items;
+    if (!TakeMarked(&items)) return Bad("there is no mark");
+    if (kind == Kind::kDict && items.size() % 2 != 0) return Bad("a key has no value");
+    return PushItems(kind, items);
   }
   // Appends to a list, a set or an object.
-  Status Append(const std::vector<NodeId>& items) {
+  Status Append(Items items) {
     if (!Has(1)) return Bad("there is nothing to append to");
-    Node& target = tree_.nodes[stack_.back()];
-    if (target.kind != Kind::kList && target.kind != Kind::kSet && target.kind != Kind::kCall)
+    const NodeId target = stack_.back();
+    const Kind kind = tree_.KindOf(target);
+    if (kind != Kind::kList && kind != Kind::kSet && kind != Kind::kCall)
       return Bad("it appends to what is no list");
-    auto& to = target.kind == Kind::kCall ? target.appended : target.items;
-    to.insert(to.end(), items.begin(), items.end());
+    if (kind == Kind::kCall)
+      AddTo(&MoreOf(target).appended, items);
+    else
+      Grow(target, items);
     return Status::Ok();
   }
-  Status SetItems(const std::vector<NodeId>& items) {
+  Status SetItems(Items items) {
     if (!Has(1)) return Bad("there is nothing to set items of");
-    Node& target = tree_.nodes[stack_.back()];
-    if (target.kind != Kind::kDict && target.kind != Kind::kCall) return Bad("it sets items of what is no dictionary");
+    const NodeId target = stack_.back();
+    const Kind kind = tree_.KindOf(target);
+    if (kind != Kind::kDict && kind != Kind::kCall) return Bad("it sets items of what is no dictionary");
     if (items.size() % 2 != 0) return Bad("a key has no value");
-    auto& to = target.kind == Kind::kCall ? target.set : target.items;
-    to.insert(to.end(), items.begin(), items.end());
+    if (kind == Kind::kCall)
+      AddTo(&MoreOf(target).set, items);
+    else
+      Grow(target, items);
     return Status::Ok();
   }
+  Tree::Lists& MoreOf(NodeId call) {
+    tree_.nodes_[call].has_more = true;
+    return tree_.lists_[call];
+  }
+  static void AddTo(std::vector<NodeId>* list, Items items) { list->insert(list->end(), items.begin(), items.end()); }
   Status Call(bool is_new) {
     if (!Has(2)) return Bad("the stack has too few values");
-    Node node{.kind = Kind::kCall, .is_new = is_new};
     const NodeId arguments = Pop(), callee = Pop();
-    if (tree_.nodes[arguments].kind != Kind::kTuple) return Bad("its arguments are no tuple");
-    node.items = {callee, arguments};
-    return Push(std::move(node));
+    if (tree_.KindOf(arguments) != Kind::kTuple) return Bad("its arguments are no tuple");
+    const NodeId items[] = {callee, arguments};
+    Packed node;
+    node.kind = Kind::kCall;
+    node.is_new = is_new;
+    node.state = kNoNode;
+    node.range = tree_.AddIds(items);
+    return Push(node);
   }
   Status Memoize(uint64_t slot) {
     if (!Has(1)) return Bad("there is nothing to remember");
@@ -154,7 +222,7 @@ class Parser {
     uint64_t size = 0;
     std::string_view view;
     if (!Number(length_bytes, &size) || !View(size, &view)) return Short();
-    if (size > 8) return Push({.kind = Kind::kBigInt, .text = view});
+    if (size > 8) return PushText(Kind::kBigInt, view);
     uint64_t value = size > 0 && (view.back() & 0x80) ? ~uint64_t{0} : 0;
     std::memcpy(&value, view.data(), size);
     return PushInt(static_cast<int64_t>(value));
@@ -162,25 +230,36 @@ class Parser {
   Status PushFloat() {
     uint64_t bits = 0;
     if (!Number(8, &bits)) return Short();
-    return Push({.kind = Kind::kFloat, .real = std::bit_cast<double>(__builtin_bswap64(bits))});
+    Packed node;
+    node.kind = Kind::kFloat;
+    node.real = std::bit_cast<double>(__builtin_bswap64(bits));
+    return Push(node);
   }
   Status PushGlobal() {
-    Node node{.kind = Kind::kGlobal};
-    if (!Line(&node.text) || !Line(&node.name)) return Short();
-    return Push(std::move(node));
+    std::string_view module, name;
+    if (!Line(&module) || !Line(&name)) return Short();
+    Packed node;
+    node.kind = Kind::kGlobal;
+    node.range = RangeOf(module);
+    node.name = RangeOf(name);
+    return Push(node);
   }
   Status PushStackGlobal() {
     if (!Has(2)) return Bad("the stack has too few values");
-    const Node name = tree_.nodes[Pop()], module = tree_.nodes[Pop()];
-    if (name.kind != Kind::kText || module.kind != Kind::kText) return Bad("the name of a global is no text");
-    return Push({.kind = Kind::kGlobal, .text = module.text, .name = name.text});
+    const NodeId name = Pop(), module = Pop();
+    if (tree_.KindOf(name) != Kind::kText || tree_.KindOf(module) != Kind::kText)
+      return Bad("the name of a global is no text");
+    Packed node;
+    node.kind = Kind::kGlobal;
+    node.range = tree_.nodes_[module].range;
+    node.name = tree_.nodes_[name].range;
+    return Push(node);
   }
   Status Build() {
     if (!Has(2)) return Bad("the stack has too few values");
     const NodeId state = Pop();
-    Node& target = tree_.nodes[stack_.back()];
-    if (target.kind != Kind::kCall) return Bad("it builds what is no object");
-    target.state = state;
+    if (tree_.KindOf(stack_.back()) != Kind::kCall) return Bad("it builds what is no object");
+    tree_.nodes_[stack_.back()].state = state;
     return Status::Ok();
   }
   Status Step();
@@ -222,9 +301,9 @@ Status Parser::Step() {
     case Opcode::kNone:
       return PushKind(Kind::kNone);
     case Opcode::kNewTrue:
-      return Push({.kind = Kind::kBool, .number = 1});
+      return PushNumber(Kind::kBool, 1);
     case Opcode::kNewFalse:
-      return Push({.kind = Kind::kBool, .number = 0});
+      return PushNumber(Kind::kBool, 0);
     case Opcode::kBinInt:
       return Number(4, &number) ? PushInt(static_cast<int32_t>(number)) : Short();
     case Opcode::kBinInt1:
@@ -311,15 +390,12 @@ Status Parser::Step() {
       return Build();
     case Opcode::kBinPersId: {
       if (!Has(1)) return Bad("the stack is empty");
-      Node node{.kind = Kind::kPersistent};
-      node.items = {Pop()};
-      return Push(std::move(node));
+      const NodeId item = Pop();
+      return PushItems(Kind::kPersistent, {&item, 1});
     }
   }
   return Bad("it is not in the safe subset");
 }
-
-}  // namespace
 
 Result<Tree> Parse(std::string_view input, const std::string& place, uint64_t base) {
   return Parser(input, place, base).Run();

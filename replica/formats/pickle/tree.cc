@@ -4,51 +4,106 @@
 
 namespace kintsugi::formats::pickle {
 
-const std::vector<NodeId>* Tree::ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const {
-  if (id >= nodes.size()) return nullptr;
-  const Node& node = nodes[id];
-  if (node.kind != Kind::kCall || !IsGlobal(node.items[0], module, name)) return nullptr;
-  return &nodes[node.items[1]].items;
+Node Tree::operator[](NodeId id) const {
+  const Packed& packed = nodes_[id];
+  Node node{.kind = packed.kind, .is_new = packed.is_new, .at = base_ + packed.at};
+  const Lists* const lists = packed.has_more ? &lists_.at(id) : nullptr;
+  switch (packed.kind) {
+    case Kind::kNone:
+      break;
+    case Kind::kBool:
+    case Kind::kInt:
+      node.number = packed.number;
+      break;
+    case Kind::kFloat:
+      node.real = packed.real;
+      break;
+    case Kind::kGlobal:
+      node.name = TextAt(packed.name);
+      [[fallthrough]];
+    case Kind::kBigInt:
+    case Kind::kText:
+    case Kind::kBytes:
+    case Kind::kByteArray:
+      node.text = TextAt(packed.range);
+      break;
+    case Kind::kCall:
+      node.items = ItemsAt(packed.range);
+      node.state = packed.state;
+      if (lists) {
+        node.appended = lists->appended;
+        node.set = lists->set;
+      }
+      break;
+    case Kind::kTuple:
+    case Kind::kList:
+    case Kind::kDict:
+    case Kind::kSet:
+    case Kind::kFrozenSet:
+    case Kind::kPersistent:
+      node.items = lists ? Items(lists->items) : ItemsAt(packed.range);
+      break;
+  }
+  return node;
 }
 
-const std::vector<NodeId>* Tree::PairsOf(NodeId id) const {
-  if (id >= nodes.size()) return nullptr;
-  const Node& node = nodes[id];
-  if (node.kind == Kind::kDict) return &node.items;
-  if (node.kind != Kind::kCall) return nullptr;
+Tree::Range Tree::AddIds(Items ids) {
+  if (ids.empty()) return {0, 0};
+  if (pool_.empty() || kBlock - pool_.back().size() < ids.size()) pool_.emplace_back().reserve(kBlock);
+  std::vector<NodeId>& block = pool_.back();
+  const auto begin = static_cast<uint32_t>((pool_.size() - 1) * kBlock + block.size());
+  block.insert(block.end(), ids.begin(), ids.end());
+  return {begin, static_cast<uint32_t>(ids.size())};
+}
+
+bool Tree::IsGlobal(NodeId id, std::string_view module, std::string_view name) const {
+  const Packed& packed = nodes_[id];
+  return packed.kind == Kind::kGlobal && TextAt(packed.range) == module && TextAt(packed.name) == name;
+}
+
+std::optional<Items> Tree::ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const {
+  if (id >= size() || KindOf(id) != Kind::kCall) return std::nullopt;
+  const Items call = ItemsAt(nodes_[id].range);
+  if (!IsGlobal(call[0], module, name)) return std::nullopt;
+  return (*this)[call[1]].items;
+}
+
+std::optional<Items> Tree::PairsOf(NodeId id) const {
+  if (id >= size()) return std::nullopt;
+  const Node node = (*this)[id];
+  if (node.kind == Kind::kDict) return node.items;
+  if (node.kind != Kind::kCall) return std::nullopt;
   const bool makes_dict =
       IsGlobal(node.items[0], "collections", "OrderedDict") || IsGlobal(node.items[0], "collections", "defaultdict");
-  return makes_dict ? &node.set : nullptr;
+  return makes_dict ? std::optional(node.set) : std::nullopt;
 }
 
 NodeId Tree::Get(NodeId dict, std::string_view key) const {
-  const std::vector<NodeId>* pairs = PairsOf(dict);
+  const auto pairs = PairsOf(dict);
   if (!pairs) return kNoNode;
-  for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
-    const Node& name = nodes[(*pairs)[i]];
-    if (name.kind == Kind::kText && name.text == key) return (*pairs)[i + 1];
-  }
+  for (size_t i = 0; i + 1 < pairs->size(); i += 2)
+    if (TextOf((*pairs)[i]) == key) return (*pairs)[i + 1];
   return kNoNode;
 }
 
 std::optional<int64_t> Tree::IntOf(NodeId id) const {
-  if (id >= nodes.size() || nodes[id].kind != Kind::kInt) return std::nullopt;
-  return nodes[id].number;
+  if (id >= size() || KindOf(id) != Kind::kInt) return std::nullopt;
+  return nodes_[id].number;
 }
 
 std::optional<std::string_view> Tree::TextOf(NodeId id) const {
-  if (id >= nodes.size() || nodes[id].kind != Kind::kText) return std::nullopt;
-  return nodes[id].text;
+  if (id >= size() || KindOf(id) != Kind::kText) return std::nullopt;
+  return TextAt(nodes_[id].range);
 }
 
 std::optional<std::vector<int64_t>> Tree::NumbersOf(NodeId id) const {
-  if (const auto* arguments = ArgumentsOf(id, "torch", "Size")) {
+  if (const auto arguments = ArgumentsOf(id, "torch", "Size")) {
     if (arguments->size() != 1) return std::nullopt;
     id = arguments->front();
   }
-  if (id >= nodes.size() || (nodes[id].kind != Kind::kTuple && nodes[id].kind != Kind::kList)) return std::nullopt;
+  if (id >= size() || (KindOf(id) != Kind::kTuple && KindOf(id) != Kind::kList)) return std::nullopt;
   std::vector<int64_t> numbers;
-  for (const NodeId item : nodes[id].items) {
+  for (const NodeId item : (*this)[id].items) {
     const auto number = IntOf(item);
     if (!number) return std::nullopt;
     numbers.push_back(*number);
@@ -57,18 +112,18 @@ std::optional<std::vector<int64_t>> Tree::NumbersOf(NodeId id) const {
 }
 
 bool Tree::IsOfClass(NodeId id, std::string_view name) const {
-  if (id >= nodes.size() || nodes[id].kind != Kind::kCall) return false;
-  const Node& callee = nodes[nodes[id].items[0]];
-  return callee.kind == Kind::kGlobal && callee.name == name;
+  if (id >= size() || KindOf(id) != Kind::kCall) return false;
+  const Packed& callee = nodes_[ItemsAt(nodes_[id].range)[0]];
+  return callee.kind == Kind::kGlobal && TextAt(callee.name) == name;
 }
 
 Status BadNode(const Tree& tree, NodeId id, const std::string& place, const std::string& what) {
-  const uint64_t at = id < tree.nodes.size() ? tree[id].at : 0;
+  const uint64_t at = id < tree.size() ? tree[id].at : 0;
   return {StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(at) + ": " + what};
 }
 
 std::string DescribeNode(const Tree& tree, NodeId id) {
-  if (id >= tree.nodes.size()) return "nothing";
+  if (id >= tree.size()) return "nothing";
   const Node& node = tree[id];
   switch (node.kind) {
     case Kind::kNone:

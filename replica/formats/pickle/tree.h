@@ -5,14 +5,17 @@
 // data. Texts and bytes are views into the input; containers are lists of node numbers. A node may be used more than
 // once (the memo), even by itself, so code that walks a tree bounds depth and visits (Walker).
 // Errors: kDataLoss names the byte, the opcode and the reason. Limits: kNodesMax nodes, memory in proportion to the
-// input.
+// input; bytes of a pickle are counted in 32 bits.
 // Threads: pure. Source of the format: CPython's Lib/pickletools.py, the comments.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/result.h"
@@ -45,6 +48,9 @@ enum class Kind : uint8_t {
 using NodeId = uint32_t;
 inline constexpr NodeId kNoNode = UINT32_MAX;
 
+using Items = std::span<const NodeId>;
+
+// One node, as it is asked for. Its lists are views into the tree.
 struct Node {
   Kind kind = Kind::kNone;
   bool is_new = false;  // kCall: NEWOBJ
@@ -52,36 +58,83 @@ struct Node {
   int64_t number = 0;   // kInt, kBool
   double real = 0;      // kFloat
   std::string_view text, name;
-  std::vector<NodeId> items;
+  Items items;
   // Of a call: what was built into it, appended to it, set in it (key, value, ...).
   NodeId state = kNoNode;
-  std::vector<NodeId> appended, set;
+  Items appended, set;
 };
 
-struct Tree {
-  std::vector<Node> nodes;
+// Three words a node, and four bytes for each place in a list: the metadata of a million chunks are tens of millions of
+// nodes.
+class Tree {
+ public:
   NodeId root = kNoNode;
   uint64_t size_bytes = 0;  // of the input that the pickle takes
 
-  const Node& operator[](NodeId id) const { return nodes[id]; }
-  bool IsGlobal(NodeId id, std::string_view module, std::string_view name) const {
-    return nodes[id].kind == Kind::kGlobal && nodes[id].text == module && nodes[id].name == name;
-  }
-  // The arguments of a call of this global; null for anything else.
-  const std::vector<NodeId>* ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const;
+  size_t size() const { return nodes_.size(); }
+  // REQUIRES: id < size().
+  Node operator[](NodeId id) const;
+  Kind KindOf(NodeId id) const { return nodes_[id].kind; }
+  bool IsGlobal(NodeId id, std::string_view module, std::string_view name) const;
+  // The arguments of a call of this global; nothing for anything else.
+  std::optional<Items> ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const;
   // Whether it is an object of this class, wherever the class is defined, and what was built into it; kNoNode for
   // anything else.
   bool IsOfClass(NodeId id, std::string_view name) const;
-  NodeId StateOf(NodeId id, std::string_view name) const { return IsOfClass(id, name) ? nodes[id].state : kNoNode; }
+  NodeId StateOf(NodeId id, std::string_view name) const {
+    return IsOfClass(id, name) ? (*this)[id].state : kNoNode;
+  }
   // A dictionary's value (of a call's set items too, as of an OrderedDict); kNoNode where there is none.
   NodeId Get(NodeId dict, std::string_view key) const;
-  // Key, value, ...: of a dictionary, or of a call that makes one (OrderedDict, defaultdict); null for
+  // Key, value, ...: of a dictionary, or of a call that makes one (OrderedDict, defaultdict); nothing for
   // anything else.
-  const std::vector<NodeId>* PairsOf(NodeId id) const;
+  std::optional<Items> PairsOf(NodeId id) const;
   std::optional<int64_t> IntOf(NodeId id) const;
   std::optional<std::string_view> TextOf(NodeId id) const;
   // The numbers of a tuple or list of integers, or of a torch.Size.
   std::optional<std::vector<int64_t>> NumbersOf(NodeId id) const;
+
+ private:
+  friend class Parser;
+
+  // A place in the input, or in the pool: where it begins, and how long it is.
+  struct Range {
+    uint32_t begin, size;
+  };
+  struct Packed {
+    Kind kind = Kind::kNone;
+    bool is_new = false;
+    bool has_more = false;  // in lists_: a list that grew; of a call, what was appended and set
+    uint32_t at = 0;        // of the pickle's own bytes
+    union {
+      int64_t number = 0;
+      double real;
+      Range range;  // of a text or of items
+    };
+    union {
+      NodeId state = kNoNode;  // of a call
+      Range name;
+    };
+  };
+  struct Lists {
+    std::vector<NodeId> items, appended, set;
+  };
+  // Ids of short lists, in blocks that none of them leaves.
+  static constexpr uint32_t kBlock = 1 << 16;
+
+  std::string_view TextAt(Range range) const { return input_.substr(range.begin, range.size); }
+  Items ItemsAt(Range range) const {
+    if (range.size == 0) return {};
+    return Items(pool_[range.begin / kBlock]).subspan(range.begin % kBlock, range.size);
+  }
+  // Puts them into the pool. REQUIRES: at most kBlock.
+  Range AddIds(Items ids);
+
+  std::string_view input_;
+  uint64_t base_ = 0;
+  std::deque<Packed> nodes_;
+  std::deque<std::vector<NodeId>> pool_;
+  std::unordered_map<NodeId, Lists> lists_;
 };
 
 // `input` must outlive the tree. `place` is the file, for messages; `base` the byte of the file where the input begins.

@@ -84,7 +84,7 @@ class TreeWriter {
       case Kind::kFrozenSet:
         return WriteSet(node, depth);
       case Kind::kGlobal:
-        return WriteGlobal(node);
+        return WriteGlobal(id, node);
       case Kind::kCall:
         return WriteCall(node, depth);
       case Kind::kPersistent:
@@ -97,14 +97,14 @@ class TreeWriter {
   Status Bad(const Node& node, const std::string& what) const {
     return {StatusCode::kInvalidArgument, "'" + place_ + "', byte " + std::to_string(node.at) + ": " + what};
   }
-  Status WriteTuple(const std::vector<NodeId>& items, int depth) {
+  Status WriteTuple(Items items, int depth) {
     if (items.empty()) {
       writer_->EmptyTuple();
       return Status::Ok();
     }
     return WriteItems(items, depth, &PickleWriter::Tuple);
   }
-  Status WriteItems(const std::vector<NodeId>& items, int depth, void (PickleWriter::*close)()) {
+  Status WriteItems(Items items, int depth, void (PickleWriter::*close)()) {
     if (items.empty()) return Status::Ok();
     writer_->Mark();
     for (const NodeId item : items) KINTSUGI_RETURN_IF_ERROR(Write(item, depth + 1));
@@ -120,12 +120,11 @@ class TreeWriter {
     writer_->Call();
     return Status::Ok();
   }
-  Status WriteGlobal(const Node& node) {
+  Status WriteGlobal(NodeId id, const Node& node) {
     // Protocol 2 knows builtins by their older name; torch's loader maps both.
     const std::string_view module = node.text == "__builtin__" ? "builtins" : node.text;
     if (!IsSafeGlobal(module, node.name))
-      return Bad(node,
-                 DescribeNode(tree_, static_cast<NodeId>(&node - tree_.nodes.data())) + " is not in the safe subset");
+      return Bad(node, DescribeNode(tree_, id) + " is not in the safe subset");
     writer_->Global(module, node.name);
     return Status::Ok();
   }

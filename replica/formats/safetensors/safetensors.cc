@@ -396,10 +396,10 @@ class Safetensors final : public Format {
     for (OpenFile& open : *files) {
       std::erase_if(open.header.tensors,
                     [&](const HeaderTensor& tensor) { return model.copies.contains(tensor.name); });
-      for (HeaderTensor& tensor : open.header.tensors) tensor.name = model.prefix + tensor.name;
+      for (HeaderTensor& tensor : open.header.tensors) tensor.name = model.RunsName(tensor.name);
       std::map<std::string, std::string> fields;
       for (const auto& [name, text] : open.header.metadata)
-        fields[IsAliasField(name) ? model.prefix + name : name] = IsAliasField(name) ? model.prefix + text : text;
+        fields[IsAliasField(name) ? model.RunsName(name) : name] = IsAliasField(name) ? model.RunsName(text) : text;
       open.header.metadata = std::move(fields);
     }
     for (size_t at = 0; at < rest.size();) {

@@ -51,7 +51,7 @@ class SpecReader {
 
   Result<DistributedTensor> Read() const {
     // (function, class, arguments of the function, state).
-    const auto& arguments = *tree_.ArgumentsOf(id_, "torch._tensor", "_rebuild_from_type_v2");
+    const pickle::Items arguments = *tree_.ArgumentsOf(id_, "torch._tensor", "_rebuild_from_type_v2");
     const auto& made = tree_[arguments[2]].items;  // class, type, sizes, strides, offset, ..
     const NodeId state = StateOf(arguments[3]);
     const NodeId local = tree_.Get(state, "_local_tensor"), spec = tree_.Get(state, "_spec");
@@ -94,12 +94,12 @@ class SpecReader {
   Status NotRead(const std::string& what) const { return {StatusCode::kInvalidArgument, Bad(what).message()}; }
   // An attribute of an object that was made and then filled.
   NodeId Field(NodeId object, std::string_view name) const {
-    if (object >= tree_.nodes.size() || tree_[object].kind != Kind::kCall) return kNoNode;
+    if (object >= tree_.size() || tree_[object].kind != Kind::kCall) return kNoNode;
     return tree_.Get(StateOf(tree_[object].state), name);
   }
   // A state may be a pair whose second part are the slots.
   NodeId StateOf(NodeId state) const {
-    if (state < tree_.nodes.size() && tree_[state].kind == Kind::kTuple && tree_[state].items.size() == 2)
+    if (state < tree_.size() && tree_[state].kind == Kind::kTuple && tree_[state].items.size() == 2)
       return tree_.PairsOf(tree_[state].items[0]) ? tree_[state].items[0] : tree_[state].items[1];
     return state;
   }
@@ -273,9 +273,10 @@ class SpecReader {
   Result<std::optional<std::vector<int64_t>>> OrderOf(NodeId id, int64_t axis) const {
     if (id == kNoNode || tree_[id].kind != Kind::kTuple) return std::optional<std::vector<int64_t>>();
     for (const NodeId entry : tree_[id].items) {
-      const auto* parts = tree_.IsOfClass(entry, "ShardOrderEntry") ? &tree_[tree_[entry].items[1]].items : nullptr;
-      const auto of = parts && parts->size() == 2 ? tree_.IntOf((*parts)[0]) : std::nullopt;
-      const auto dimensions = of ? tree_.NumbersOf((*parts)[1]) : std::nullopt;
+      const pickle::Items parts =
+          tree_.IsOfClass(entry, "ShardOrderEntry") ? tree_[tree_[entry].items[1]].items : pickle::Items();
+      const auto of = parts.size() == 2 ? tree_.IntOf(parts[0]) : std::nullopt;
+      const auto dimensions = of ? tree_.NumbersOf(parts[1]) : std::nullopt;
       if (!dimensions) return NotRead("a DTensor whose order of cuts is of a kind that is not read");
       if (*of == axis) return dimensions;
     }
@@ -291,7 +292,7 @@ class SpecReader {
 }  // namespace
 
 bool IsDistributedTensor(const Tree& tree, NodeId id) {
-  const auto* arguments = tree.ArgumentsOf(id, "torch._tensor", "_rebuild_from_type_v2");
+  const auto arguments = tree.ArgumentsOf(id, "torch._tensor", "_rebuild_from_type_v2");
   if (!arguments || arguments->size() != 4) return false;
   const auto& type = tree[(*arguments)[1]];
   return tree.IsGlobal((*arguments)[0], "torch._utils", "_rebuild_wrapper_subclass") && type.kind == Kind::kGlobal &&

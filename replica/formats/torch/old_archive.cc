@@ -52,7 +52,7 @@ struct Claim {
 };
 Result<std::map<std::string, Claim>> ClaimsOf(const Tree& tree, const std::string& place) {
   std::map<std::string, Claim> claims;
-  for (NodeId id = 0; id < tree.nodes.size(); ++id) {
+  for (NodeId id = 0; id < tree.size(); ++id) {
     if (tree[id].kind != Kind::kPersistent) continue;
     KINTSUGI_ASSIGN_OR_RETURN(const StoredStorage storage, StorageOf(tree, id, place));
     const Claim claim{storage.bytes, storage.dtype ? DTypeSize(*storage.dtype) : 1};

@@ -47,7 +47,7 @@ class Walk {
       return is_view && added.code() == StatusCode::kInvalidArgument ? LeaveOut("tensor", KeyOf(path, "tensor"), added)
                                                                      : added;
     }
-    if (const auto* pairs = tree_.PairsOf(id); pairs && !pairs->empty() && HasPlainKeys(*pairs)) {
+    if (const auto pairs = tree_.PairsOf(id); pairs && !pairs->empty() && HasPlainKeys(*pairs)) {
       for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
         Path inner = path;
         inner.push_back(PartOf((*pairs)[i]));
@@ -56,7 +56,7 @@ class Walk {
       return Status::Ok();
     }
     // A dictionary of nothing at the root is a state of nothing; below it, it is a value like others.
-    if (const auto* pairs = tree_.PairsOf(id); path.empty() && pairs && pairs->empty()) return Status::Ok();
+    if (const auto pairs = tree_.PairsOf(id); path.empty() && pairs && pairs->empty()) return Status::Ok();
     const bool is_list = node.kind == Kind::kList || node.kind == Kind::kTuple;
     if (is_list && !node.items.empty() && IsOpened(id, 0)) {
       for (size_t i = 0; i < node.items.size(); ++i) {
@@ -75,7 +75,7 @@ class Walk {
     if (tree_[key].kind == Kind::kText) return {PathPart::Kind::kText, std::string(tree_[key].text), 0};
     return {PathPart::Kind::kNumber, "", tree_[key].number};
   }
-  bool HasPlainKeys(const std::vector<NodeId>& pairs) const {
+  bool HasPlainKeys(pickle::Items pairs) const {
     for (size_t i = 0; i < pairs.size(); i += 2)
       if (tree_[pairs[i]].kind != Kind::kText && tree_[pairs[i]].kind != Kind::kInt) return false;
     return true;
@@ -255,7 +255,7 @@ class RunSink final : public LeafSink {
   Status AddTensor(const std::string& key, const Path& path, const PickledTensor& stored) override {
     if (path.size() != 2 || path[0].text != kModelKey) return whole_->AddTensor(key, path, stored);
     if (model_.copies.contains(path[1].text)) return Status::Ok();
-    return whole_->AddTensor(model_.prefix + path[1].text, {}, stored);
+    return whole_->AddTensor(model_.RunsName(path[1].text), {}, stored);
   }
   Status AddPart(const std::string& key, const Path& path, const DistributedTensor& part) override {
     return whole_->AddPart(key, path, part);
@@ -347,7 +347,7 @@ std::string UnsafeGlobalOf(const CatalogObject& object) {
   const std::string pickled = writer.Finish();
   const Result<Tree> tree = pickle::Parse(pickled, object.key);
   if (!tree.ok()) return "";
-  for (NodeId id = 0; id < tree->nodes.size(); ++id)
+  for (NodeId id = 0; id < tree->size(); ++id)
     if (const Node& node = (*tree)[id];
         node.kind == Kind::kGlobal && !pickle::IsWeightsOnlyGlobal(node.text, node.name))
       return pickle::DescribeNode(*tree, id);

@@ -37,7 +37,7 @@ Shape DenseElementStrides(const Shape& shape) {
 }  // namespace
 
 std::optional<DType> DTypeOfGlobal(const Tree& tree, NodeId id) {
-  if (id >= tree.nodes.size() || tree[id].kind != Kind::kGlobal || tree[id].text != "torch") return std::nullopt;
+  if (id >= tree.size() || tree[id].kind != Kind::kGlobal || tree[id].text != "torch") return std::nullopt;
   if (const auto known = DTypeFromName(tree[id].name)) return known;
   struct Alias {
     std::string_view name;
@@ -95,22 +95,22 @@ Result<std::optional<PickledTensor>> TensorOf(const Tree& tree, NodeId id, const
   };
   // A parameter is its tensor.
   for (int depth = 0; depth < 4; ++depth) {
-    const auto* parameter = tree.ArgumentsOf(id, "torch._utils", "_rebuild_parameter");
+    auto parameter = tree.ArgumentsOf(id, "torch._utils", "_rebuild_parameter");
     if (!parameter) parameter = tree.ArgumentsOf(id, "torch._utils", "_rebuild_parameter_with_state");
     if (!parameter) break;
     if (parameter->empty()) return bad(id, "a parameter without a tensor");
     id = parameter->front();
   }
-  const auto* v2 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor_v2");
+  auto v2 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor_v2");
   if (!v2) v2 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor");  // until torch 0.4
-  const auto* v3 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor_v3");
+  auto v3 = tree.ArgumentsOf(id, "torch._utils", "_rebuild_tensor_v3");
   // A plain tensor that somebody hung attributes on: (function, class, its arguments, the attributes).
-  if (const auto* typed = tree.ArgumentsOf(id, "torch._tensor", "_rebuild_from_type_v2");
+  if (const auto typed = tree.ArgumentsOf(id, "torch._tensor", "_rebuild_from_type_v2");
       typed && typed->size() == 4 && tree[(*typed)[2]].kind == Kind::kTuple &&
       (tree.IsGlobal((*typed)[1], "torch", "Tensor") ||
        tree.IsGlobal((*typed)[1], "torch.nn.parameter", "Parameter"))) {
-    if (tree.IsGlobal((*typed)[0], "torch._utils", "_rebuild_tensor_v2")) v2 = &tree[(*typed)[2]].items;
-    if (tree.IsGlobal((*typed)[0], "torch._utils", "_rebuild_tensor_v3")) v3 = &tree[(*typed)[2]].items;
+    if (tree.IsGlobal((*typed)[0], "torch._utils", "_rebuild_tensor_v2")) v2 = tree[(*typed)[2]].items;
+    if (tree.IsGlobal((*typed)[0], "torch._utils", "_rebuild_tensor_v3")) v3 = tree[(*typed)[2]].items;
   }
   if (!v2 && !v3) {
     const auto& node = tree[id];
@@ -129,7 +129,7 @@ Result<std::optional<PickledTensor>> TensorOf(const Tree& tree, NodeId id, const
   PickledTensor tensor;
   const size_t metadata_at = v2 ? 6 : 7;
   if (arguments.size() > metadata_at && tree[arguments[metadata_at]].kind != Kind::kNone) {
-    const auto* metadata = tree.PairsOf(arguments[metadata_at]);
+    const auto metadata = tree.PairsOf(arguments[metadata_at]);
     if (!metadata) return bad(id, "a tensor whose metadata is no dictionary");
     for (size_t i = 0; i + 1 < metadata->size(); i += 2) {
       const auto& value = tree[(*metadata)[i + 1]];
@@ -178,12 +178,12 @@ Result<std::optional<PickledTensor>> TensorOf(const Tree& tree, NodeId id, const
 
 bool HoldsStorage(const Tree& tree, NodeId id) {
   // Each node once, however often it is shared.
-  std::vector<bool> seen(tree.nodes.size());
+  std::vector<bool> seen(tree.size());
   std::vector<NodeId> open = {id};
   while (!open.empty()) {
     const NodeId at = open.back();
     open.pop_back();
-    if (at >= tree.nodes.size() || seen[at]) continue;
+    if (at >= tree.size() || seen[at]) continue;
     seen[at] = true;
     const auto& node = tree[at];
     if (node.kind == Kind::kPersistent) return true;

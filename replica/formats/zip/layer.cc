@@ -105,7 +105,9 @@ void Layer::AddBoxes(const std::string& name, const std::vector<PaddedBox>& boxe
     size += static_cast<uint64_t>(*Volume(padded.box)) * element_bytes + padded.zeros;
   AddHeader({name, 0, size, 0, slot});
   for (const PaddedBox& padded : boxes) {
-    if (!IsEmpty(padded.box) || boxes.size() == 1) file_->AddTensor(padded.tensor, padded.box, element_bytes, slot);
+    // A tensor without elements is written too, where it stands alone.
+    if (!IsEmpty(padded.box) || (boxes.size() == 1 && padded.zeros == 0))
+      file_->AddTensor(padded.tensor, padded.box, element_bytes, slot);
     if (padded.zeros > 0) file_->AddBytes(std::string(padded.zeros, '\0'), slot);
   }
   at_ += size;

@@ -29,6 +29,27 @@ static kintsugi_tensor tensor_of(const char* key, const int64_t* whole, const in
   return tensor;
 }
 
+/* W -> V, copied, of=[..], how="...", n=N: V is W. */
+static kintsugi_code copied(void* context, const kintsugi_macro_call* call, kintsugi_bytes* made) {
+  int64_t lengths[8];
+  char text[128];
+  size_t i;
+  int seen = 0;
+  for (i = 0; i < call->attribute_count; ++i) {
+    const kintsugi_attribute* given = &call->attributes[i];
+    if (!strcmp(given->name, "of") && given->list && given->list_size == 2 && given->list[1] == 4) seen |= 1;
+    if (!strcmp(given->name, "how") && given->text && !strcmp(given->text, "whole")) seen |= 2;
+    if (!strcmp(given->name, "n") && !given->text && !given->list && given->number == 7) seen |= 4;
+  }
+  if (seen != 7 || call->left_count != 1 || call->right_count != 1) return KINTSUGI_INVALID_ARGUMENT;
+  if (kintsugi_shape_of(call, 0, "nowhere", lengths) != -1 || kintsugi_shape_of(call, 0, call->left[0], lengths) != 2 ||
+      lengths[0] != ROWS || lengths[1] != COLUMNS)
+    return KINTSUGI_INVALID_ARGUMENT;
+  ++*(int*)context;
+  snprintf(text, sizeof text, "%s -> %s", call->left[0], call->right[0]);
+  return kintsugi_bytes_append(made, text, strlen(text));
+}
+
 static kintsugi_code reshard(kintsugi_agent* agent, const float* weights, uint64_t step) {
   const int64_t ranks = kintsugi_world_size(agent), rank = kintsugi_rank_of(agent);
   const int64_t wide = COLUMNS / ranks, high = ROWS / ranks;
@@ -38,6 +59,9 @@ static kintsugi_code reshard(kintsugi_agent* agent, const float* weights, uint64
   kintsugi_tensor held, asked;
   const kintsugi_tensor *source[1], *target[1];
   kintsugi_reshard_options options;
+  kintsugi_macro macro;
+  const kintsugi_macro* macros[1];
+  int calls = 0;
   kintsugi_reshard_report report;
   kintsugi_error* error = NULL;
   kintsugi_code code;
@@ -51,7 +75,15 @@ static kintsugi_code reshard(kintsugi_agent* agent, const float* weights, uint64
   source[0] = &held, target[0] = &asked;
   memset(&options, 0, sizeof options);
   options.size = sizeof options;
-  options.program = step % 2 ? NULL : "w -> v";
+  options.program = step % 2 ? NULL : "w -> v, copied, of=[3,4], how='whole', n=7";
+  memset(&macro, 0, sizeof macro);
+  macro.size = sizeof macro;
+  macro.word = "copied";
+  macro.make = copied;
+  macro.context = &calls;
+  macros[0] = &macro;
+  options.macros = macros;
+  options.macro_count = step % 2 ? 0 : 1;
   memset(&report, 0, sizeof report);
   report.size = sizeof report;
   if (step == 2) { /* a name that nobody has is everybody's error, and the next call is as if there had been none */
@@ -69,6 +101,7 @@ static kintsugi_code reshard(kintsugi_agent* agent, const float* weights, uint64
     fail("reshard", error);
     return code;
   }
+  if (step % 2 == 0 && calls == 0) return KINTSUGI_INTERNAL;
   if (report.bytes_received + report.bytes_local != high * COLUMNS * (int64_t)sizeof(float)) return KINTSUGI_INTERNAL;
   return memcmp(rows, weights + rank * high * COLUMNS, (size_t)(high * COLUMNS) * sizeof(float)) == 0 ? KINTSUGI_OK : KINTSUGI_INTERNAL;
 }

@@ -44,12 +44,24 @@ TEST(ReadProgram, FillsInValues) {
     EXPECT_NE(Read("f", broken).status().message().find("must be followed by a name and '}'"), std::string::npos);
 }
 
+TEST(CheckStatements, TakesWordsOfThoseWhoRunThem) {
+  const UserMacros none, own = {{"mine", [](const MacroCall&) { return std::vector<std::string>(); }}};
+  for (const char* text : {"w -> a, b, axis=1, mine", "w -> a, mine, axis=1", "w -> a, axis=1, fused_ffn, mine"}) {
+    const bool twice = std::string(text).find("fused") != std::string::npos;
+    EXPECT_EQ(CheckStatements({text}, &own).ok(), !twice) << text;
+    EXPECT_EQ(CheckStatements({text}, nullptr).ok(), !twice) << text;
+  }
+  EXPECT_FALSE(CheckStatements({"w -> a, b, axis=1, mine"}, &none).ok());
+  EXPECT_FALSE(CheckStatements({"w -> a, axis=1, mine, yours"}, nullptr).ok());
+}
+
 TEST(ReadProgram, KnowsWhatShips) {
+  const UserMacros none;
   EXPECT_EQ(ShippedPrograms(), (std::vector<std::string>{"gpt", "llama", "qwen_moe"}));
   for (const std::string& name : ShippedPrograms()) {
     const auto program = Read("@" + name + ":num_heads=4" + (name == "gpt" ? "" : ",num_key_value_heads=2"), "");
     ASSERT_TRUE(program.ok()) << program.status().ToString();
-    EXPECT_TRUE(CheckStatements(program->statements).ok());
+    EXPECT_TRUE(CheckStatements(program->statements, &none).ok());
   }
   EXPECT_EQ(Read("@lama", "").status().message(), "no program '@lama' ships; there are @gpt, @llama, @qwen_moe");
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "replica/formats/compare.h"
 #include "replica/formats/convert.h"
@@ -102,6 +103,58 @@ TEST(DeepSpeed, KeepsEveryBitWhateverTheRanksAndStages) {
           << turn.format << " of " << turn.shards << ": " << difference.key << " " << KindName(difference.kind);
     from = to;
   }
+}
+
+// The bytes of each tensor, by name.
+std::map<std::string, std::string> TensorsOf(const std::string& path) {
+  std::map<std::string, std::string> bytes;
+  const auto catalog = ReadCatalog(path);
+  EXPECT_TRUE(catalog.ok()) << catalog.status().ToString();
+  if (!catalog.ok()) return bytes;
+  for (const CatalogPiece& piece : catalog->pieces())
+    bytes[catalog->tensors()[piece.tensor].key] = catalog->files()[piece.file]->text().substr(piece.at, piece.bytes);
+  return bytes;
+}
+
+TEST(DeepSpeed, StageThreeKeepsStatesBuffersAndWhatIsFrozenAndItsWeightsAreTheMasters) {
+  const TemporaryFolder folder;
+  const std::string from = folder / "source.safetensors";
+  std::vector<Named> named = Trained();
+  named.push_back({"zero.nothing.fp32", DType::kFloat32, {0, 4}});
+  for (const char* state : {"exp_avg", "exp_avg_sq"})
+    named.push_back({std::string("zero.nothing.") + state, DType::kFloat32, {0, 4}});
+  named.push_back({"zero.nothing.step", DType::kFloat32, {}});
+  named.push_back({"module.count", DType::kInt64, {}});
+  WriteTensors(from, named);
+  const auto wanted = TensorsOf(from);
+  for (const int ranks : {1, 2, 3, 40}) {
+    const std::string cut = folder / ("cut" + std::to_string(ranks)), whole = cut + ".safetensors";
+    const auto done = To(from, cut, "deepspeed", ranks, 3);
+    ASSERT_TRUE(done.ok()) << done.status().ToString();
+    ASSERT_FALSE(done->notes.empty());
+    EXPECT_EQ(done->notes.back().find("'module.layers.0.weight' and 3 more: not written"), 0u) << done->notes.back();
+    const auto verified = VerifyAny(cut, "", {});
+    ASSERT_TRUE(verified.ok()) << verified.status().ToString();
+    ASSERT_TRUE(To(cut, whole, "safetensors", 1).ok());
+    const auto found = TensorsOf(whole);
+    for (const auto& [key, bytes] : wanted) {
+      ASSERT_TRUE(found.contains(key)) << ranks << ": " << key;
+      const std::string name = key.substr(key.find('.') + 1);
+      const auto master = wanted.find("zero." + name + ".fp32");
+      const bool is_weight = key.starts_with("module.") && master != wanted.end();
+      if (key.ends_with(".step")) continue;  // one of a group
+      EXPECT_EQ(found.at(key), is_weight ? master->second : bytes) << ranks << ": " << key;
+    }
+  }
+}
+
+TEST(DeepSpeed, StageThreeIsNothingWithoutAnOptimizer) {
+  const TemporaryFolder folder;
+  const std::string from = folder / "source.safetensors";
+  WriteTensors(from, {{"w", DType::kFloat32, {2, 2}}});
+  const auto done = To(from, folder / "cut", "deepspeed", 2, 3);
+  EXPECT_EQ(done.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(done.status().message().find("stage 1 or 2"), std::string::npos) << done.status().message();
 }
 
 TEST(DeepSpeed, RefusesAFolderThatIsNotWhole) {

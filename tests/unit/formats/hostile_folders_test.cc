@@ -221,7 +221,8 @@ class PickleSpoiler {
     const auto tree = pickle::Parse(pickled_, "pickle");
     if (!tree.ok()) return;
     std::string text;
-    for (const pickle::Node& node : tree->nodes) {
+    for (pickle::NodeId id = 0; id < tree->size(); ++id) {
+      const pickle::Node node = (*tree)[id];
       if (node.kind == pickle::Kind::kInt && pickled_[node.at] != '\x8a')
         places_.push_back({node.at, 1 + (pickled_[node.at] == 'K' ? 1u : pickled_[node.at] == 'M' ? 2u : 4u), ""});
       if (node.kind != pickle::Kind::kText || pickled_[node.at] == 'U') continue;

@@ -3,7 +3,10 @@
 #include "tests/unit/formats/hostile.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include <cstring>
 #include <filesystem>
@@ -183,6 +186,33 @@ Status WalkOf(const std::string& pickled) {
   if (!archive.ok()) return archive.status();
   Catalog catalog("torch", "file");
   return torch::AddStateDict(&catalog, *archive, 0, {}, {});
+}
+
+// What a checkpoint's metadata takes is what they say, many times over: a chunk is some forty nodes.
+TEST(Pickle, TakesLittleMemoryForANode) {
+  pickle::PickleWriter writer;
+  writer.EmptyList();
+  writer.Mark();
+  constexpr int kTuples = 50'000;  // of two numbers each, and their list grows by a second batch
+  for (int i = 0; i < kTuples; ++i) {
+    if (i == kTuples / 2) {
+      writer.Appends();
+      writer.Mark();
+    }
+    writer.Mark();
+    writer.Int(i);
+    writer.Int(i + 1);
+    writer.Tuple();
+  }
+  writer.Appends();
+  const std::string pickled = writer.Finish();
+  const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+  const auto tree = pickle::Parse(pickled, "file");
+  const size_t after = mallinfo2().uordblks + mallinfo2().hblkhd;
+  ASSERT_TRUE(tree.ok()) << tree.status().ToString();
+  ASSERT_EQ((*tree)[tree->root].items.size(), static_cast<size_t>(kTuples));
+  EXPECT_EQ(tree->NumbersOf((*tree)[tree->root].items.back()), (std::vector<int64_t>{kTuples - 1, kTuples}));
+  EXPECT_LT(after - std::min(before, after), 40 * tree->size()) << "bytes, for " << tree->size() << " nodes";
 }
 
 TEST(StateDict, RefusesValuesThatHoldThemselves) {

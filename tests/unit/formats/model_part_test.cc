@@ -37,6 +37,13 @@ std::string BuffersOfRank(char first, const std::string& kinds) {
          ShortBytes(std::string(16, first) + std::string(4, 'm')) + "u.";
 }
 
+// How often an AveragedModel was updated, a buffer of it that has an object of its own.
+std::string CountOfRank() {
+  return "\x80\x05}(" + ShortText("names") + "](" + ShortText("n_averaged") + "e" + ShortText("kinds") + "](](" +
+         ShortText("int64") + "]\x88" + "ee" + ShortText("bytes") + ShortBytes(std::string("\x07\0\0\0\0\0\0\0", 8)) +
+         "u.";
+}
+
 class SavedRun {
  public:
   explicit SavedRun(const std::string& kinds_of_rank_1 = "") {
@@ -49,6 +56,8 @@ class SavedRun {
                                  BuffersOfRank(static_cast<char>('a' + rank),
                                                rank == 1 && !kinds_of_rank_1.empty() ? kinds_of_rank_1 : kinds)};
       fields["kintsugi.object:" + object.key] = ObjectToText(object);
+      const CatalogObject count{RankObjectKey(Rank(rank), "model.count"), CatalogObject::Form::kBytes, CountOfRank()};
+      fields["kintsugi.object:" + count.key] = ObjectToText(count);
     }
     const auto made = safetensors::WriteHeader({{"model/embed.weight", DType::kFloat32, {8, 4}, 0, 128},
                                                 {"model/norm.weight", DType::kFloat32, {4}, 128, 144},
@@ -70,11 +79,13 @@ class SavedRun {
   std::string native_path() const { return folder_ + "/native"; }
   const std::string& folder() const { return folder_; }
 
-  SavedAs Save(const std::string& format, bool model_only = false, uint64_t file_bytes = 0) const {
+  SavedAs Save(const std::string& format, bool model_only = false, uint64_t file_bytes = 0,
+               const std::vector<std::string>& program = {}) const {
     SaveAsOptions options;
     options.format = format;
     options.model_only = model_only;
     options.file_bytes_max = file_bytes;
+    options.statements = program;
     const auto saved = SaveAs(native_path(), folder_ + "/" + format, options);
     EXPECT_TRUE(saved.ok()) << saved.status().ToString();
     return saved.ok() ? *saved : SavedAs{};
@@ -94,7 +105,8 @@ std::map<std::string, std::string> NamesAt(const std::string& path) {
 }
 
 const std::map<std::string, std::string> kModelNames = {
-    {"embed.weight", ""}, {"head.weight", "embed.weight"}, {"norm.running_mean", ""}, {"norm.weight", ""}};
+    {"embed.weight", ""}, {"head.weight", "embed.weight"}, {"n_averaged", ""},
+    {"norm.running_mean", ""}, {"norm.weight", ""}};
 const std::map<std::string, std::string> kRunNames = {{"model/embed.weight", ""},
                                                       {"model/head.weight", "model/embed.weight"},
                                                       {"model/norm.weight", ""},
@@ -110,7 +122,7 @@ TEST(ModelPart, AFolderHasTheModelAsFromPretrainedLooksForItAndIsTheRunsState) {
     EXPECT_EQ(NamesAt(saved.path), kRunNames);
     const auto catalog = ReadCatalog(saved.path);
     ASSERT_TRUE(catalog.ok());
-    EXPECT_EQ(catalog->objects().size(), 2u) << "what a run goes on from is there as it was";
+    EXPECT_EQ(catalog->objects().size(), 4u) << "what a run goes on from is there as it was";
     const auto verified = VerifyAny(saved.path, "", {});
     EXPECT_TRUE(verified.ok()) << verified.status().ToString();
   }
@@ -148,6 +160,72 @@ TEST(ModelPart, ATorchFileHasTheModelInADictionaryOfItsOwn) {
   EXPECT_EQ(NamesAt(saved.path), kRunNames);
   const auto verified = VerifyAny(saved.path, "", {});
   EXPECT_TRUE(verified.ok()) << verified.status().ToString();
+}
+
+TEST(ModelPart, DcpHasTheModelUnderItsOwnNamesAndIsTheRunsState) {
+  const SavedRun run;
+  const SavedAs saved = run.Save("dcp");
+  EXPECT_TRUE(saved.warnings.empty()) << saved.warnings.front();
+  EXPECT_EQ(NamesAt(saved.path), kRunNames);
+  const auto mapped = MappedFile::Open(saved.path + "/.metadata", ".metadata");
+  ASSERT_TRUE(mapped.ok());
+  for (const char* name : {"embed.weight", "head.weight", "n_averaged", "norm.running_mean", "norm.weight"})
+    EXPECT_NE((*mapped)->text().find(std::string(1, static_cast<char>(std::string(name).size())) +
+                                     std::string(3, '\0') + name),
+              std::string::npos)
+        << name;
+  const auto catalog = ReadCatalog(saved.path);
+  ASSERT_TRUE(catalog.ok());
+  EXPECT_EQ(catalog->objects().size(), 4u) << "what a run goes on from is there as it was";
+  const auto verified = VerifyAny(saved.path, "", {});
+  EXPECT_TRUE(verified.ok()) << verified.status().ToString();
+}
+
+TEST(ModelPart, AProgramsNamesAreTheModelsAndItsBuffersAreThere) {
+  const SavedRun run;
+  const std::vector<std::string> program = {"model/embed.weight -> wte", "model/head.weight -> lm_head"};
+  const std::map<std::string, std::string> own = {
+      {"wte", ""}, {"lm_head", "wte"}, {"n_averaged", ""}, {"norm.running_mean", ""}, {"norm.weight", ""}};
+  for (const std::string format : {"safetensors", "torch", "dcp"}) {
+    const SavedAs saved = run.Save(format, false, 0, program);
+    EXPECT_TRUE(saved.warnings.empty()) << format << ": " << saved.warnings.front();
+    auto names = NamesAt(saved.path);
+    const std::string owner = names.at("lm_head").empty() ? "lm_head" : "wte";  // either may be the other's alias
+    EXPECT_EQ(names.at(owner == "wte" ? "lm_head" : "wte"), owner) << format;
+    EXPECT_TRUE(names.contains("model/norm.weight")) << format << ": what no statement names is called as in the run";
+    EXPECT_FALSE(names.contains("norm.running_mean")) << format << ": the run has it in an object";
+    EXPECT_FALSE(names.contains("model/norm.running_mean")) << format;
+    EXPECT_EQ(names.size(), 4u) << format;
+    if (format == "safetensors") {
+      names = NamesAt(saved.path + "/model.safetensors");
+      EXPECT_EQ(names.size(), own.size());
+      for (const auto& [name, alias] : own) EXPECT_TRUE(names.contains(name)) << name;
+    }
+    const auto verified = VerifyAny(saved.path, "", {});
+    EXPECT_TRUE(verified.ok()) << format << ": " << verified.status().ToString();
+  }
+}
+
+TEST(ModelPart, TwoThatWouldBeCalledTheSameAreRefusedByName) {
+  const SavedRun run;
+  for (const std::string format : {"safetensors", "torch", "dcp"}) {
+    SaveAsOptions options;
+    options.format = format;
+    options.statements = {"model/embed.weight -> norm.weight", "model/head.weight -> _"};
+    const auto saved = SaveAs(run.native_path(), run.folder() + "/" + format, options);
+    EXPECT_EQ(saved.status().code(), StatusCode::kInvalidArgument) << format;
+    EXPECT_NE(saved.status().message().find("'model/norm.weight' and 'norm.weight'"), std::string::npos)
+        << format << ": " << saved.status().message();
+  }
+}
+
+TEST(ModelPart, AFormatWithoutItSaysThatBuffersAreMissed) {
+  const SavedRun run;
+  for (const std::string format : {"paddle", "megatron"}) {
+    const SavedAs saved = run.Save(format);
+    ASSERT_EQ(saved.warnings.size(), 1u) << format;
+    EXPECT_NE(saved.warnings[0].find("('norm.running_mean' and 1 more)"), std::string::npos) << saved.warnings[0];
+  }
 }
 
 TEST(ModelPart, TheModelAloneHasItsBuffersOfRankZero) {
@@ -192,9 +270,10 @@ TEST(ModelPart, WhatIsNoWordOfOursIsRefused) {
   for (const char* text :
        {"", "{}", "{\"prefix\": \"\", \"copies\": []}", "{\"prefix\": \"m/\", \"copies\": [1]}", "[1"})
     EXPECT_EQ(ModelPart::Decode(text, "here").status().code(), StatusCode::kDataLoss) << text;
-  const ModelPart part{"model/", {"a", "b"}};
+  const ModelPart part{"model/", {"a", "b"}, {"c"}};
   const auto back = ModelPart::Decode(part.Encode(), "here");
   ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->renamed, part.renamed);
   EXPECT_EQ(back->prefix, part.prefix);
   EXPECT_EQ(back->copies, part.copies);
 }

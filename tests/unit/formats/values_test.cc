@@ -171,7 +171,7 @@ TEST(Values, AreTensorsWithoutAxesForPaddleAndNothingInItsFileIsNoArray) {
   ASSERT_TRUE(file.ok());
   const auto tree = pickle::Parse((*file)->text(), "data");
   ASSERT_TRUE(tree.ok());
-  const auto& entries = *tree->PairsOf(tree->root);
+  const pickle::Items entries = *tree->PairsOf(tree->root);
   for (size_t i = 0; i + 1 < entries.size(); i += 2)
     if (tree->TextOf(entries[i]) != "StructuredToParameterName@@") {
       EXPECT_EQ((*tree)[entries[i + 1]].kind, pickle::Kind::kCall) << *tree->TextOf(entries[i]);

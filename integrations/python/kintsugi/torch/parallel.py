@@ -35,6 +35,8 @@ def piece_of(key: str, tensor: torch.Tensor, plain: tuple[int, ...]) -> Piece:
     """`plain`: the ranks that hold a copy of an ordinary tensor, where torch does not say."""
     if not isinstance(tensor, DTensor):
         return Piece(tuple(tensor.size()), (0,) * tensor.dim(), plain)
+    if tensor.numel() == 0:  # no cut is a cut of nothing
+        return Piece(tuple(tensor.shape), (0,) * tensor.dim(), mesh_ranks(tensor), tuple(tensor.shape))
     mesh, placements = tensor.device_mesh, tensor.placements
     if any(placement.is_partial() for placement in placements):
         raise Error(f"'{key}' is a DTensor of partial sums ({placements}): no rank holds its value; redistribute it first", Code.INVALID_ARGUMENT)

@@ -172,7 +172,7 @@ class Registry:
     def end_again(self) -> None:
         """The tensors lie in the run's memory from now on, and what they hold is what that memory holds."""
         entries, self._again = self._again or [], None
-        found = [(key, parallel.local_of(tensor), piece) for key, tensor, piece in entries if parallel.local_of(tensor).numel()]
+        found = [(key, parallel.local_of(tensor), piece) for key, tensor, piece in entries if _is_held(tensor)]
         held = [self._held_as(key, local, piece)[0] for key, local, piece in found]
         if missing := self._tensors.keys() - {one.key for one in held}:
             raise Error(f"the function given to run.build made '{min(missing)}' before, and does not now", Code.INVALID_ARGUMENT)
@@ -181,7 +181,7 @@ class Registry:
                 was = "nothing of that name" if before is None else f"{before.kind} of ranks {list(before.holders)}"
                 raise Error(f"the function given to run.build made '{one.key}' as {one.kind} of ranks {list(one.holders)}, before it was "
                             f"{was}: it has to make the same again", Code.INVALID_ARGUMENT)  # fmt: skip
-        self._arena.bind((key, local) for key, local, _ in found)
+        self._arena.bind((key, local) for key, local, _ in found if local.numel())
         self._stay(entries)
 
     # ---- models ---------------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ class Registry:
         self._arena.take((key, parallel.local_of(tensor)) for key, tensor, _ in entries)
         for key, tensor, piece in entries:
             local = parallel.local_of(tensor)
-            if local.numel() > 0:
+            if _is_held(tensor):
                 held, dtype, shape, piece = self._held_as(key, local, piece)
                 self._run.register_memory(key, (local.data_ptr(), held.size), dtype, shape, piece, self._allows_other_shape(key, local))
                 self._tensors[key] = held
@@ -401,6 +401,11 @@ class Registry:
         lines += [f"after a fault {why}: {'it is made anew' if built else 'let run.build make the model'}"
                   for why in ([] if self.frameworks else parallel.not_resettable(self.models))]  # fmt: skip
         return "\n".join(lines)
+
+
+def _is_held(tensor: torch.Tensor) -> bool:
+    """A part without elements is nothing of a tensor that has some; a tensor without any is there with its name and shape."""
+    return parallel.local_of(tensor).numel() > 0 or tensor.numel() == 0
 
 
 def _entries(key: str, tensor: torch.Tensor, plain: tuple[int, ...]) -> list[Entry]:

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from .. import _core
 from .._errors import Error, Interrupted
 from ..abi import Code, Outcome, Phase
+from ..aoa import with_macros
 from ..cuts import Cut
 from ..program import Recorded
 from ..reshard import Description, Shard, Staged
@@ -54,7 +55,7 @@ def join(**options: Any) -> TorchRun:
     alone = "controller" not in options and agentless.is_wanted()
     if alone:
         agentless.find_controller()
-    run = TorchRun(_core.Agent(**options), extension)
+    run = TorchRun(_core.Agent(**with_macros(options)), extension)
     if alone:
         agentless.save_before_leaving(run.trains)
     return run
