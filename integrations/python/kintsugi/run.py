@@ -168,15 +168,13 @@ class Run(Resharding):
             self._leave_outside(section)
         if not self._in_step:
             self.note_place()
-        kept = self._program.recorded(section)
-        if kept is not None:
-            self._objects.apply(kept.changes, self.rank, section, self._loops.arriving)
+        kept, made = self._program.recorded(section), False
         while kept is None:
             if self._loops.arriving:
                 raise Error(f"the result of run.do({name}) ({section}) is not known to this process, which goes on from step {self.at}: the script decides "
                             "by a variable that the run does not keep (run.keep), or the checkpoint was made by another script", Code.NOT_FOUND)  # fmt: skip
             try:
-                kept = self._do(section, name, call, only, limit, wish)
+                kept, made = self._do(section, name, call, only, limit, wish), True
             except BaseException as error:
                 if self._in_step:
                     raise  # the whole step is made again
@@ -187,6 +185,8 @@ class Run(Resharding):
                 kept = self._program.recorded(section)
                 if kept is None:
                     self._make_section_again(section)
+        if not made:
+            self._objects.apply(kept.changes, self.rank, section, self._loops.arriving)
         if not self._loops.inside:
             self._outside.begin()
         result, wished = pickle.loads(kept.result)
