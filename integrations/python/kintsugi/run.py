@@ -255,7 +255,20 @@ class Run(Resharding):
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
             self._guard.leaves = True
             raise error
-        self._go_on_from(self._guard.settle(error))
+        self._go_on_from(self._guard.settle(self._explained(error)))
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Who closes its groups at the end of its script breaks the collectives of those that are not there, each time anew."""
+        if self.outcome_of(error) != Outcome.COMM_ERROR:
+            return error
+        try:
+            left = self._news.meeting(self._guard.generation).describe_leavers()
+        except (Error, Interrupted):  # an incident has begun
+            return error
+        if not left:
+            return error
+        return Error(f"{f'step {self.at}' if self._in_step else 'a section'} has a collective that not all ranks come to{left}: all ranks make the same steps "
+                     "and sections", Code.FAILED_PRECONDITION)  # fmt: skip
 
     def _go_on_from(self, step: int) -> None:
         self._in_step = False
