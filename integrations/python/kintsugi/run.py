@@ -359,6 +359,7 @@ class Run(Resharding):
         """A fault struck within, before all ranks had done it."""
 
     def _leave_script(self) -> None:
+        self._loops.refuse_cut_short()
         self._enter_plain_code(False)
         self.note_place()
         try:
