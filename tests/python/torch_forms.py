@@ -1,4 +1,5 @@
-"""The ways to write `with run.step()`, and code behind it without a look at `run.again`. PLAIN=1: the same under plain torch over Gloo.
+"""The ways to write `with run.step()`, and code behind it without a look at `run.again`; a snapshot of the script's own, which is newer for who
+comes later; shuffled batches, and a sum over them that a section changes in place. PLAIN=1: the same under plain torch over Gloo.
 
   torch_forms.py FOLDER [--wrapped stack|manager|attribute]     --wrapped: in a way that is refused
 """
@@ -7,13 +8,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
 
 from beside import PLAIN, begin, leave
 
@@ -21,16 +25,20 @@ parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--wrapped", default="")
 options = parser.parse_args()
-run: Any = begin() or SimpleNamespace(step=contextlib.nullcontext, range=range)
+run: Any = begin() or SimpleNamespace(step=contextlib.nullcontext, range=range, batches=iter, do=lambda function, argument: function(argument))
+rank = dist.get_rank()
+snapshot: Path = options.folder / "snapshot"
+first = int(snapshot.read_text()) if snapshot.exists() else 0
 torch.manual_seed(3)
 net = torch.nn.Linear(2, 1)
 model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
 total = 0.0
+sums = torch.zeros(2)
 if not PLAIN:
     run.register(model=model, optimizer=optimizer, scheduler=scheduler)
-    run.keep(globals(), "total")
+    run.keep(globals(), "total", "sums")
 
 
 def body(i: int) -> None:
@@ -78,6 +86,49 @@ def in_a_function() -> None:
         behind(i)
 
 
+def struck(what: str) -> bool:
+    """Once, on rank 1."""
+    mark = options.folder / f"struck-{what}"
+    strikes = not PLAIN and rank == 1 and not mark.exists()
+    if strikes:
+        mark.touch()
+    return strikes
+
+
+def summed(sums: torch.Tensor) -> None:
+    dist.all_reduce(sums)
+    if struck("behind a collective"):
+        os.kill(os.getpid(), 9)
+
+
+def cut_off_when_all_are_done() -> None:
+    """Of the next section this rank does not hear any more that all have done it."""
+    from kintsugi.sections import Meeting
+
+    agree = Meeting.agree
+
+    def cut_off(*words: Any) -> Any:
+        Meeting.agree = agree  # type: ignore[method-assign]
+        agree(*words)
+        raise RuntimeError("cut off")
+
+    Meeting.agree = cut_off  # type: ignore[method-assign, assignment]
+
+
+def over_batches() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(12.0)), batch_size=4, shuffle=True)
+    for epoch in range(2):
+        sums.zero_()
+        for (x,) in run.batches(loader):
+            with run.step():
+                sums.add_(torch.stack([x[0], x[-1]]) * (rank + 1))
+                body(int(x[0]))
+        if epoch == 1 and struck("all are done"):
+            cut_off_when_all_are_done()
+        run.do(summed, sums)
+        behind(int(sums.sum()))
+
+
 if options.wrapped:
     wrapped(run)
 # fmt: off
@@ -85,9 +136,10 @@ for i in run.range(3):
     with run.step() as k: body(i)  # noqa: E701
     behind(i)
     assert PLAIN or k == i + 1, k
-for i in run.range(3):
+for i in run.range(first, 3):
     with run.step(): body(i)  # noqa: E701
     behind(i)
+    if not PLAIN: snapshot.write_text(str(i + 1))  # noqa: E701
 for i in run.range(3):
     with run.step() as k, torch.enable_grad():
         try:
@@ -98,5 +150,6 @@ for i in run.range(3):
     assert PLAIN or k == 6 + i + 1, k
 # fmt: on
 in_a_function()
-left = {"weights": net.weight.tolist(), "momentum": optimizer.state[net.weight]["momentum_buffer"].tolist(), "rate": scheduler.get_last_lr(), "total": total}
+over_batches()
+left = {"weights": net.weight.tolist(), "momentum": optimizer.state[net.weight]["momentum_buffer"].tolist(), "rate": scheduler.get_last_lr(), "total": total, "sums": sums.tolist()}
 leave(options.folder, {name: {"bits": str(value)} for name, value in left.items()})

@@ -3,12 +3,13 @@ weights behind the update, evaluation between, at the head and behind steps, a f
 step. PLAIN=1: the same under plain torch over Gloo.
 
   torch_loop.py FOLDER [--accumulate N] [--workers N] [--composed] [--die PLACE:RANK] [--stand PLACE:RANK:SECONDS]...
-               [--limit N] [--save-limit N] [--late] [--alone before|behind|between|iterator|section]
+               [--limit N] [--save-limit N] [--late] [--alone before|behind|between|iterator|section|step|cut|broken]
       PLACE: evaluate.E, told.E (behind its collective), save.E, behind. stand: it stands still there once; limit, save-limit: of evaluations, of saves
       composed: the data set is made of several (ConcatDataset, StackDataset, a MapDataPipe), of which some draw, and one has a state
       late: a process that takes a lost one's place begins at a later epoch, as by a newer snapshot of the script's own
       alone: a collective outside of steps and sections, before or behind the third step, or between epochs; iterator: the third step
-             takes a batch of one that was made before the loops; section: rank 0 alone calls the last one
+             takes a batch of one that was made before the loops; section, step: rank 0 alone calls the last one, makes one more; cut: a loop of
+             three batches a step is left behind the fourth; broken: rank 0's object has no state as the script ends
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ class Composed(Dataset[tuple[Tensor, int]]):
         return row + more / SAMPLES, number
 
 
+def broken() -> dict[str, int]:
+    raise ValueError("no state any more")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
@@ -82,6 +87,8 @@ def main() -> None:
     parser.add_argument("--limit", type=float)
     parser.add_argument("--save-limit", type=float)
     options = parser.parse_args()
+    if options.alone == "cut":
+        options.accumulate = 3
     run = begin()
     rank = dist.get_rank()
 
@@ -130,6 +137,8 @@ def main() -> None:
         if PLAIN:
             loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
         for i, (x, _) in enumerate(loader) if PLAIN else run.enumerate(loader, epoch, accumulate=options.accumulate):
+            if options.alone == "cut" and i == 4:
+                break
             if options.alone == "before" and i == 2:
                 dist.barrier()
             noise = torch.randn(6) * 0.01  # an iteration that is made again draws the same before its step
@@ -163,6 +172,14 @@ def main() -> None:
             assert run.do(save, epoch, only=0, limit=options.save_limit) == f"model-{epoch}"
             assert not run.stop_if(accuracy < 0)
     perhaps_struck("behind")
+    if options.alone == "step" and rank == 0:
+        for _ in run.steps(1):
+            with run.step():
+                model(x).sum().backward()
+    if options.alone == "broken" and rank == 0:
+        scheduler.state_dict = broken  # type: ignore[method-assign]
+    if options.alone in ("step", "broken"):
+        return
     if options.alone == "section" and rank == 1:
         return
     last = evaluate(9) if PLAIN else run.do(evaluate, 9, limit=options.limit)

@@ -18,7 +18,7 @@ from .abi import Code
 from .block import LeftOut
 from .guard import begin_anew
 from .outside import Outside
-from .program import Program
+from .program import Begun, Numbers, Program
 
 
 class Batches(Protocol):
@@ -40,6 +40,9 @@ class Turns(Protocol):
 
     @property
     def rank(self) -> int: ...
+
+    @property
+    def replaces(self) -> bool: ...
 
     def open(self) -> None: ...
     def begin_step(self, k: int) -> None: ...
@@ -88,7 +91,7 @@ class Loops:
 
     def train(self, step: Callable[[int], object], steps: int) -> None:
         """step(k) for every k up to `steps`."""
-        self._enter()
+        steps = len(self._enter_numbers(range(steps)))
         if self.arriving:
             if steps < self._run.committed:
                 return self._end()
@@ -135,11 +138,11 @@ class Loops:
     # ---- iterations ---------------------------------------------------------------------------------------------------
 
     def steps(self, count: int) -> Iterator[int]:
-        self._enter()
+        count = len(self._enter_numbers(range(count)))
         return self._iterate(self._base + count, None, None, 1, lambda _: self._expected)
 
     def range(self, numbers: range) -> Iterator[int]:
-        self._enter()
+        numbers = self._enter_numbers(numbers)
         return self._iterate(self._base + len(numbers), None, None, 1, lambda _: numbers[self._expected - self._base - 1])
 
     def batches(self, batches: Batches, epoch: int | None, accumulate: int, give: Callable[[Any], Any]) -> Iterator[Any]:
@@ -151,8 +154,15 @@ class Loops:
         self._asked = True
         return self._again
 
+    def refuse_cut_short(self) -> None:
+        """A loop that was left with a step under way: what the script does next is of no step."""
+        if self._number < 0 and self._part > 0:
+            raise Error(f"the loop was left in the middle of step {self._run.committed + 1}, behind {self._part} of its {self._parts} batches: what they have "
+                        "added up would be of no step. Leave it behind the last of them, or make the update there", Code.FAILED_PRECONDITION)  # fmt: skip
+
     def check_section(self) -> None:
         """Behind a block comes what belongs to its step: not where the step is void."""
+        self.refuse_cut_short()
         if self._program.in_loop and self._expected and self._made and not self._asked:
             raise Error(f"run.do behind the `with run.step()` of step {self._expected}: where a fault made that step void it must not be done. "
                         "Write `if run.again: continue` right behind the block", Code.FAILED_PRECONDITION)  # fmt: skip
@@ -352,15 +362,23 @@ class Loops:
         self._inside = False
         self._outside.begin()
 
-    def _enter(self, epoch: int | None = None) -> None:
+    def _enter_numbers(self, numbers: Numbers) -> Numbers:
+        begun = self._enter(numbers)
+        assert isinstance(begun, Numbers)
+        return begun
+
+    def _enter(self, begun: Begun = None) -> Begun:
+        """Gives what the run has begun this loop with."""
         self._run.open()
         self._outside.refuse(f"the loop behind step {self._run.committed}")
         if self._number >= 0:
             self._end()  # one that was left, and whose iterator somebody still has
-        self._number = self._program.begin_loop(epoch)
+        self.refuse_cut_short()
+        self._number, begun = self._program.begin_loop(begun, self.arriving and self._run.replaces)
         base = self._program.base_of(self._number) if self.arriving else self._run.committed
         self._base = self._run.committed if base is None else base
         self._run.note_place()
+        return begun
 
     def _end(self) -> None:
         if self._inside:
@@ -368,7 +386,7 @@ class Loops:
         self._run.leave_loop(self._number)
         self._program.leave_loop()
         self._number, self._marks_steps, self.place = -1, False, 0
-        if not self.arriving:
+        if not self.arriving and self._part == 0:
             self._run.note_loop_end()
 
     def _arrive(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _core
 from .pickled import Pickling
@@ -24,6 +24,14 @@ from .variables import Variable
 
 PROGRAM = "program"  # the name under which the record travels with them
 _TOLD_MOST = 16 << 20  # bytes of one object that go over the control plane
+
+
+class _Place(NamedTuple):
+    """Where the script was on its own, behind `step`."""
+
+    step: int
+    data: dict[str, bytes]
+    variables: dict[str, Any]  # which objects they were
 
 
 class Objects:
@@ -39,8 +47,8 @@ class Objects:
         self._made_again: dict[str, Callable[[bytes], object]] = {}
         self._gate: tuple[int, dict[str, bytes]] = (0, {})
         self._end: tuple[int, dict[str, bytes]] | None = None  # of the newest step that this rank has ended
-        self._place: tuple[int, dict[str, bytes]] | None = None  # as the script had made them behind that step
-        self._iteration: tuple[int, dict[str, bytes]] | None = None  # as the script's iteration at hand began
+        self._place: _Place | None = None  # as the script had made them behind the newest step
+        self._iteration: _Place | None = None  # as the script's iteration at hand began
         self._told: dict[str, tuple[str, bytes]] = {}  # by others: digest at the gate, and the newer bytes
         self._not_told: set[str] = set()  # what has changed on another rank, and is not alike, or nobody has any more
         self._newest_put: dict[str, bytes] = {}
@@ -87,20 +95,18 @@ class Objects:
 
     def note_place(self, step: int) -> None:
         """Behind `step` the script was on its own: what it has changed there is made again by nobody but newcomers."""
-        self._place = step, self._now()
+        self._place = self._place_behind(step)
 
     def note_iteration(self, step: int) -> None:
         """Behind `step` the script begins an iteration, which as a whole is made again where its step is void."""
-        self._place = self._iteration = step, self._now()
+        self._place = self._iteration = self._place_behind(step)
 
     def restore_iteration(self, step: int) -> None:
         """What the script has changed behind a block whose step is void: the iteration is made again from its beginning."""
-        if self._iteration is None or self._iteration[0] != step:
+        if self._iteration is None or self._iteration.step != step:
             return
         now = self._now()
-        for key, data in self._iteration[1].items():
-            if now[key] != data:
-                self._load_one(key, data)
+        self._return_to(self._iteration, [key for key, data in self._iteration.data.items() if now[key] != data])
 
     def return_to_iteration(self) -> None:
         """What the script does until the step's end is made again from the beginning of its iteration."""
@@ -109,7 +115,7 @@ class Objects:
     def changes_since_place(self) -> bytes:
         """Of the section that began there: what a newcomer that passes by it must put in place. Empty: nothing."""
         assert self._place is not None
-        before = self._place[1]
+        before = self._place.data
         changed = {key: data for key, data in self._now().items() if before.get(key) != data}
         return pickle.dumps({key: data if fits(data) else None for key, data in changed.items()}) if changed else b""
 
@@ -161,6 +167,9 @@ class Objects:
     def _now(self) -> dict[str, bytes]:
         return {key: self._pickling.bytes_of(key, thing) for key, thing in self._things.items()}
 
+    def _place_behind(self, step: int) -> _Place:
+        return _Place(step, self._now(), {key: thing.state_dict() for key, thing in self._things.items() if isinstance(thing, Variable)})
+
     # ---- told at an incident ------------------------------------------------------------------------------------------
 
     def changes_behind_gate(self, step: int) -> dict[str, Any] | None:
@@ -191,8 +200,8 @@ class Objects:
         record = self._agent.get_object(PROGRAM)
         program = pickle.loads(record)
         level(program, kept)
-        if self._place is not None and self._place[0] == step:
-            self._load(self._place[1])  # but not the record, which knows more by now
+        if self._place is not None and self._place.step == step:
+            self._return_to(self._place, self._things)  # but not the record, which knows more by now
             self._told, self._not_told = {}, set()
             return
         if step > 0 and program["ended"] != step and (self._end is None or self._end[0] != step):
@@ -238,6 +247,14 @@ class Objects:
     def _load(self, kept: dict[str, bytes]) -> None:
         for key in self._things:
             self._load_one(key, kept[key])
+
+    def _return_to(self, place: _Place, keys: Iterable[str]) -> None:
+        for key in keys:
+            thing = self._things[key]
+            if isinstance(thing, Variable):
+                thing.return_to(place.variables[key], pickle.loads(place.data[key]))
+            else:
+                self._load_one(key, place.data[key])
 
     def _load_one(self, key: str, data: bytes) -> None:
         thing = self._things[key]

@@ -20,6 +20,8 @@ from ._errors import Error
 from .abi import Code
 
 Variables = dict[str, bytes]  # the script's own, by name (variables.py)
+Numbers = range  # of a loop's iterations
+Begun = int | None | Numbers  # what a loop was begun with: the epoch of a pass, or the numbers of its iterations
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Program:
 
     def __init__(self) -> None:
         self._start: Variables = {}  # as they were where the run began
-        self._epochs: list[int | None] = []  # with which loops were begun
+        self._begun_with: list[Begun] = []  # by loop
         self._ends: list[tuple[int, Variables]] = []  # the step at which each loop ended, in the order of the script
         self._at_iterations: dict[int, Variables] = {}  # as they began: the one at hand, and the one before
         self._sections: dict[str, Recorded] = {}
@@ -52,12 +54,12 @@ class Program:
 
     def state_dict(self) -> dict[str, Any]:
         sections = {name: (kept.step, kept.behind, kept.result, kept.lasting, kept.changes) for name, kept in self._sections.items()}
-        return {"start": self._start, "epochs": list(self._epochs), "ends": list(self._ends), "iterations": dict(self._at_iterations),
+        return {"start": self._start, "begun_with": list(self._begun_with), "ends": list(self._ends), "iterations": dict(self._at_iterations),
                 "sections": sections, "loaders": self._loaders, "ended": self._ended, "ended_keys": self._ended_keys}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Where this process is in the script is not changed by it."""
-        self._start, self._epochs, self._ends = state["start"], list(state["epochs"]), list(state["ends"])
+        self._start, self._begun_with, self._ends = state["start"], list(state["begun_with"]), list(state["ends"])
         self._at_iterations, self._loaders = dict(state["iterations"]), dict(state["loaders"])
         self._ended, self._ended_keys = state["ended"], state["ended_keys"]
         self._sections = {name: Recorded(*kept) for name, kept in state["sections"].items()}
@@ -83,17 +85,21 @@ class Program:
     def in_loop(self) -> bool:
         return self._in_loop
 
-    def begin_loop(self, epoch: int | None) -> int:
-        """The number of the loop that begins. Refused by name where the others began it with another epoch than a newcomer does."""
-        known = self._epochs[self._begun] if self._begun < len(self._epochs) else epoch
-        if known != epoch:
-            raise Error(f"loop {self._begun} was begun with epoch {known}, and this process, which goes on with that run, comes to it with epoch {epoch}: it "
+    def begin_loop(self, begun: Begun, replaces: bool) -> tuple[int, Begun]:
+        """The number of the loop that begins, and what the run has begun it with: a process that comes later may have loaded a snapshot which the
+        script has written since. Numbers are those of the run, but that one that resumes may go further. With another epoch than the others it is
+        refused by name: the script has it already."""
+        known = self._begun_with[self._begun] if self._begun < len(self._begun_with) else begun
+        if isinstance(known, range) and isinstance(begun, range):
+            begun = known if replaces else range(known.start, begun.stop, known.step)
+        elif known != begun:
+            raise Error(f"loop {self._begun} was begun {_described(known)}, and this process, which goes on with that run, comes to it {_described(begun)}: it "
                         "must begin where the run began, though a snapshot that was written since says otherwise. Write "
                         "`for epoch in run.do(range, first, epochs):`", Code.FAILED_PRECONDITION)  # fmt: skip
-        self._epochs += [epoch] * (self._begun + 1 - len(self._epochs))
+        self._begun_with[self._begun :] = [begun, *self._begun_with[self._begun + 1 :]]
         self._begun += 1
         self._in_loop = True
-        return self._begun - 1
+        return self._begun - 1, begun
 
     def leave_loop(self) -> None:
         """It is over, or passed by."""
@@ -187,3 +193,7 @@ class Program:
         """The run goes on from an older step: what came behind it has not happened."""
         self._sections = {name: kept for name, kept in self._sections.items() if kept.behind <= step}
         self._ends = [end for end in self._ends if end[0] <= step]
+
+
+def _described(begun: Begun) -> str:
+    return f"over {begun}" if isinstance(begun, range) else f"with epoch {begun}"

@@ -170,15 +170,13 @@ class Run(Resharding):
             self._leave_outside(section)
         if not self._in_step:
             self.note_place()
-        kept = self._program.recorded(section)
-        if kept is not None:
-            self._objects.apply(kept.changes, self.rank, section, self._loops.arriving)
+        kept, made = self._program.recorded(section), False
         while kept is None:
             if self._loops.arriving:
                 raise Error(f"the result of run.do({name}) ({section}) is not known to this process, which goes on from step {self.at}: the script decides "
                             "by a variable that the run does not keep (run.keep), or the checkpoint was made by another script", Code.NOT_FOUND)  # fmt: skip
             try:
-                kept = self._do(section, name, call, only, limit, wish)
+                kept, made = self._do(section, name, call, only, limit, wish), True
             except BaseException as error:
                 if self._in_step:
                     raise  # the whole step is made again
@@ -189,6 +187,8 @@ class Run(Resharding):
                 kept = self._program.recorded(section)
                 if kept is None:
                     self._make_section_again(section)
+        if not made:
+            self._objects.apply(kept.changes, self.rank, section, self._loops.arriving)
         if not self._loops.inside:
             self._outside.begin()
         result, wished = pickle.loads(kept.result)
@@ -257,7 +257,20 @@ class Run(Resharding):
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
             self._guard.leaves = True
             raise error
-        self._go_on_from(self._guard.settle(error))
+        self._go_on_from(self._guard.settle(self._explained(error)))
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """Who closes its groups at the end of its script breaks the collectives of those that are not there, each time anew."""
+        if self.outcome_of(error) != Outcome.COMM_ERROR:
+            return error
+        try:
+            left = self._news.meeting(self._guard.generation).describe_leavers()
+        except (Error, Interrupted):  # an incident has begun
+            return error
+        if not left:
+            return error
+        return Error(f"{f'step {self.at}' if self._in_step else 'a section'} has a collective that not all ranks come to{left}: all ranks make the same steps "
+                     "and sections", Code.FAILED_PRECONDITION)  # fmt: skip
 
     def _go_on_from(self, step: int) -> None:
         self._in_step = False
@@ -348,6 +361,7 @@ class Run(Resharding):
         """A fault struck within, before all ranks had done it."""
 
     def _leave_script(self) -> None:
+        self._loops.refuse_cut_short()
         self._enter_plain_code(False)
         self.note_place()
         try:

@@ -77,7 +77,9 @@ class Meeting:
             self._go_to(_AT_END)
 
     def describe_leavers(self) -> str:
-        """For an error of the script's own outside of sections."""
+        """For an error of the script's own outside of sections, and for a collective that failed because others are behind all of theirs."""
+        if not self._store.check(_NEWEST, _SLICE_MS) or self._store.get(_NEWEST, _SLICE_MS).decode() != _AT_END:
+            return ""
         left = [rank for rank in range(self._agent.world_size) if self._place_of(rank) == _AT_END]
         return f": rank {', '.join(map(str, left))} stands {_AT_END}" if left else ""
 

@@ -4,6 +4,9 @@ A process that takes a lost one's place runs the script from the top, and what t
 time to evaluate?) must come out as it did. So their values are also recorded where a loop ended, where the iteration at hand began, and
 where a section changed them (`program.py`), and a newcomer is given them there, not those that the run stands at.
 
+What is put back is another object, unless a list, a dict, a set or a tensor was changed in place since the iteration or the section at hand began:
+then it is that very one, since the script may have it elsewhere too (an argument of a section that is done again).
+
 Threads: the trainer's. Errors: Error where there is no such variable, or none that could be set.
 """
 
@@ -29,6 +32,27 @@ class Variable:
 
     def load_state_dict(self, state: Any) -> None:
         self._held[self._name] = state
+
+    def return_to(self, then: Any, state: Any) -> None:
+        """`then`: the object that it was when this was its state."""
+        if self._held[self._name] is not then or not _became(then, state):
+            self.load_state_dict(state)
+
+
+def _became(thing: Any, state: Any) -> bool:
+    """Whether `thing` could be given the content of `state`, which is of its own making."""
+    if type(thing) is not type(state):
+        return False
+    if isinstance(thing, list):
+        thing[:] = state
+    elif isinstance(thing, (dict, set)):
+        thing.clear()
+        thing.update(state)
+    elif not hasattr(thing, "shape") or thing.shape != state.shape or thing.dtype != state.dtype or getattr(thing, "requires_grad", False):
+        return False
+    else:
+        thing[...] = state  # an array, or a tensor
+    return True
 
 
 def variables_of(owner: Any, names: tuple[str, ...], caller: FrameType) -> dict[str, Variable]:

@@ -62,6 +62,7 @@ class Batches:
         self._fetched = 0  # by the iterator; less the position, so many of the kept ones come first
         self._begun: World = {}  # what the making of the iterator left the streams at that it drew from
         self._tried = False  # the first batch was asked for
+        self._start: World = {}  # the process's generators as a pass's first batch is asked for, from which its sampler may draw
         self._ended: World | None = None  # what asking behind the last batch left of the streams that it drew from
 
     # ---- a pass ---------------------------------------------------------------------------------------------------------
@@ -78,7 +79,8 @@ class Batches:
         self._stands = False
         before = self._streams.take()
         self._kind.begin(self._streams)
-        self._begun = moved(before, self._streams.take())
+        self._start = self._streams.take()
+        self._begun = moved(before, self._start)
         self._first = self._place = self._here()
         self._enter(0, False)
         self._stands, self._tried = True, False
@@ -149,14 +151,16 @@ class Batches:
         if place is None:
             return {"kind": type(self._kind).__name__, "length": self.length_hint(), "own": self._streams.take_own()}
         return {"kind": type(self._kind).__name__, "epochs": self._epochs, "position": self._position, "mark": place.mark, "own": place.own,
-                "ended": self._ended is not None and self._position == self._fetched, "length": self.length_hint()}  # fmt: skip
+                "ended": self._ended is not None and self._position == self._fetched, "length": self.length_hint(),
+                "start": {name: self._start[name] for name in SHARED if name in self._start} if self._position == 0 else {}}  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Stands where the state was taken; the iterator is made when it is needed."""
         if state["kind"] != type(self._kind).__name__ or state["length"] != self.length_hint():
             raise Error(f"loader '{self._name}' is not the one that was saved: that was {state['kind']} of {state['length']} batches, this is "
                         f"{type(self._kind).__name__} of {self.length_hint()}", Code.FAILED_PRECONDITION)  # fmt: skip
-        self._stands, self._first, self._place, self._begun, self._tried = False, None, None, {}, False
+        self._start = state.get("start", {})  # none before the first pass
+        self._stands, self._first, self._place, self._begun, self._tried = False, None, None, self._start, bool(self._start)
         self._enter(0, False)
         self._scan()
         if "mark" not in state:
@@ -178,7 +182,7 @@ class Batches:
             why = "the ranks that saved stood at different batches" if len(where) != 1 else "only torch's DistributedSampler can be divided anew"
             raise Error(f"loader '{self._name}' cannot go on with another number of ranks: {why}; resume with as many ranks as saved", Code.INVALID_ARGUMENT)
         mark = self._kind.take_over([state["mark"] for state in states], states[0]["position"])
-        return {**states[0], "position": 0, "mark": mark, "own": {}, "length": self.length_hint()}
+        return {**states[0], "position": 0, "mark": mark, "own": {}, "start": {}, "length": self.length_hint()}
 
     # ---- within -----------------------------------------------------------------------------------------------------------
 
