@@ -169,14 +169,15 @@ def preempted_requeued_resumed(runner):
     command = " ".join(runner.command(["--resume", "auto", "--save-every", "2", "--node-address", "127.0.0.1"],
                                       [*TRAINER, "--step-delay-us", "100000"], nproc=2))
     batch = cluster.folder / "job.sh"
-    batch.write_text(f"""#!/bin/bash
-#SBATCH --nodes=2 --ntasks-per-node=1 --cpus-per-task=2 --requeue --open-mode=append --output={cluster.folder}/job.out
-srun --output={cluster.folder}/out-$SLURM_RESTART_COUNT.json --error={cluster.folder}/err-%n.$SLURM_RESTART_COUNT {command}
-code=$?
-echo "ended with $code"
-[ $code -eq 75 ] && scontrol requeue $SLURM_JOB_ID
-exit $code
-""")
+    page = (Path(__file__).resolve().parents[2] / "integrations/engines/README.md").read_text()
+    script_of_the_page = re.search(r"```bash\n(#!/bin/bash\n.*?)```", page, re.S).group(1)
+    outputs = f"--output={cluster.folder}/out-$SLURM_RESTART_COUNT.json --error={cluster.folder}/err-%n.$SLURM_RESTART_COUNT"
+    for words, ours in (("--nodes=2", f"--nodes=2 --cpus-per-task=2 --output={cluster.folder}/job.out"), ("srun ", f"srun {outputs} "),
+                        ("kintsugi run --resume auto -- ./trainer", command), ("exit $code", 'echo "ended with $code"\nexit $code')):
+        if words not in script_of_the_page:
+            raise Failure(f"the page's script has no '{words}'\n{script_of_the_page}")
+        script_of_the_page = script_of_the_page.replace(words, ours, 1)
+    batch.write_text(script_of_the_page)
     submitted = cluster.run("sbatch", "--parsable", str(batch))
     job = submitted.stdout.strip()
 

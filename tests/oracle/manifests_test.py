@@ -69,6 +69,17 @@ def main():
     command = job["spec"]["template"]["spec"]["containers"][0]["command"]
     if command[-4:] != ["./trainer", "--note", "it's: \"so\" # yes", "on"]:
         raise Failure(f"words came back otherwise: {command}")
+    if job["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"] != [2]:
+        raise Failure(f"what may succeed the next time ends the job: {job['spec']['podFailurePolicy']}")
+    [watched] = documents(kintsugi, "--save-every", "100", "--metrics", "9100", "--run-option=--verify-every=50")
+    judge(watched)
+    container = watched["spec"]["template"]["spec"]["containers"][0]
+    line = container["command"]
+    for words in (["--save-every", "100"], ["--metrics", "0.0.0.0:9100"], ["--verify-every=50", "--"]):
+        if words[0] not in line or line[line.index(words[0]) + 1] != words[1]:
+            raise Failure(f"{words} in {line}")
+    if container["ports"] != [{"name": "metrics", "containerPort": 9100}]:
+        raise Failure(f"{container['ports']}")
     # The schemas do find mistakes.
     job["spec"]["template"]["spec"]["containers"][0]["image"] = 5
     try:

@@ -22,12 +22,15 @@ struct ManifestOptions {
   int restarts = 100;
   std::string claim;           // a PersistentVolumeClaim for checkpoints, which all pods mount
   std::string memory = "8Gi";  // of /dev/shm
+  uint64_t save_every = 0;
+  int metrics = 0;
+  std::vector<std::string> run_options;  // of `kintsugi run`, as they are
   std::vector<std::string> command;
 };
 
 constexpr const char* kSaves = "/saves";
 constexpr const char* kRunFolder = "/tmp/kintsugi-run";
-constexpr int kSaved = 75;
+constexpr int kSaved = 75, kWrongUsage = 2;
 
 // Strings are written as JSON writes them, which YAML reads as they are: nothing is taken for a number or a truth value.
 void Write(const Yaml& value, int indent, std::ostream& out) {
@@ -86,6 +89,9 @@ Yaml Pod(const ManifestOptions& o) {
       "kintsugi",  "run",     "--nproc", std::to_string(o.nproc), "--grace", std::to_string(o.grace),
       "--run-dir", kRunFolder};
   if (!o.claim.empty()) command.insert(command.end(), {"--save-dir", kSaves, "--resume", "auto"});
+  if (o.save_every > 0) command.insert(command.end(), {"--save-every", std::to_string(o.save_every)});
+  if (o.metrics > 0) command.insert(command.end(), {"--metrics", "0.0.0.0:" + std::to_string(o.metrics)});
+  command.insert(command.end(), o.run_options.begin(), o.run_options.end());
   command.push_back("--");
   command.insert(command.end(), o.command.begin(), o.command.end());
 
@@ -107,6 +113,7 @@ Yaml Pod(const ManifestOptions& o) {
                     {"volumeMounts", mounts},
                     {"readinessProbe", Probe(10, 3)},
                     {"livenessProbe", Probe(60, 10)}};
+  if (o.metrics > 0) container["ports"] = Yaml::array({{{"name", "metrics"}, {"containerPort", o.metrics}}});
   if (o.gpus > 0) container["resources"] = {{"limits", {{"nvidia.com/gpu", o.gpus}}}};
   Yaml pod = {{"restartPolicy", o.kind == "pytorchjob" ? "OnFailure" : "Never"},
               {"terminationGracePeriodSeconds", o.grace + 10},
@@ -116,7 +123,8 @@ Yaml Pod(const ManifestOptions& o) {
   return pod;
 }
 
-// Started again after 75, ended by anything else.
+// Started again after 75 as often as that comes, after another end so often as was said: the next pod may find what this one
+// did not. A command that is wrong stays so.
 Yaml JobSpec(const ManifestOptions& o) {
   const auto on = [](const char* action, std::vector<int> codes) {
     return Yaml{{"action", action},
@@ -126,7 +134,7 @@ Yaml JobSpec(const ManifestOptions& o) {
           {"parallelism", o.nodes},
           {"completionMode", "Indexed"},
           {"backoffLimitPerIndex", o.restarts},
-          {"podFailurePolicy", {{"rules", Yaml::array({on("Ignore", {kSaved}), on("FailJob", {1, 2, 3})})}}},
+          {"podFailurePolicy", {{"rules", Yaml::array({on("Ignore", {kSaved}), on("FailJob", {kWrongUsage})})}}},
           {"template", {{"spec", Pod(o)}}}};
 }
 
@@ -208,6 +216,16 @@ void AddManifest(CLI::App& app) {
   manifest->add_option("--gpus", o->gpus, "GPUs of each pod")->check(CLI::Range(0, 4096))->capture_default_str();
   manifest->add_option("--claim", o->claim,
                        "PersistentVolumeClaim (ReadWriteMany) for checkpoints; without it nothing is resumed");
+  manifest->add_option("--save-every", o->save_every, "Steps between checkpoints; 0: only when a pod is asked to end")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 62))
+      ->capture_default_str();
+  manifest->add_option("--metrics", o->metrics, "Port of each pod for Prometheus; 0: none")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  manifest
+      ->add_option("--run-option", o->run_options,
+                   "A further option of `kintsugi run`, as one word (--run-option=--verify-every=100); repeatable")
+      ->take_all();
   manifest->add_option("--grace", o->grace, "Seconds to save when a pod is asked to end")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();

@@ -81,7 +81,9 @@ Result<std::shared_ptr<const net::Secret>> ReadSecret(const std::string& file) {
   struct stat found {};
   if (!fd.valid() || fstat(fd.get(), &found) != 0)
     return NodeUsage("--secret-file '" + file + "': " + std::strerror(errno) + kHowTo);
-  if ((found.st_mode & 077) != 0)
+  // What root owns may be given to a group, as volumes of Kubernetes are.
+  const mode_t forbidden = found.st_uid == 0 ? 027 : 077;
+  if ((found.st_mode & forbidden) != 0)
     return NodeUsage("--secret-file '" + file + "' can be read by others than its owner: chmod 600 '" + file + "'");
   Result<std::shared_ptr<const net::Secret>> secret = net::Secret::FromFd(fd.get());
   if (!secret.ok()) return NodeUsage("--secret-file '" + file + "': " + secret.status().message() + kHowTo);
