@@ -153,7 +153,7 @@ def certificates_that_end_cost_no_state(runner):
     """Launchers whose leader is lost refuse each other then. Each is a part alone, which holds all and saves it; a rank that is
     lost meanwhile comes back to the launcher of its own host."""
     with Network(3) as net:
-        run = OwnCertificates(runner, net, 3, 12 * SLOWNESS, trainer_args=["--steps", "400", "--step-delay-us", "100000"],
+        run = OwnCertificates(runner, net, 3, 20 * SLOWNESS, trainer_args=["--steps", "3000", "--step-delay-us", "100000"],
                               run_args=["--node-wait", "3", "--replicas", "3"])
         ranks = run.wait_step(5)["ranks"]
         time.sleep(max(0, run.ended - time.monotonic()))
