@@ -21,8 +21,8 @@ using CurveEvery = Scalar<uint64_t, Type::kUint64, "curve every", 1, kAnyUint64>
 using Block = Scalar<int, Type::kInt32, "block", 0, kAnyInt32>;
 
 KINTSUGI_FIELDS(core::TieOrder, (number, 4), (rule, 5))
-KINTSUGI_FIELDS(TimeAccount, (total, 1), (starting, 2), (down, 3), (redone, 4), (saving, 5), (paused, 6))
-KINTSUGI_FIELDS(RunSoFar, (incidents, 1), (pause_asked, 2), (time, 3))
+KINTSUGI_FIELDS(TimeAccount, (total, 8), (starting, 9), (down, 10), (redone, 11), (saving, 12), (paused, 13))
+KINTSUGI_FIELDS(RunSoFar, (incidents, 6), (pause_asked, 7), (time, 0, Inline))
 KINTSUGI_FIELDS(core::SampleSum, (count, 5), (digest, 6, Fixed))
 KINTSUGI_FIELDS(core::LedgerTotals::Note, (step, 1), (steps, 2), (samples, 3), (digest, 4, Fixed), (reports, 5),
                 (last_loss, 6))
@@ -94,7 +94,7 @@ KINTSUGI_MESSAGE(42, "kill", KillWorker, (rank, 1), (incarnation, 2), (reason, 3
 KINTSUGI_MESSAGE(43, "to_agent", ToAgentChannel, (channel, 1), (frame, 2))
 KINTSUGI_BARE(44, "close_agent", CloseAgentChannel, (channel, 44))
 KINTSUGI_MESSAGE(45, "end", NodeEnd, (exit_code, 1), (text, 2), (asked, 3), (awaits_ends, 4))
-KINTSUGI_MESSAGE(46, "pulse", NodePulse, (began, 1), (checkpoints, 2), (generation, 3), (tie, 0, Inline), (so_far, 6))
+KINTSUGI_MESSAGE(46, "pulse", NodePulse, (began, 1), (checkpoints, 2), (generation, 3), (tie, 0, Inline), (so_far, 0, Inline))
 KINTSUGI_MESSAGE(47, "places", NodePlaces, (places, 1))
 KINTSUGI_BARE(49, "keep_report", KeepReport, (report, 49))
 KINTSUGI_MESSAGE(50, "keep_totals", KeepTotals, (totals, 0, Inline), (curve_from, 9, CurvePlace))
