@@ -39,7 +39,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 11
+#define KINTSUGI_ABI_VERSION 10
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -180,7 +180,7 @@ KINTSUGI_C_API uint32_t kintsugi_abi_version(void);
 typedef struct kintsugi_bytes kintsugi_bytes;
 KINTSUGI_C_API kintsugi_code kintsugi_bytes_append(kintsugi_bytes* bytes, const void* data, size_t size_bytes);
 
-/* ---- words of one's own in AOA programs. Since version 11 -------------------------------------------------------------- */
+/* ---- words of one's own in AOA programs. Since version 10 -------------------------------------------------------------- */
 
 /* NAME=VALUE of a statement: a text where `text` is not NULL, else the numbers of a list where `list` is not, else a number. */
 typedef struct kintsugi_attribute {
@@ -233,7 +233,7 @@ typedef struct kintsugi_options {
   const char* tls_certificate; /* PEM files, with a controller; all three or none. Since version 4 */
   const char* tls_key;
   const char* tls_ca;
-  const kintsugi_macro* const* macros; /* for --save-aoa and --resume-aoa; they live as long as the agent. Since version 11 */
+  const kintsugi_macro* const* macros; /* for --save-aoa and --resume-aoa; they live as long as the agent. Since version 10 */
   size_t macro_count;
 } kintsugi_options;
 
@@ -487,7 +487,7 @@ typedef struct kintsugi_reshard_options {
   const char* own_error; /* not NULL: this rank cannot take part, and why: every rank's call ends with it */
   const int32_t* ranks; /* those that reshard with each other, this one among them, and call it as one; NULL: all of the run */
   size_t rank_count;
-  const kintsugi_macro* const* macros; /* words of the program's own, which every rank passes. Since version 11 */
+  const kintsugi_macro* const* macros; /* words of the program's own, which every rank passes. Since version 10 */
   size_t macro_count;
 } kintsugi_reshard_options;
 

@@ -316,7 +316,9 @@ Recovery::Failed& Recovery::FailedNow() {
 
 // Who is late may wait for another in a collective of its handlers: STOP frees it.
 bool Recovery::RanOut() {
-  if (!IsHandlerPhase(board_.phase()) || board_.NobodyWaits() || board_.course.leaving) return false;
+  if (!IsHandlerPhase(board_.phase()) || board_.NobodyWaits()) return false;
+  const bool all = static_cast<size_t>(board_.members.waiting()) == board_.LiveRanks().size();
+  if (board_.course.leaving && !all) return false;  // no time for the innocent among them
   // A rank that does not come out of that, or is late again and again, is the one.
   FailedNow().ran_out = true;
   board_.incident.NoteRanOut(board_.now() - board_.phase_began());

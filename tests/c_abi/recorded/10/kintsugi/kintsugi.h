@@ -176,6 +176,49 @@ KINTSUGI_C_API uint32_t kintsugi_abi_version(void);
 /* ---- joining --------------------------------------------------------------------------------------------------------- */
 
 /* Whatever is 0 or NULL comes from the environment that `kintsugi run` sets. */
+/* Bytes that a function of the caller's makes. */
+typedef struct kintsugi_bytes kintsugi_bytes;
+KINTSUGI_C_API kintsugi_code kintsugi_bytes_append(kintsugi_bytes* bytes, const void* data, size_t size_bytes);
+
+/* ---- words of one's own in AOA programs. Since version 10 -------------------------------------------------------------- */
+
+/* NAME=VALUE of a statement: a text where `text` is not NULL, else the numbers of a list where `list` is not, else a number. */
+typedef struct kintsugi_attribute {
+  const char* name;
+  const char* text;
+  const int64_t* list;
+  size_t list_size;
+  int64_t number;
+} kintsugi_attribute;
+
+/* A statement as the word finds it: its names, once ids, arrays and stars have been filled in, and its attributes. */
+typedef struct kintsugi_macro_call {
+  size_t size;
+  const char* const* left;
+  size_t left_count;
+  const char* const* right;
+  size_t right_count;
+  const kintsugi_attribute* attributes;
+  size_t attribute_count;
+  const void* shapes; /* what kintsugi_shape_of looks into */
+} kintsugi_macro_call;
+
+/* The axes of a key, and their lengths (of at most 8). -1: it is no key of that side, or the side is not described.
+ * `of_destination`: 0: of the source. Within the word's function alone. */
+KINTSUGI_C_API int32_t kintsugi_shape_of(const kintsugi_macro_call* call, int32_t of_destination, const char* key,
+                                         int64_t* lengths);
+
+/* A word that stands behind the names of a statement, as fused_ffn does. */
+typedef struct kintsugi_macro {
+  size_t size;
+  const char* word; /* letters, digits and '_', and no flag of the language */
+  /* Appends the statements that stand in the statement's place, one a line. With another code than KINTSUGI_OK what it
+   * appended is the text of the error. Pure, and the same on every rank: called on the thread that calls kintsugi_default or
+   * kintsugi_reshard. */
+  kintsugi_code (*make)(void* context, const kintsugi_macro_call* call, kintsugi_bytes* made);
+  void* context;
+} kintsugi_macro;
+
 typedef struct kintsugi_options {
   size_t size;
   const char* controller; /* HOST:PORT. Set: nothing is read from the environment, and the next four are needed too */
@@ -190,6 +233,8 @@ typedef struct kintsugi_options {
   const char* tls_certificate; /* PEM files, with a controller; all three or none. Since version 4 */
   const char* tls_key;
   const char* tls_ca;
+  const kintsugi_macro* const* macros; /* for --save-aoa and --resume-aoa; they live as long as the agent. Since version 10 */
+  size_t macro_count;
 } kintsugi_options;
 
 /* Blocks for at most the join timeout; in a spare until a rank needs it. `options` may be NULL. At most one agent lives in
@@ -277,10 +322,6 @@ typedef struct kintsugi_saved_object {
   const void* bytes;
   size_t size_bytes;
 } kintsugi_saved_object;
-
-/* Bytes that a function of the caller's makes. */
-typedef struct kintsugi_bytes kintsugi_bytes;
-KINTSUGI_C_API kintsugi_code kintsugi_bytes_append(kintsugi_bytes* bytes, const void* data, size_t size_bytes);
 
 typedef struct kintsugi_object {
   size_t size;
@@ -446,6 +487,8 @@ typedef struct kintsugi_reshard_options {
   const char* own_error; /* not NULL: this rank cannot take part, and why: every rank's call ends with it */
   const int32_t* ranks; /* those that reshard with each other, this one among them, and call it as one; NULL: all of the run */
   size_t rank_count;
+  const kintsugi_macro* const* macros; /* words of the program's own, which every rank passes. Since version 10 */
+  size_t macro_count;
 } kintsugi_reshard_options;
 
 typedef struct kintsugi_reshard_report {
