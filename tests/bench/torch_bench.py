@@ -165,6 +165,10 @@ class Bench:
             self.add(f"of these: {part}", [found[part]], "us")
         self.add("behind it: objects at the step's end", [found["objects at the end"]], "us")
         self.add("the hooks alone", [found["hooks alone"]], "us", None, 20)
+        found = self.measured(2, "loops")
+        extra = found["loop"] - found["plain loop"]
+        self.add("a step in a loop of the script's own, CPU time of its thread", [found["loop"]], "us", found["plain loop"], 1000, extra, difference=extra)
+        self.add("run.do of nothing, 2 ranks", [found["do"]], "us", found["barrier"], 1000)
         found = self.measured(1, "register", str(self.options.mib))
         self.add(f"register of {self.options.mib} MiB", [found["register"]], "ms", found["memcpy into fresh memory"],
                  1.5 * found["memcpy into fresh memory"], memcpy_ms=found["memcpy"])

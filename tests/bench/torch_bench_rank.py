@@ -1,6 +1,6 @@
 """What one rank of bench torch measures of itself; rank 0 prints a line of JSON.
 
-  torch_bench_rank.py collectives | blocked | swap GROUPS | gate | hooks | register MIB
+  torch_bench_rank.py collectives | blocked | swap GROUPS | gate | hooks | loops | register MIB
 """
 
 from __future__ import annotations
@@ -135,6 +135,32 @@ def register(run: kintsugi.torch.TorchRun, mib: int) -> dict[str, list[float]]:
     return found
 
 
+def loops(run: kintsugi.torch.TorchRun, layer: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, list[float]]:
+    """A step in a loop as people write it, in processor time of its thread, beside the same loop without the run; and an empty section."""
+    other = torch.nn.Linear(8, 8)
+    plain = torch.optim.SGD(other.parameters(), lr=0.1)
+
+    def step(model: torch.nn.Module, update: torch.optim.Optimizer) -> None:
+        model(torch.ones(1, 8)).sum().backward()
+        time.sleep(0.0005)  # the gate waits for others, which leaves caches cold: so does this, for both
+        update.step()
+        update.zero_grad()
+
+    def without() -> None:
+        for _ in range(20):
+            step(other, plain)
+
+    def within() -> None:
+        for _ in run.steps(20):
+            with run.step():
+                step(layer, optimizer)
+
+    works: dict[str, Callable[[], object]] = {"plain loop": without, "loop": within}
+    found = {name: [took / 20 for took in times] for name, times in in_turn(works, 1, time.thread_time).items()}
+    dist.barrier()
+    return found | in_turn({"do": lambda: run.do(list), "barrier": dist.barrier}, 50)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -153,6 +179,9 @@ def main() -> None:
     if what == "swap":
         found = swapped(run, int(sys.argv[2]))
     run.register(model=layer, optimizer=optimizer)
+    if what == "loops":
+        run.register(scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 100))
+        found = loops(run, layer, optimizer)
     clock = time.perf_counter if what == "gate" else time.thread_time  # hooks: without waiting for others
     found |= {"step": [], "plain step": [], "objects": [], "gate": [], "objects at the end": []} if what in ("gate", "hooks") else {}
 
@@ -196,7 +225,8 @@ def main() -> None:
                 found[name].append(took)
         run.agent, run._objects.put_at_gate = real, put  # type: ignore[method-assign]
 
-    run.train(step, steps=600 if what == "hooks" else 300 if what == "gate" else 14 if what == "swap" else 2)
+    if what != "loops":
+        run.train(step, steps=600 if what == "hooks" else 300 if what == "gate" else 14 if what == "swap" else 2)
     if what == "hooks":
         middle = {name: statistics.median(times) for name, times in found.items()}
         found["hooks alone"] = [middle["step"] - middle["plain step"] - middle["objects"] - middle["gate"]]

@@ -8,6 +8,7 @@ import torch
 
 import kintsugi
 from kintsugi.pickled import Pickling
+from kintsugi.program import Program
 from kintsugi.torch import _build, state, warm
 from kintsugi.torch.randomness import Randomness, Unchanged, numpy_memory, python_memory
 from kintsugi.torch.run import TorchRun
@@ -164,3 +165,33 @@ warm.warm_up()
 assert torch.rand(1) == expected and "torch._dynamo" in sys.modules
 print("ok")
 
+
+# The record of a script: what is over is pickled once, whatever number of loops and sections that is, and goes on as it was.
+program = Program()
+for epoch in range(3):
+    program.begin_loop(range(4), False)
+    program.begin_iteration(4 * epoch + 4)
+    program.record(program.next_section("within"), 4 * epoch + 3, b"result", b"changes")
+    program.leave_loop()
+    program.record_end(epoch, 4 * epoch + 4, {"best": b"kept"})
+    program.record(program.next_section("behind"), 4 * epoch + 4, b"result", pickle.dumps({"model": b"large", "best": b"kept"}))
+needed = {"best": b"kept"}
+program.forget_before(8, lambda _: pickle.dumps(needed))
+kept = program.state_dict()
+program.begin_iteration(9)
+program.note_variables({"best": b"newer"})
+program.forget_before(8, lambda _: b"again")
+assert program.state_dict()["past"] is kept["past"], "what is over is pickled once more"
+assert kept["sections"].keys() == {"within, iteration 8, number 0", "within, iteration 12, number 0"}
+again = Program()
+again.load_state_dict(pickle.loads(pickle.dumps(kept)))
+behind = [again.recorded(f"behind, after loop {loop}, number 0") for loop in (1, 2, 3)]
+assert [one and pickle.loads(one.changes) for one in behind] == [needed, {"model": b"large", "best": b"kept"}, {"model": b"large", "best": b"kept"}]
+assert (again.end_of(2), again.variables_behind(1)) == (12, {"best": b"kept"})
+again.forget_after(8)
+assert again.recorded("behind, after loop 3, number 0") is None and again.end_of(2) is None and again.end_of(1) == 8
+old = {**pickle.loads(kept["past"]), **{key: value for key, value in kept.items() if key not in ("past", "sections")}}
+old["sections"] = {**old["sections"], **kept["sections"]}
+of_old = Program()
+of_old.load_state_dict(old)
+assert pickle.loads(of_old.state_dict()["past"]) == pickle.loads(kept["past"]) and of_old.state_dict()["sections"] == kept["sections"]

@@ -12,6 +12,7 @@ Threads: none; pure. Errors: Error where a newcomer's script goes another way th
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,7 +42,10 @@ class Program:
         self._begun_with: list[Begun] = []  # by loop
         self._ends: list[tuple[int, Variables]] = []  # the step at which each loop ended, in the order of the script
         self._at_iterations: dict[int, Variables] = {}  # as they began: the one at hand, and the one before
-        self._sections: dict[str, Recorded] = {}
+        self._lasting: dict[str, Recorded] = {}  # sections outside of iterations, and those within
+        self._passing: dict[str, Recorded] = {}
+        self._whole: set[str] = set()  # lasting ones that have all of their changes
+        self._past: bytes | None = None  # start, loops and lasting sections as they travel: a step does not cost more as they become many
         self._ended = 0  # the newest step whose objects were taken at its end, not at its gate; which had changed between
         self._ended_keys: dict[str, str] = {}
         self._loaders: dict[int, Any] = {}  # by loop: state of what it walks, of the one under way and the one before
@@ -53,16 +57,18 @@ class Program:
     # ---- what travels -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        sections = {name: (kept.step, kept.behind, kept.result, kept.lasting, kept.changes) for name, kept in self._sections.items()}
-        return {"start": self._start, "begun_with": list(self._begun_with), "ends": list(self._ends), "iterations": dict(self._at_iterations),
-                "sections": sections, "loaders": self._loaders, "ended": self._ended, "ended_keys": self._ended_keys}  # fmt: skip
+        if self._past is None:
+            self._past = pickle.dumps({"start": self._start, "begun_with": self._begun_with, "ends": self._ends, "sections": _plain(self._lasting)})
+        return {"past": self._past, "iterations": dict(self._at_iterations), "sections": _plain(self._passing), "loaders": self._loaders,
+                "ended": self._ended, "ended_keys": self._ended_keys}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Where this process is in the script is not changed by it."""
-        self._start, self._begun_with, self._ends = state["start"], list(state["begun_with"]), list(state["ends"])
+        past = pickle.loads(state["past"]) if "past" in state else state  # of a version that pickled it anew with each step
+        self._start, self._begun_with, self._ends = past["start"], list(past["begun_with"]), list(past["ends"])
         self._at_iterations, self._loaders = dict(state["iterations"]), dict(state["loaders"])
         self._ended, self._ended_keys = state["ended"], state["ended_keys"]
-        self._sections = {name: Recorded(*kept) for name, kept in state["sections"].items()}
+        self._take({name: Recorded(*kept) for name, kept in {**past["sections"], **state["sections"]}.items()})
 
     @staticmethod
     def take_over(saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
@@ -97,6 +103,7 @@ class Program:
                         "must begin where the run began, though a snapshot that was written since says otherwise. Write "
                         "`for epoch in run.do(range, first, epochs):`", Code.FAILED_PRECONDITION)  # fmt: skip
         self._begun_with[self._begun :] = [begun, *self._begun_with[self._begun + 1 :]]
+        self._past = None
         self._begun += 1
         self._in_loop = True
         return self._begun - 1, begun
@@ -115,6 +122,7 @@ class Program:
         return 0 if loop == 0 else self.end_of(loop - 1)
 
     def record_end(self, loop: int, step: int, variables: Variables) -> None:
+        self._past = None
         del self._ends[loop:]
         self._ends += [(step, variables)] * (loop + 1 - len(self._ends))
 
@@ -124,6 +132,7 @@ class Program:
 
     def note_start(self, variables: Variables) -> None:
         self._start = variables
+        self._past = None
 
     @property
     def variables_at_start(self) -> Variables:
@@ -160,39 +169,63 @@ class Program:
         return f"{name}, {where}, number {self._number - 1}"
 
     def recorded(self, section: str) -> Recorded | None:
-        return self._sections.get(section)
+        return self._passing.get(section) or self._lasting.get(section)
 
     def record(self, section: str, step: int, result: bytes, changes: bytes) -> Recorded:
         """`step`: the newest that is committed."""
         kept = Recorded(self._iteration if self._in_loop else step, step, result, not self._in_loop, changes)
-        self._sections[section] = kept
+        self._add(section, kept)
         return kept
 
     def take_record(self, section: str, kept: Recorded) -> None:
         """Of another rank."""
-        self._sections.setdefault(section, kept)
+        if self.recorded(section) is None:
+            self._add(section, kept)
 
     def sections_since(self, step: int) -> dict[str, Recorded]:
         """What a newcomer at this step may have missed: not what came behind a later one, from which the run has gone back."""
-        return {name: kept for name, kept in self._sections.items() if kept.step >= step >= kept.behind}
+        return {name: kept for name, kept in self._all().items() if kept.step >= step >= kept.behind}
 
     def keep_since(self, step: int, names: set[str]) -> None:
         """Of what stands behind `step` these alone."""
-        self._sections = {name: kept for name, kept in self._sections.items() if kept.step < step or name in names}
+        self._take({name: kept for name, kept in self._all().items() if kept.step < step or name in names})
 
     def forget_before(self, step: int, needed: Callable[[bytes], bytes]) -> None:
         """A newcomer joins at `step` at the earliest: of what came before it passes by what is outside of iterations. `needed`: of the
         changes there."""
-        for name, kept in [(name, kept) for name, kept in self._sections.items() if kept.step < step]:
-            if not kept.lasting:
-                del self._sections[name]
-            elif kept.changes:
-                self._sections[name] = replace(kept, changes=needed(kept.changes))
+        self._passing = {name: kept for name, kept in self._passing.items() if kept.step >= step}
+        for name in [name for name in self._whole if self._lasting[name].step < step]:
+            self._lasting[name] = replace(self._lasting[name], changes=needed(self._lasting[name].changes))
+            self._whole.remove(name)
+            self._past = None
 
     def forget_after(self, step: int) -> None:
         """The run goes on from an older step: what came behind it has not happened."""
-        self._sections = {name: kept for name, kept in self._sections.items() if kept.behind <= step}
+        self._take({name: kept for name, kept in self._all().items() if kept.behind <= step})
         self._ends = [end for end in self._ends if end[0] <= step]
+
+    def _all(self) -> dict[str, Recorded]:
+        return {**self._lasting, **self._passing}
+
+    def _take(self, sections: Mapping[str, Recorded]) -> None:
+        """These, and no others."""
+        self._lasting, self._passing, self._whole, self._past = {}, {}, set(), None
+        for name, kept in sections.items():
+            self._add(name, kept)
+
+    def _add(self, name: str, kept: Recorded) -> None:
+        if not kept.lasting:
+            self._passing[name] = kept
+            return
+        self._lasting[name] = kept
+        self._past = None
+        self._whole.discard(name)
+        if kept.changes:
+            self._whole.add(name)
+
+
+def _plain(sections: Mapping[str, Recorded]) -> dict[str, Any]:
+    return {name: (kept.step, kept.behind, kept.result, kept.lasting, kept.changes) for name, kept in sections.items()}
 
 
 def _described(begun: Begun) -> str:

@@ -52,6 +52,7 @@ class Meeting:
         self._section = self._section_before = ""
         self._said: list[str] = []  # of this rank's own in this section, and in the one before
         self._said_before: list[str] = []
+        self._counted = 0  # of "done", when the newest section was
 
     # ---- words of any length ------------------------------------------------------------------------------------------
 
@@ -103,23 +104,23 @@ class Meeting:
 
     def agree(self, digest: bytes, wish: bool) -> tuple[bool, bool]:
         """Waits until all ranks have done it. Whether their results differ, and whether any of them had the wish."""
-        key = self._section
-        if self._store.compare_set(f"{key}/digest", b"", digest, _SLICE_MS) != digest:
-            self._store.add(f"{key}/differ", 1, _SLICE_MS)
-        if wish:
-            self._store.add(f"{key}/wish", 1, _SLICE_MS)
-        if self._store.add(f"{key}/done", 1, _SLICE_MS) == self._agent.world_size:
-            said = bytes(self._store.add(f"{key}/{word}", 0, _SLICE_MS) > 0 for word in ("differ", "wish"))
-            if self._section_before:
-                for word in ("digest", "differ", "wish", "done", "go"):
-                    self._store.delete(f"{self._section_before}/{word}", _SLICE_MS)
-            self._store.set(f"{key}/go", said)
+        key, world = self._section, int(self._agent.world_size)
+        differs = self._store.compare_set(f"{key}/digest", b"", digest, _SLICE_MS) != digest
+        # One sum for all sections, whose digits say how many were done, had the wish, and differed.
+        counted = self._store.add("done", 1 + (world + 1) * (wish + (world + 1) * differs), _SLICE_MS)
+        done, wishes, different = _digits(counted - self._counted, world + 1)
+        if done == world:
+            self._counted = counted
+            self._store.set(f"{key}/go", b"%d %d %d" % (counted, different, wishes))
+            for word in ("digest", "go") if self._section_before else ():
+                self._store.delete(f"{self._section_before}/{word}", _SLICE_MS)
         else:
             said = self._awaited(lambda limit: self._store.get(f"{key}/go", limit))
+            self._counted, different, wishes = map(int, said.split())
         for mine in self._said_before:
             self._store.delete(mine, _SLICE_MS)
         self._said_before = []
-        return bool(said[0]), bool(said[1])
+        return different > 0, wishes > 0
 
     def swap(self, result: bytes) -> bytes:
         """The result of the rank before this one, where they differ."""
@@ -154,3 +155,7 @@ class Meeting:
 
 def digest_of(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _digits(number: int, base: int) -> tuple[int, int, int]:
+    return number % base, number // base % base, number // base**2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -51,11 +50,13 @@ class Codec(Protocol):
     def load_state_dict(self, state: Any, /) -> Any: ...
 
 
-class Encoder(ABC):
-    """State that makes its own bytes: the very same object again where nothing has changed, so that nothing is handed on."""
+class Encoder:
+    """State that makes its own bytes: the very same object again where nothing has changed, so that nothing is handed on.
 
-    @abstractmethod
-    def encode(self) -> bytes: ...
+    No abstract class: each step asks each object whether it is one, and those are slow to ask."""
+
+    def encode(self) -> bytes:
+        raise NotImplementedError
 
     def has_missed(self) -> bool:
         """Whether what `encode` gave last was behind already, as far as that can be seen now."""

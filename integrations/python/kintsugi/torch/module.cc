@@ -60,6 +60,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(py::init<>())
       .def("learn", &StateValues::Learn, py::arg("states"))
       .def("same", &StateValues::Same, py::arg("states"));
+  module.def("versions", &kintsugi::torch_door::VersionsOf, py::arg("tensors"));
   using Socket = OpenSockets::Socket;
   py::class_<Socket>(module, "Socket")
       .def_readonly("descriptor", &Socket::descriptor)

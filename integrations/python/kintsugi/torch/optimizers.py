@@ -10,6 +10,7 @@ where it is registered, before the commit.
 from __future__ import annotations
 
 import ctypes
+import functools
 import marshal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -388,6 +389,7 @@ def _settings_of(group: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key not in _NO_SETTINGS}
 
 
+@functools.cache  # asked at every step
 def _is_attribute(key: str) -> bool:
     return key not in dry_step.OF_TORCH and not key.startswith("_optimizer_")
 

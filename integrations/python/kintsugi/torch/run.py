@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import gc
-import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
@@ -73,7 +72,6 @@ class _Update(enum.Enum):
 # By these names: asking an enumeration for a member costs, and a step asks often.
 _TO_COME, _BY_HOOKS, _BY_TRAINER, _COMMITTED = _Update
 _GRADIENT_SYNC = int(Phase.GRADIENT_SYNC)
-_VERSION = operator.attrgetter("_version")  # grows with each change in place
 
 
 class TorchRun(Run):
@@ -86,6 +84,7 @@ class TorchRun(Run):
         self._mark_of_ours = str(extension.FAILURE_MARK)
         self._groups = Groups(agent, extension)
         self._calls: Callable[[], int] = extension.calls  # collectives so far
+        self._versions_of: Callable[[dict[torch.Tensor, str]], int] = extension.versions
         self._registry = Registry(self, extension, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
         self._ddp = DdpLayouts(extension)
         self._builder: Builder | None = None
@@ -318,7 +317,7 @@ class TorchRun(Run):
         gc.collect()  # what was made before is full of cycles
 
     def _versions(self) -> int:
-        return sum(map(_VERSION, self._registry.parameters))
+        return self._versions_of(self._registry.parameters)
 
     def _own_versions(self) -> int:
         """Where ranks gather what others updated, that counts too, and in forward passes: nothing can be told then."""

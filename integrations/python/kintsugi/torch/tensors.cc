@@ -42,6 +42,14 @@ py::object Places::FirstUnknown() const {
   return py::none();
 }
 
+uint64_t VersionsOf(const py::dict& tensors) {
+  uint64_t sum = 0;
+  PyObject *tensor = nullptr, *value = nullptr;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(tensors.ptr(), &at, &tensor, &value)) sum += THPVariable_Unpack(tensor)._version();
+  return sum;
+}
+
 py::bytes Pack(const std::vector<at::Tensor>& tensors) {
   size_t total = 0;
   for (const at::Tensor& tensor : tensors) total += tensor.nbytes();

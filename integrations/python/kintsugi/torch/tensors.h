@@ -1,5 +1,5 @@
 // What is done at every step for all tensors at once, without a loop in Python: whether they lie where they were
-// registered, whether parameters were exchanged, and the bytes of buffers.
+// registered, whether parameters were exchanged or changed, and the bytes of buffers.
 //
 // Threads: with Python's lock.
 // Errors: exceptions of pybind11's and torch's.
@@ -39,6 +39,9 @@ class Places {
   std::vector<pybind11::object> kept_;  // an address that is known is not given out again
   std::unordered_set<PyObject*> known_;
 };
+
+// Of the keys of a dictionary, tensors: grows with each change in place of any of them.
+uint64_t VersionsOf(const pybind11::dict& tensors);
 
 // The bytes of tensors one after the other, and back into tensors of the same sizes and types.
 pybind11::bytes Pack(const std::vector<at::Tensor>& tensors);
