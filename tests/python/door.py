@@ -40,11 +40,12 @@ class Door:
         return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
     def under_torchrun(self, program, nproc=2, **environment):
-        """Plain torch, over Gloo."""
-        done = subprocess.run([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc), *program],
+        """Plain torch, over Gloo (plain.py). What it printed."""
+        done = subprocess.run([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc), str(HERE / "plain.py"), *program],
                               capture_output=True, text=True, timeout=300, env={**self.environment(), **environment}, check=False)
         if done.returncode != 0:
             raise Failure(done.stderr[-6000:])
+        return done.stdout
 
     def alone(self, script, path=None, arguments=()):
         """A script of checks that needs no run. `path`: where its modules are, if not in the package folder alone."""

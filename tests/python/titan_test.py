@@ -4,7 +4,6 @@
 """
 import argparse
 import re
-import subprocess
 import sys
 
 from door import ROOT, Door, Failure, main, skip_without_torch
@@ -15,12 +14,11 @@ TRAINER = [str(ROOT / "integrations/examples/torch_titan/train.py"), "--steps", 
 def as_by_itself(door):
     """The trainer's own train() over Gloo, under torchrun, says the same of its steps."""
     def test(_):
-        plain = subprocess.run([door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", *TRAINER, "--without-run"],
-                               capture_output=True, text=True, timeout=300, env=door.environment())
+        plain = door.under_torchrun([*TRAINER, "--without-run"], 4)
         _, log = door.run((), TRAINER)
-        expected, found = (re.findall(r"step \d+ loss \S+ norm \S+ tokens \S+", text) for text in (plain.stdout, log))
+        expected, found = (re.findall(r"step \d+ loss \S+ norm \S+ tokens \S+", text) for text in (plain, log))
         if len(expected) != 2 or found != expected:
-            raise Failure(f"{found}, by itself {expected}\n{plain.stderr[-2000:]}")
+            raise Failure(f"{found}, by itself {expected}")
     return test
 
 

@@ -79,10 +79,7 @@ def laid_out(door, *faults):
             def digest(name, *arguments, steps=()):
                 _, log = door.run(arguments, [*program, f"{folder}/{name}", *steps])
                 return Path(folder, name).read_text(), log
-            done = subprocess.run([door.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", *program, f"{folder}/plain",
-                                   "--plain"], capture_output=True, text=True, timeout=300, env=door.environment())
-            if done.returncode != 0:
-                raise Failure(done.stderr[-4000:])
+            door.under_torchrun([*program, f"{folder}/plain", "--plain"], 4)
             plain = Path(folder, "plain").read_text()
             saves = f"{folder}/saves"
             for name, (found, log) in (("undisturbed", digest("whole", "--save-dir", "")), ("struck", digest("struck", "--save-dir", "", *inject)),
