@@ -198,7 +198,8 @@ void ControllerCore::OnDeadline() {
     return parts_.end.End(kExitStartup,
                           "rank " + late.front().ToString() + " was not ready within " +
                               std::to_string(static_cast<int>(ToMilliseconds(policy().join_timeout) / 1000)) +
-                              " s: does the program call Agent::Join and Agent::Run?");
+                              " s: does the program call Agent::Join and Agent::Run? What loads or builds for longer "
+                              "needs a longer --join-timeout");
   if (parts_.recovery.RanOut()) return;
   const bool hung = phase() == Phase::kStop && incident() && incident()->signal == FaultKind::kHang;
   parts_.faults.GiveUp(
