@@ -60,6 +60,7 @@ struct LauncherOptions {
   int controllers = 0;                     // processes without ranks that may lead several nodes
   std::vector<net::HttpEndpoint> witness;  // etcd, which decides even splits of several nodes; empty: none
   std::vector<std::string> warm_args;      // of the process that has loaded the program and forks ranks; empty: none
+  bool preloads = false;                   // its arguments say what it loads, and the first processes are forked, too
   int spares = 0;                          // processes on each host that wait for a rank whose process is gone
   int devices = 0;                         // of each host, watched through NVML and the kernel's log; 0: none is
   journal::RecorderOptions journal;        // where it cannot be made, the run goes on unrecorded

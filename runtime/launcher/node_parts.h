@@ -76,6 +76,7 @@ inline WorkerPoolOptions PoolOptionsOf(const LauncherOptions& run, int node_rank
           .address = run.node_address,
           .adopt = run.adopt,
           .warm_args = run.warm_args,
+          .preloads = run.preloads,
           .stacks_directory = StacksDirectory(run),
           .spares = run.spares,
           .devices = run.devices,

@@ -68,8 +68,7 @@ void SparePool::OnExit(const Seat* seat, const ExitCause& cause) {
   if (found == spares_.end()) return;
   const TimePoint started = found->started;
   spares_.erase(found);
-  std::string why = cause.text;
-  if (!cause.last_stderr_lines.empty()) why += "; last line of its error output: " + cause.last_stderr_lines.back();
+  const std::string why = cause.text + LastWords(cause);
   if (!ended_) OnDeath(cause.time - started, why);
 }
 

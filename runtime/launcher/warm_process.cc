@@ -5,16 +5,23 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "runtime/base/check.h"
 
 namespace kintsugi {
+namespace {
 
-Result<std::unique_ptr<WarmProcess>> WarmProcess::Create(Launch launch, std::shared_ptr<LogSink> log) {
+// How a refusal begins that names a module of --preload.
+constexpr std::string_view kLacks = "--preload ";
+
+}  // namespace
+
+Result<std::unique_ptr<WarmProcess>> WarmProcess::Create(bool first, Launch launch, std::shared_ptr<LogSink> log) {
   UniqueFd list(::memfd_create("kintsugi-warm", MFD_CLOEXEC));
   if (!list.valid())
     return Status(StatusCode::kResourceExhausted, std::string("no memory file for --warm: ") + std::strerror(errno));
-  return std::unique_ptr<WarmProcess>(new WarmProcess(std::move(list), std::move(launch), std::move(log)));
+  return std::unique_ptr<WarmProcess>(new WarmProcess(std::move(list), first, std::move(launch), std::move(log)));
 }
 
 void WarmProcess::Say(LogLevel level, const std::string& event, const std::string& why) {
@@ -23,19 +30,26 @@ void WarmProcess::Say(LogLevel level, const std::string& event, const std::strin
 
 void WarmProcess::Poll(bool computing, TimePoint now) {
   if (ended_ || refused_) return;
-  struct stat list {};
-  if (!child_ && ::fstat(list_.get(), &list) == 0 && list.st_size > 0 && keeper_.MayStart(0, computing, now))
-    Start(now);
+  if (!child_ && MayStart(computing, now)) Start(now);
   if (child_ && !told_) Listen();
+}
+
+bool WarmProcess::MayStart(bool computing, TimePoint now) const {
+  if (awaited_) return true;
+  struct stat list {};
+  return ::fstat(list_.get(), &list) == 0 && list.st_size > 0 && keeper_.MayStart(0, computing, now);
 }
 
 void WarmProcess::Listen() {
   if (server_->ready()) {
     told_ = true;
+    awaited_ = false;
     Say(LogLevel::kInfo, "warm_ready", "");
   } else if (!server_->refusal().empty()) {
     told_ = refused_ = true;
-    Say(LogLevel::kWarning, "warm_refused", server_->refusal() + "; replacements start anew");
+    awaited_ = false;
+    if (server_->refusal().starts_with(kLacks)) lacks_ = server_->refusal();
+    Say(LogLevel::kWarning, "warm_refused", server_->refusal() + "; ranks start by themselves");
   }
 }
 
@@ -47,6 +61,7 @@ void WarmProcess::Start(TimePoint now) {
   Result<std::unique_ptr<ChildProcess>> child =
       server.ok() ? launch_(server->server_end(), list_.get()) : Result<std::unique_ptr<ChildProcess>>(server.status());
   if (!child.ok()) {
+    awaited_ = false;
     keeper_.OnDeath(Duration());
     return Say(LogLevel::kWarning, "warm_died", child.status().message());
   }
@@ -63,9 +78,9 @@ ForkServer* WarmProcess::server() {
 void WarmProcess::OnExit(const ExitCause& cause) {
   if (ended_) return;
   if (child_ && !told_) Listen();  // what it said before it ended
+  awaited_ = false;
   keeper_.OnDeath(cause.time - started_);
-  std::string why = cause.text;
-  if (!cause.last_stderr_lines.empty()) why += "; last line of its error output: " + cause.last_stderr_lines.back();
+  const std::string why = cause.text + LastWords(cause);
   if (!refused_) Say(LogLevel::kWarning, "warm_died", why);
   server_.reset();
   child_.reset();

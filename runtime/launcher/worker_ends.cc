@@ -117,8 +117,7 @@ void WorkerEnds::Tell(const RankIncarnation& who, const ExitCause& cause) {
   std::string text = cause.text;
   if (!worker.kill_reason.empty()) text += " (" + worker.kill_reason + ")";
   output_.OnEnded(who, text);
-  if (const std::string telling = TellingLine(cause.last_stderr_lines); !telling.empty())
-    text += "; last line of its error output: " + telling;
+  text += LastWords(cause);
   // What follows from it is told as a warning: the incident, or the end of the run.
   log_->Write(
       LogLevel::kInfo,

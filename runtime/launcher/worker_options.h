@@ -30,6 +30,7 @@ struct WorkerPoolOptions {
   bool adopt = true;                  // state memory is kept for the process that comes after
   std::vector<std::string>
       warm_args;    // of `program`, as a process that forks replacements (warm_process.h); empty: none
+  bool preloads = false;  // the first processes are forked from it, too
   std::string stacks_directory;  // where the stacks of those go that are killed; empty: the log has their first lines
   int spares = 0;   // processes that wait, warm, for a rank whose process is gone
   int devices = 0;  // of this host, which are then watched; 0: one for each rank, not watched

@@ -35,7 +35,7 @@ Status WorkerStarter::SetUp(const std::string& mark, const net::Secret& secret, 
   KeepSpares();
   if (options_.warm_args.empty()) return Status::Ok();
   const auto launch = [this](int server_fd, int list_fd) { return LaunchWarm(server_fd, list_fd); };
-  KINTSUGI_ASSIGN_OR_RETURN(warm_, WarmProcess::Create(launch, log_));
+  KINTSUGI_ASSIGN_OR_RETURN(warm_, WarmProcess::Create(options_.preloads, launch, log_));
   if (!options_.has_ranks) warm_->OnRankStarted(SteadyClock::SteadyNow());
   return Status::Ok();
 }
@@ -48,6 +48,14 @@ WorkerShares WorkerStarter::Shares() const {
 
 void WorkerStarter::Start(const RankIncarnation& who) {
   if (table_.leaving()) return;
+  if (warm_ && warm_->is_awaited()) {
+    waiting_.insert_or_assign(who.rank, who);
+    return;
+  }
+  StartNow(who);
+}
+
+void WorkerStarter::StartNow(const RankIncarnation& who) {
   Worker& worker = table_[who.rank];
   KINTSUGI_CHECK(is_set_up() && !worker.running(),
                  "rank " + who.rank.ToString() + " would have two processes, or one before the pool is set up");
@@ -75,9 +83,13 @@ void WorkerStarter::Start(const RankIncarnation& who) {
                                                  {"device", std::to_string(DeviceOf(who.rank))},
                                                  {"how", worker.forked ? "forked" : "started"}}));
   }
-  log_->Write(LogLevel::kError, LogLine("spawn_failed", {{"rank", who.rank.ToString()}, {"why", started.message()}}));
+  OnNotStarted(who, started.message());
+}
+
+void WorkerStarter::OnNotStarted(const RankIncarnation& who, const std::string& why) {
+  log_->Write(LogLevel::kError, LogLine("spawn_failed", {{"rank", who.rank.ToString()}, {"why", why}}));
   events_.OnExited(who.rank, who.incarnation,
-                   {.cause = "could not be started: " + started.message(), .at = SteadyClock::SteadyNow()});
+                   {.cause = "could not be started: " + why, .at = SteadyClock::SteadyNow()});
 }
 
 Status WorkerStarter::StartProcess(const RankIncarnation& who, Worker& worker) {
@@ -175,7 +187,16 @@ void WorkerStarter::Poll(TimePoint now) {
     spares_->Poll(computing, now);
     TellSpares(now);
   }
-  if (warm_) warm_->Poll(computing, now);
+  if (!warm_) return;
+  warm_->Poll(computing, now);
+  if (warm_->is_awaited()) return;
+  for (const auto& [rank, who] : std::exchange(waiting_, {})) {
+    if (table_.leaving()) return;
+    if (warm_->lacks().empty())
+      StartNow(who);
+    else
+      OnNotStarted(who, warm_->lacks());
+  }
 }
 
 void WorkerStarter::TellSpares(TimePoint now) {
@@ -186,6 +207,7 @@ void WorkerStarter::TellSpares(TimePoint now) {
 bool WorkerStarter::Has(pid_t pid) const { return (spares_ && spares_->Has(pid)) || (warm_ && warm_->Is(pid)); }
 
 void WorkerStarter::End() {
+  waiting_.clear();
   if (spares_) spares_->End();
   if (warm_) warm_->End();
 }

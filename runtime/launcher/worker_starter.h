@@ -9,6 +9,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +52,7 @@ class WorkerStarter {
   Status SetUp(const std::string& mark, const net::Secret& secret, ProcessEnds& ends);
   bool is_set_up() const { return spares_.has_value(); }
 
+  // Starts the rank's process, as soon as what it is to be forked from is ready.
   // REQUIRES: set up; no process of the rank runs.
   void Start(const RankIncarnation& who);
   // Spares of this host, all of them new: on a node without ranks at once; elsewhere once its ranks have been started.
@@ -71,6 +73,8 @@ class WorkerStarter {
 
  private:
   WorkerShares Shares() const;
+  void StartNow(const RankIncarnation& who);
+  void OnNotStarted(const RankIncarnation& who, const std::string& why);
   Status StartProcess(const RankIncarnation& who, Worker& worker);
   bool TakeSpare(const RankIncarnation& who, Worker& worker);
   Result<std::unique_ptr<ChildProcess>> Launch(std::shared_ptr<Seat> seat, ProcessSpec spec);
@@ -95,6 +99,7 @@ class WorkerStarter {
   OomMonitor oom_;
   uint64_t lives_ = 0;                 // processes started
   std::unique_ptr<WarmProcess> warm_;  // null: without
+  std::map<Rank, RankIncarnation> waiting_;  // for it
   std::optional<SparePool> spares_;    // once set up
   int spares_told_ = 0;
 };

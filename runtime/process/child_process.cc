@@ -216,6 +216,7 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
     holding_lines_ = true;
     stderr_->ReadPending(kPendingBytes);
     cause.last_stderr_lines = tail_.lines();
+    cause.silent_for = cause.time - newest_line_;
     exit_told_ = true;
     if (callbacks_.on_exit) callbacks_.on_exit(cause);
 
@@ -238,7 +239,10 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
   }
 
   void OnLine(OutputStream stream, std::string_view line) {
-    if (stream == OutputStream::kStderr) tail_.Add(line);
+    if (stream == OutputStream::kStderr) {
+      tail_.Add(line);
+      newest_line_ = SteadyClock::SteadyNow();
+    }
     if (holding_lines_) {
       held_lines_.emplace_back(line);
     } else {
@@ -271,6 +275,7 @@ class ChildProcess::Impl : public std::enable_shared_from_this<ChildProcess::Imp
   std::shared_ptr<OutputPump> stdout_;
   std::shared_ptr<OutputPump> stderr_;
   LineTail tail_;
+  TimePoint newest_line_ = SteadyClock::SteadyNow();
   std::set<int> sent_;
   std::optional<TimePoint> killed_at_;   // by us
   TimePoint ended_at_;                   // as the kernel said; none yet

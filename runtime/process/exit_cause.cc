@@ -82,6 +82,14 @@ std::string TellingLine(const std::vector<std::string>& last_lines) {
   return plain.empty() ? shown : plain;
 }
 
+std::string LastWords(const ExitCause& cause) {
+  const std::string telling = TellingLine(cause.last_stderr_lines);
+  if (telling.empty()) return "";
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(cause.silent_for).count();
+  return "; last line of its error output" +
+         (cause.silent_for >= kOldWords ? ", " + std::to_string(seconds) + " s before" : "") + ": " + telling;
+}
+
 void LineTail::Add(std::string_view line) {
   bool over = false;
   const std::string_view shown = Shown(line, &over);

@@ -33,6 +33,7 @@ struct ExitCause {
   std::string text;
   // The end of its error output as far as it was there at the moment of the exit: at most 20 lines and 4 KiB.
   std::vector<std::string> last_stderr_lines;
+  Duration silent_for{};  // since the newest of them came
   TimePoint time;  // when this process learnt of it
 };
 
@@ -48,6 +49,11 @@ KINTSUGI_EXPORT ExitCause SpawnFailure(const Status& status, TimePoint now);
 // The line of an error output's end that tells most: of the last Python traceback the line that names the exception;
 // else the last line that no carriage return wrote over, as progress bars do. Empty: there is none.
 KINTSUGI_EXPORT std::string TellingLine(const std::vector<std::string>& last_lines);
+
+// "; last line of its error output: " and that line, for a sentence on the exit; of one that is kOldWords old it says so,
+// since it may be about something else. Empty: there is none.
+KINTSUGI_EXPORT std::string LastWords(const ExitCause& cause);
+inline constexpr Duration kOldWords = std::chrono::seconds(5);
 
 // Keeps the end of a text, line by line: the newest kMaxLines lines, kMaxBytes in all. Of a line that was written over
 // and over what a terminal would show at its end is kept, and its first carriage return.

@@ -15,13 +15,15 @@ ROOT = HERE.parent.parent
 
 class Door:
     """BIN_DIR PACKAGE_FOLDER PYTHON: where the programs, the package and its interpreter are. KINTSUGI_TEST_PYTHON names another
-    interpreter of the same version, with another torch (./tools/test --torch)."""
+    interpreter of the same version, with another torch (./tools/test --torch). `preload`: modules that are imported once in a run,
+    whose ranks are forked then: most of what a test with torch takes is imports. Other tests start each process anew."""
 
-    def __init__(self, arguments):
+    def __init__(self, arguments, preload=""):
         self.bin, self.package = Path(arguments[0]).resolve(), Path(arguments[1]).resolve()
         self.tools = arguments[2]
         self.python = os.environ.get("KINTSUGI_TEST_PYTHON") or self.tools
         self.references = {}
+        self._preload = ("--preload", preload) if preload else ()
 
     def environment(self):
         return {**os.environ, "PYTHONPATH": str(self.package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
@@ -31,7 +33,7 @@ class Door:
         # On a machine that is busier than it has cores a rank that imports torch may not run for a second: no fault here.
         patient = () if "--silence" in arguments else ("--silence", "8", "--hang-least", "20")
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            command = ["sh", "-c", 'LAUNCHER=$$ exec "$@"', "sh", str(self.bin / "kintsugi"), "run", "--nproc", str(nproc), *patient, *arguments, "--json", "-", "--",
+            command = ["sh", "-c", 'LAUNCHER=$$ exec "$@"', "sh", str(self.bin / "kintsugi"), "run", "--nproc", str(nproc), *patient, *self._preload, *arguments, "--json", "-", "--",
                        self.python, *program]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout,
                                   env=self.environment())

@@ -77,7 +77,7 @@ if __name__ == "__main__":
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = Door(options.door)
+    door = Door(options.door, preload="kintsugi.torch")
     skip_without_torch(door)
     skip_without_megatron(door)
 

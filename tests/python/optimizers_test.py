@@ -14,7 +14,7 @@ if __name__ == "__main__":
     parser.add_argument("door", nargs=3)
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = Door(options.door)
+    door = Door(options.door, preload="kintsugi.torch")
     skip_without_torch(door)
     alone, pair = Compared(door, "torch_optimizers.py"), Compared(door, "torch_gan.py")
     schedules = Compared(door, "torch_schedulers.py")

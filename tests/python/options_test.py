@@ -16,7 +16,7 @@ if __name__ == "__main__":
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = Door(options.door)
+    door = Door(options.door, preload="kintsugi.torch")
     skip_without_torch(door)
     copied, cut = (Compared(door, "torch_shard_options.py", *more, nproc=4) for more in ((), ("--flat",)))
     pair = Compared(door, "torch_shard_options.py", "--flat")

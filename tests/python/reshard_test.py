@@ -102,7 +102,7 @@ def padded(door):
 
 
 if __name__ == "__main__":
-    door = Door(sys.argv[1:4])
+    door = Door(sys.argv[1:4], preload="kintsugi.torch")
     skip_without_torch(door)
     sys.exit(main([
         ("in every step rows become columns; a rank is killed as it comes to it", door.same([*LINE, "step"], ["--inject", "kill:1@3,collective=1"], words=STRUCK)),

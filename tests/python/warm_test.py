@@ -24,12 +24,12 @@ SAID = re.compile(r"rank (\d) life (\d) numbers \[(.*?)\] imported in (\S+) nois
 class Struck:
     """A run of two ranks that wait in a step; `until` is in the log, rank 1 is killed, and they go on."""
 
-    def __init__(self, door, noisy, until, words=(), program=(), kill=1):
+    def __init__(self, door, noisy, until, words=(), program=(), kill=1, options=("--warm",)):
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
             Path(folder, "noisy.py").write_text(noisy + ("" if "def noise" in noisy else "def noise(): return 0\n"))
             Path(folder, "as_module.py").write_text(Path(WARM).read_text())
             environment = {**door.environment(), "PYTHONPATH": f"{door.package}:{folder}"}
-            command = [str(door.bin / "kintsugi"), "run", "--nproc", "2", "--warm", "--save-dir", "", *PATIENT, "--log-file", f"{folder}/log",
+            command = [str(door.bin / "kintsugi"), "run", "--nproc", "2", *options, "--save-dir", "", *PATIENT, "--log-file", f"{folder}/log",
                        "--json", f"{folder}/summary", "--", door.python, *(program or (WARM,)), folder, *words]
             with subprocess.Popen(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True) as run:
@@ -109,10 +109,21 @@ def is_of_torch(door):
     return test
 
 
-def refuses(door, program, words):
+def preloaded(door):
+    """All are forked, a replacement too, and are no copies of each other."""
     def test(_):
-        done = subprocess.run([str(door.bin / "kintsugi"), "run", "--warm", "--nproc", "1", "--", *program], capture_output=True, text=True,
-                              timeout=60, check=False)
+        struck = Struck(door, QUIET, "to=RUNNING", words=("--torch",), options=("--preload", "torch,noisy"))
+        if struck.log.count("how=forked") != 3 or "how=started" in struck.log or struck.said[0][3] == struck.said[1][3]:
+            raise Failure(struck.everything)
+        if [incident["path"] for incident in struck.summary["incidents"]] != ["adopt"]:
+            raise Failure(struck.everything)
+    return test
+
+
+def refuses(door, program, words, option="--warm"):
+    def test(_):
+        done = subprocess.run([str(door.bin / "kintsugi"), "run", *option.split(), "--nproc", "1", "--", *program], capture_output=True, text=True,
+                              timeout=60, check=False, env=door.environment())
         if done.returncode == 0 or words not in done.stderr:
             raise Failure(f"{done.returncode}\n{done.stderr[-2000:]}")
     return test
@@ -125,6 +136,9 @@ if __name__ == "__main__":
         ("a module is run as a module", as_module(door)),
         ("torch is there already, and trains after the fork", is_of_torch(door)),
         ("a module that starts a thread is told, and a new process started", refuses_threads(door)),
+        ("all ranks forked from a process that was told what to import", preloaded(door)),
+        ("a module that is not there", refuses(door, [door.python, WARM], "--preload torhc: ModuleNotFoundError: No module named 'torhc'",
+                                               "--preload torhc")),
         ("no program in Python", refuses(door, ["/bin/true"], "the program is not run by Python")),
         ("a program that is given as text", refuses(door, [door.python, "-c", "pass"], "'-c' is no file and no module")),
         ("types are as they say", door.typed("-m", "kintsugi.warm")),

@@ -17,7 +17,7 @@ if __name__ == "__main__":
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = Door(options.door)
+    door = Door(options.door, preload="kintsugi.torch")
     skip_without_torch(door)
     loops, gan = Compared(door, "your_loop.py"), Compared(door, "your_loop.py", "--gan")
 

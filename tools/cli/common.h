@@ -50,6 +50,7 @@ struct RunOptions {
   bool no_adopt = false;
   int spares = 0;
   bool warm = false;
+  std::vector<std::string> preload;
   int devices = 0;
   uint64_t save_every = 0;
   uint64_t verify_every = 0;

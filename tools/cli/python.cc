@@ -38,11 +38,12 @@ std::vector<std::string> ByPython(bool module, std::vector<std::string> command)
   return words;
 }
 
-Result<std::vector<std::string>> WarmArguments(const std::vector<std::string>& command) {
-  const auto refuse = [](const std::string& why) {
+Result<std::vector<std::string>> WarmArguments(const std::vector<std::string>& command,
+                                               const std::vector<std::string>& preload) {
+  const auto refuse = [&](const std::string& why) {
     return Status(
         StatusCode::kInvalidArgument,
-        "--warm: " + why +
+        (preload.empty() ? "--warm: " : "--preload: ") + why +
             "; it is for `kintsugi run --warm -- python train.py` and `kintsugi run --warm -m package.train`");
   };
   if (command.empty() || !std::filesystem::path(command.front()).filename().string().starts_with("python"))
@@ -59,6 +60,7 @@ Result<std::vector<std::string>> WarmArguments(const std::vector<std::string>& c
   }
   if (at >= command.size()) return refuse("there is no program");
   arguments.insert(arguments.end(), {"-m", "kintsugi.warm"});
+  for (const std::string& module : preload) arguments.insert(arguments.end(), {"--preload", module});
   arguments.insert(arguments.end(), command.begin() + static_cast<std::ptrdiff_t>(at), command.end());
   return arguments;
 }

@@ -19,6 +19,7 @@ std::vector<std::string> ByPython(bool module, std::vector<std::string> command)
 
 // The interpreter's arguments for a process that has loaded what `command` loads, and forks it (`kintsugi run --warm`).
 // kInvalidArgument where it is no program in Python, or one given as text.
-Result<std::vector<std::string>> WarmArguments(const std::vector<std::string>& command);
+Result<std::vector<std::string>> WarmArguments(const std::vector<std::string>& command,
+                                               const std::vector<std::string>& preload);
 
 }  // namespace kintsugi::cli

@@ -113,6 +113,12 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       "replacement of one that is gone: it starts in a fraction of a second and, unlike --spares, takes no memory\n"
       "for a model. Where forking is not safe (threads, an initialised device) the log says so, and a new\n"
       "process is started");
+  app.add_option("--preload", o.preload,
+                 "For programs in Python: modules, with commas between them (torch,kintsugi.torch), that one process on each\n"
+                 "host imports at the start; all ranks are forked from it: one import on a host in the place of one for\n"
+                 "each rank. Includes --warm")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--devices", o.devices,
                  "Devices of each host. They are watched (NVML, the kernel's log); a rank whose device fails gets one\n"
                  "that no other has. 0: one for each rank, not watched")
@@ -350,8 +356,9 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const lo
   KINTSUGI_RETURN_IF_ERROR(CheckSaves(options, &launcher.policy, *prepared->log));
   launcher.adopt = !options.no_adopt;
   launcher.spares = options.spares;
-  if (options.warm) {
-    KINTSUGI_ASSIGN_OR_RETURN(launcher.warm_args, WarmArguments(options.command));
+  if (options.warm || !options.preload.empty()) {
+    KINTSUGI_ASSIGN_OR_RETURN(launcher.warm_args, WarmArguments(options.command, options.preload));
+    launcher.preloads = !options.preload.empty();
   }
   launcher.devices = options.devices;
   launcher.show_output = !options.quiet;

@@ -1,8 +1,8 @@
 """`kintsugi run --warm`: one process of a host that has imported what the ranks have imported, and forks their replacements.
 
-Run by the launcher, as `python -m kintsugi.warm PROGRAM [ARGUMENTS]`. It knows nothing of the run: a rank writes the names of its
-modules into KINTSUGI_WARM_FD when it comes to its loop, this process imports them in that order, says "ready" on KINTSUGI_FORK_FD and
-waits. For each message there (runtime/process/fork_server.h) it forks a copy that has the environment and the descriptors of a
+Run by the launcher, as `python -m kintsugi.warm [--preload MODULE]... PROGRAM [ARGUMENTS]`. It knows nothing of the run: a rank writes the names of its
+modules into KINTSUGI_WARM_FD when it comes to its loop, this process imports them in that order, behind those that it is told to preload, says "ready"
+on KINTSUGI_FORK_FD and waits. For each message there (runtime/process/fork_server.h) it forks a copy that has the environment and the descriptors of a
 rank, and runs the program from its first line, as a new interpreter would, but that its imports are there already.
 
 What a module does at its import it has done before: one that reads RANK then sees none. Forking a process with threads or with
@@ -157,9 +157,22 @@ def _run(program: str, arguments: list[str]) -> None:
     exec(compile(Path(program).read_bytes(), program, "exec"), main.__dict__)
 
 
-def _serve(channel: socket.socket, modules: int) -> _Copy | None:
+def _preload(names: list[str]) -> str | None:
+    """Why not."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - whatever a module does
+            return f"--preload {name}: {type(error).__name__}: {error}"
+    return None
+
+
+def _serve(channel: socket.socket, modules: int, preloaded: list[str]) -> _Copy | None:
     """Copies until the launcher goes, in which case nothing comes back; in a copy, what it is to become."""
     launcher = os.getppid()
+    if lacks := _preload(preloaded):
+        channel.send(f"refused {lacks}".encode()[:4000])
+        return None
     _load(os.pread(modules, os.fstat(modules).st_size, 0).decode().splitlines())
     os.close(modules)
     if why := _why_not():
@@ -181,13 +194,17 @@ def _serve(channel: socket.socket, modules: int) -> _Copy | None:
 
 
 def main(words: list[str]) -> Any:
+    preloaded: list[str] = []
+    while words[:1] == ["--preload"]:
+        preloaded.append(words[1])
+        words = words[2:]
     if not words or "KINTSUGI_FORK_FD" not in os.environ:
         sys.exit("kintsugi.warm is started by `kintsugi run --warm -- python PROGRAM`, and by nobody else")
     if words[0] != "-m":
         sys.path[0] = str(Path(words[0]).resolve().parent)
     talk, modules = _reserve(int(os.environ.pop("KINTSUGI_FORK_FD")), int(os.environ.pop("KINTSUGI_WARM_FD")))
     with socket.socket(fileno=talk) as channel:
-        copy = _serve(channel, modules)
+        copy = _serve(channel, modules, preloaded)
     if copy is None:
         return
     _run(words[0], words[1:])

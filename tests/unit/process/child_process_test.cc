@@ -116,6 +116,13 @@ TEST(ChildProcess, PutsTheEndOfTheErrorOutputIntoTheCause) {
   EXPECT_THAT(harness.Texts(OutputStream::kStderr), SizeIs(50)) << "what the cause took is delivered too";
 }
 
+TEST(ChildProcess, SaysHowLongItsErrorOutputWasSilent) {
+  ProcessHarness harness;
+  ASSERT_TRUE(harness.Start(Shell("echo early >&2; sleep 0.2; exit 1")).ok());
+  ASSERT_TRUE(harness.RunToEnd());
+  EXPECT_GE(harness.cause().silent_for, std::chrono::milliseconds(100));
+}
+
 TEST(ChildProcess, EndsTheGroupOfAnEndedProcessAndDoesNotWaitForItsOutput) {
   ProcessHarness harness;
   // The grandchild holds both pipes open and ignores everything that can be ignored.

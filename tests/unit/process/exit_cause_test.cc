@@ -61,6 +61,15 @@ TEST(TellingLine, IsTheOneThatNamesTheException) {
             "ValueError: it ends here");
 }
 
+TEST(LastWords, SayHowOldTheyAre) {
+  ExitCause cause;
+  EXPECT_EQ(LastWords(cause), "");
+  cause.last_stderr_lines = {"KeyError: 'loss'"};
+  EXPECT_EQ(LastWords(cause), "; last line of its error output: KeyError: 'loss'");
+  cause.silent_for = std::chrono::milliseconds(42'900);
+  EXPECT_EQ(LastWords(cause), "; last line of its error output, 42 s before: KeyError: 'loss'");
+}
+
 TEST(TellingLine, IsElseTheLastThatNothingWroteOver) {
   EXPECT_EQ(TellingLine({}), "");
   EXPECT_EQ(TellingLine({"out of memory", "   "}), "out of memory");
