@@ -5,7 +5,7 @@
 // change the calling thread's current device back to what it was.
 // Threads: any thread, several at once.
 // Errors: kUnavailable where there is no such device or driver (the message carries CUDA's words, and a caller goes on
-// with HostKernels()); kInternal names a launch's error. In the library kintsugi::kernels_cuda, which is built where
+// without kernels); kInternal names a launch's error. In the library kintsugi::kernels_cuda, which is built where
 // the CUDA Toolkit is.
 #pragma once
 

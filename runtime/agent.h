@@ -21,7 +21,12 @@
 // The agent installs no signal handler and never ends the process (an injected fault, asked for by name, does).
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Kintsugi's C++ headers need C++20 (-std=c++20)"
+#endif
+
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,11 +42,6 @@
 
 namespace kintsugi {
 
-// The library's own, which a trainer passes on at most.
-class Aliases;
-class SnapshotService;
-class StateRegistry;
-class StateService;
 // callbacks/state/device_memory.h: for state on a device.
 class DeviceFence;
 class DeviceMemory;
@@ -115,7 +115,7 @@ class KINTSUGI_EXPORT Agent {
   Status RegisterTensor(const ShardedTensor& tensor);
   // The other way round, after it has begun: a registered tensor lies elsewhere from now on, in `tensor.memory`, which
   // holds its bytes already; key, type, shapes and layout are as they were registered. Nothing reads its old place any
-  // more; registry() shows the new one once the handler has returned. In the handlers clean, rebuild_group and rollback
+  // more; tensors() shows the new one once the handler has returned. In the handlers clean, rebuild_group and rollback
   // (and tasks of these kinds), where no rank looks at another's state; elsewhere kFailedPrecondition. kNotFound:
   // nothing is registered under this key.
   Status RebindTensor(const ShardedTensor& tensor);
@@ -133,16 +133,11 @@ class KINTSUGI_EXPORT Agent {
   // MindIO's stride rule says who holds the same shard.
   Status SetReplicaLayout(int layout, const std::vector<Rank>& group, int replicas);
   Status RegisterHandler(HandlerKind kind, HandlerFunction function, void* context);
-  // The state plane that kintsugi::Join installs; the agent keeps a reference.
-  Status SetStateService(std::shared_ptr<StateService> service);
-  std::shared_ptr<StateService> state_service() const;
   // What is registered for a kind now: a trainer that replaces one of the defaults that kintsugi::Join installed can
   // call what stood there. Null function: nothing is.
   HandlerRegistry::Entry handler(HandlerKind kind) const;
-  // The snapshot service of now; without one no in-memory snapshots are made.
-  Status SetSnapshotService(std::shared_ptr<SnapshotService> service);
-  const StateRegistry& registry() const;
-  const Aliases& aliases() const;
+  // What is registered now, ascending by key, wherever it lies by now.
+  std::vector<ShardedTensor> tensors() const;
   Status SetGate(GateMode mode, GateFunction function = nullptr, void* context = nullptr);
   // An error whose text contains `pattern` is of this class; the first match wins, anything else is an exception.
   Status RegisterFault(const std::string& pattern, FaultClass fault_class);
@@ -154,7 +149,7 @@ class KINTSUGI_EXPORT Agent {
   // addresses, and `file` is no longer what lies there. kInvalidArgument says what it is not.
   Status ShareState(void* data, uint64_t size_bytes, int file);
   // How registered tensors of kind kDevice are reached: needed for each of them unless the trainer brings handlers of
-  // its own and no state service. CudaMemory (replica/device/cuda_memory.h) is one.
+  // its own (Agent::Join, without kintsugi::Join's). CudaMemory (replica/device/cuda_memory.h) is one.
   Status SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory);
   // Completes the description of memory that lies inside an AllocateState allocation; leaves any other as it is.
   void DescribeMemory(Memory* memory) const;
@@ -236,6 +231,14 @@ class KINTSUGI_EXPORT Agent {
   // the log and the run's summary. In the loop and in handlers; said twice it stands there once.
   Status NoteInexact(const std::string& text);
 
+  // Mirrored objects of `rank` as of `step`, by key: this rank's own, or those that it keeps for a partner. They are
+  // kept of the newest two steps, from the gate on. kNotFound: nothing is known of that rank and step.
+  Result<std::map<std::string, std::vector<uint8_t>>> MirroredOf(Rank rank, Step step) const;
+  // A digest for each layout over what this rank holds of it now, as repairs compare it: equal on ranks that hold the
+  // same. Reads all of the state. The trainer's thread, where no update is under way. kFailedPrecondition: nobody
+  // keeps state here (Agent::Join, without kintsugi::Join's defaults).
+  Result<std::map<int, uint64_t>> StateDigests() const;
+
   // Registered tensors are damaged (or, with no keys, all of this rank's memory), since `when`. Tells the controller at
   // once; return the status from the loop. Any thread: another than the trainer's need not bring it out of its loop.
   // kInvalidArgument names a key that is not registered: then nothing was told.
@@ -255,7 +258,7 @@ class KINTSUGI_EXPORT Agent {
   class Impl;
 
  private:
-  friend bool TakeInjectedThrow(Agent& agent);  // for the C ABI
+  friend class AgentInternals;  // the library's own
   explicit Agent(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -98,7 +98,7 @@ enum class TakeOver : uint8_t {
   kRankZero,  // what rank 0 saved: an object that is the same on all ranks
   kDerived,   // nothing: the rollback handler computes it, for whatever ranks there are
   kOwn,       // what `take_over_all` makes of all that was saved
-  kCell,      // what any rank saved of this cell of a grid, which the key names (GridName): cells are moved, never cut
+  kCell,      // what any rank saved of this cell of a grid, which the key names: cells are moved, never cut
 };
 
 struct SavedObject {

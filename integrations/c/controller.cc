@@ -245,6 +245,7 @@ Result<ControllerOptions> Convert(const kintsugi_controller_options& given) {
   KINTSUGI_ASSIGN_OR_RETURN(
       options.tls, net::TlsContext::LoadIfAny({given.tls_certificate ? given.tls_certificate : "",
                                                given.tls_key ? given.tls_key : "", given.tls_ca ? given.tls_ca : ""}));
+  if (options.tls) options.tls->Follow();
   KINTSUGI_RETURN_IF_ERROR(policy.Validate());
   return options;
 }
@@ -356,7 +357,9 @@ void kintsugi_controller_stop(kintsugi_controller* controller) {
   delete controller;
 }
 
-int32_t kintsugi_controller_port(const kintsugi_controller* controller) { return controller->controller.port(); }
+int32_t kintsugi_controller_port(const kintsugi_controller* controller) {
+  return controller ? controller->controller.port() : 0;
+}
 
 kintsugi_code kintsugi_controller_next(kintsugi_controller* controller, int64_t timeout_ms, kintsugi_event* event,
                                        kintsugi_error** error) {

@@ -155,16 +155,33 @@ Status LeftLoop(kintsugi_agent* agent, kintsugi_outcome outcome, const char* cla
   return {StatusCode::kInvalidArgument, "kintsugi_left_loop: outcome " + std::to_string(outcome) + " is none"};
 }
 
-// Markers: the text is kept for kintsugi_why.
+kintsugi_code Tell(kintsugi_agent* agent, const Status& status) {
+  agent->why = status.message();
+  return c::CodeOf(status);
+}
+
+// Markers: the text of what one returns is kept for kintsugi_why.
 template <typename Function>
 kintsugi_code Marked(kintsugi_agent* agent, const Function& function) {
+  if (!agent) [[unlikely]]
+    return KINTSUGI_INVALID_ARGUMENT;
   if (c::IsForked(agent)) [[unlikely]]
-    return KINTSUGI_FAILED_PRECONDITION;
+    return Tell(agent, c::ForkedStatus());
   const Status status = function();
   if (status.ok()) [[likely]]
     return KINTSUGI_OK;
-  agent->why = status.message();
-  return c::CodeOf(status);
+  return Tell(agent, status);
+}
+
+Status NoSuch(const char* call, const char* what, int number) {
+  return {StatusCode::kInvalidArgument, std::string(call) + ": " + std::to_string(number) + " is no " + what};
+}
+
+Status CheckKeys(const char* call, const char* const* keys, size_t count) {
+  KINTSUGI_RETURN_IF_ERROR(c::CheckArray(call, "keys", keys, count));
+  for (size_t i = 0; i < count; ++i)
+    if (!keys[i]) return c::IsNull(call, ("key " + std::to_string(i)).c_str());
+  return Status::Ok();
 }
 
 Status NoFence(const char* call) {
@@ -188,7 +205,7 @@ kintsugi_code kintsugi_on_stop(kintsugi_agent* agent, void (*function)(void* con
       c::AtEdge(agent,
                 [&]() -> Status {
                   if (!function) return {StatusCode::kInvalidArgument, "kintsugi_on_stop: the function is NULL"};
-                  if (agent->agent->registry().sealed())
+                  if (AgentInternals::registry(*agent->agent).sealed())
                     return {StatusCode::kFailedPrecondition, "kintsugi_on_stop after kintsugi_guard_begin"};
                   agent->stops.push_back({function, context});
                   return Status::Ok();
@@ -200,7 +217,8 @@ kintsugi_code kintsugi_stop_fd(kintsugi_agent* agent, int* fd, kintsugi_error** 
   return c::Answer(
       c::AtEdge(agent,
                 [&]() -> Status {
-                  if (agent->agent->registry().sealed() && agent->stop_fd.get() < 0)
+                  if (!fd) return c::IsNull("kintsugi_stop_fd", "fd");
+                  if (AgentInternals::registry(*agent->agent).sealed() && agent->stop_fd.get() < 0)
                     return {StatusCode::kFailedPrecondition, "kintsugi_stop_fd after kintsugi_guard_begin"};
                   if (agent->stop_fd.get() < 0) agent->stop_fd = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
                   if (agent->stop_fd.get() < 0)
@@ -275,7 +293,7 @@ kintsugi_code kintsugi_default(kintsugi_agent* agent, kintsugi_error** error) {
 }
 
 int32_t kintsugi_superseded(const kintsugi_agent* agent) {
-  if (c::IsForked(agent) || !agent->in_task.load(std::memory_order_acquire)) return 0;
+  if (!agent || c::IsForked(agent) || !agent->in_task.load(std::memory_order_acquire)) return 0;
   return agent->task.call->cancel->cancelled() ? 1 : 0;
 }
 
@@ -290,20 +308,24 @@ kintsugi_code kintsugi_begin_step(kintsugi_agent* agent, uint64_t step) {
 }
 
 kintsugi_code kintsugi_mark(kintsugi_agent* agent, uint64_t step, kintsugi_phase phase) {
-  if (phase < KINTSUGI_FORWARD || phase > KINTSUGI_BETWEEN) return KINTSUGI_INVALID_ARGUMENT;
-  const kintsugi_code code =
-      Marked(agent, [&] { return agent->agent->EnterPhase(Step(step), static_cast<TrainPhase>(phase)); });
-  return code != KINTSUGI_OK && TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
+  const kintsugi_code code = Marked(agent, [&]() -> Status {
+    if (phase < KINTSUGI_FORWARD || phase > KINTSUGI_BETWEEN) return NoSuch("kintsugi_mark", "kintsugi_phase", phase);
+    return agent->agent->EnterPhase(Step(step), static_cast<TrainPhase>(phase));
+  });
+  return code != KINTSUGI_OK && agent && AgentInternals::TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
 }
 
 kintsugi_code kintsugi_begin_collective(kintsugi_agent* agent) {
   const kintsugi_code code = Marked(agent, [&] { return agent->agent->BeginCollective(); });
-  return code != KINTSUGI_OK && TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
+  return code != KINTSUGI_OK && agent && AgentInternals::TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
 }
 
 kintsugi_code kintsugi_report(kintsugi_agent* agent, uint64_t step, double loss, const uint64_t* samples,
                               size_t sample_count) {
-  return Marked(agent, [&] { return agent->agent->Report(Step(step), loss, {samples, sample_count}); });
+  return Marked(agent, [&]() -> Status {
+    KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_report", "samples", samples, sample_count));
+    return agent->agent->Report(Step(step), loss, {samples, sample_count});
+  });
 }
 
 kintsugi_code kintsugi_begin_update(kintsugi_agent* agent, uint64_t step) {
@@ -340,7 +362,7 @@ kintsugi_code kintsugi_add_fence(kintsugi_agent* agent, kintsugi_code (*is_done)
                 [&]() -> Status {
                   if (!is_done || !fence)
                     return {StatusCode::kInvalidArgument, "kintsugi_add_fence: is_done, or the place for it, is NULL"};
-                  if (agent->agent->registry().sealed())
+                  if (AgentInternals::registry(*agent->agent).sealed())
                     return {StatusCode::kFailedPrecondition, "kintsugi_add_fence after kintsugi_guard_begin"};
                   agent->fences.push_back(std::make_unique<kintsugi_fence>(is_done, context));
                   *fence = agent->fences.back().get();
@@ -365,6 +387,7 @@ kintsugi_code kintsugi_end_update_after(kintsugi_agent* agent, uint64_t step, co
 }
 
 kintsugi_code kintsugi_poll(const kintsugi_agent* agent) {
+  if (!agent) return KINTSUGI_INVALID_ARGUMENT;
   return c::IsForked(agent) ? KINTSUGI_FAILED_PRECONDITION : c::CodeOf(agent->agent->Poll());
 }
 
@@ -373,9 +396,15 @@ kintsugi_code kintsugi_begin_activity(kintsugi_agent* agent, kintsugi_activity a
 }
 
 kintsugi_code kintsugi_begin_activity_within(kintsugi_agent* agent, kintsugi_activity activity, int64_t limit_ms) {
-  if (activity < KINTSUGI_WARMUP || activity > KINTSUGI_SECTION || limit_ms < 0) return KINTSUGI_INVALID_ARGUMENT;
-  const Duration limit = limit_ms == 0 ? Duration::max() : Duration(std::chrono::milliseconds(limit_ms));
-  return Marked(agent, [&] { return agent->agent->BeginActivity(static_cast<Activity>(activity), limit); });
+  return Marked(agent, [&]() -> Status {
+    if (activity < KINTSUGI_WARMUP || activity > KINTSUGI_SECTION)
+      return NoSuch("kintsugi_begin_activity", "kintsugi_activity", activity);
+    if (limit_ms < 0)
+      return {StatusCode::kInvalidArgument,
+              "kintsugi_begin_activity_within: a limit of " + std::to_string(limit_ms) + " ms"};
+    const Duration limit = limit_ms == 0 ? Duration::max() : Duration(std::chrono::milliseconds(limit_ms));
+    return agent->agent->BeginActivity(static_cast<Activity>(activity), limit);
+  });
 }
 
 kintsugi_code kintsugi_note_inexact(kintsugi_agent* agent, const char* text) {
@@ -388,14 +417,16 @@ kintsugi_code kintsugi_end_activity(kintsugi_agent* agent) {
 
 kintsugi_code kintsugi_report_memory_error(kintsugi_agent* agent, const char* const* keys, size_t key_count,
                                            const char* text) {
-  return Marked(agent, [&] {
+  return Marked(agent, [&]() -> Status {
+    KINTSUGI_RETURN_IF_ERROR(CheckKeys("kintsugi_report_memory_error", keys, key_count));
     return agent->agent->ReportMemoryError(std::vector<std::string>(keys, keys + key_count), text ? text : "");
   });
 }
 
 kintsugi_code kintsugi_report_old_memory_error(kintsugi_agent* agent, const char* const* keys, size_t key_count,
                                                int64_t age_ms, const char* text) {
-  return Marked(agent, [&] {
+  return Marked(agent, [&]() -> Status {
+    KINTSUGI_RETURN_IF_ERROR(CheckKeys("kintsugi_report_old_memory_error", keys, key_count));
     const ErrorTime when = age_ms < 0
                                ? ErrorTime::Unknown()
                                : ErrorTime::At(SteadyClock::SteadyNow() - Duration(std::chrono::milliseconds(age_ms)));
@@ -403,4 +434,4 @@ kintsugi_code kintsugi_report_old_memory_error(kintsugi_agent* agent, const char
   });
 }
 
-const char* kintsugi_why(const kintsugi_agent* agent) { return agent->why.c_str(); }
+const char* kintsugi_why(const kintsugi_agent* agent) { return agent ? agent->why.c_str() : ""; }

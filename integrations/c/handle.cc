@@ -1,17 +1,16 @@
 // Joining and leaving, and what is known of this rank.
 #include "integrations/c/handle.h"
 
-#include "integrations/c/macros.h"
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <mutex>
 
+#include "integrations/c/macros.h"
 #include "integrations/cpp/kintsugi.h"
+#include "runtime/base/host_port.h"
 #include "runtime/base/write_all.h"
 
 namespace kintsugi::c {
@@ -37,17 +36,12 @@ class FunctionSink final : public LogSink {
 Status FillFromMemory(const kintsugi_options& given, AgentOptions* options, UniqueFd* secret) {
   if (!given.job || !given.secret || given.secret_size == 0)
     return {StatusCode::kInvalidArgument, "kintsugi_options: with a controller, job and secret are needed too"};
-  const std::string address = given.controller;
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon != std::string::npos && colon > 0) {
-    const char* end = address.data() + address.size();
-    if (std::from_chars(address.data() + colon + 1, end, port).ptr != end) port = 0;
-  }
-  if (port < 1 || port > 65535)
-    return {StatusCode::kInvalidArgument, "kintsugi_options.controller='" + address + "' is not HOST:PORT"};
-  options->controller_host = address.substr(0, colon);
-  options->controller_port = static_cast<uint16_t>(port);
+  const std::optional<HostPort> place = HostPort::Parse(given.controller);
+  if (!place)
+    return {StatusCode::kInvalidArgument,
+            "kintsugi_options.controller='" + std::string(given.controller) + "' is not HOST:PORT"};
+  options->controller_host = place->host;
+  options->controller_port = place->port;
   options->job = given.job;
   options->rank = Rank(given.rank);
   options->world_size = given.world_size;
@@ -131,11 +125,11 @@ void kintsugi_leave(kintsugi_agent* agent) {
   c::joined = false;
 }
 
-int32_t kintsugi_rank_of(const kintsugi_agent* agent) { return agent->agent->rank().value(); }
-int32_t kintsugi_world_size(const kintsugi_agent* agent) { return agent->agent->world_size(); }
+int32_t kintsugi_rank_of(const kintsugi_agent* agent) { return agent ? agent->agent->rank().value() : -1; }
+int32_t kintsugi_world_size(const kintsugi_agent* agent) { return agent ? agent->agent->world_size() : 0; }
 kintsugi_join_kind kintsugi_joined_as(const kintsugi_agent* agent) {
-  return static_cast<kintsugi_join_kind>(agent->agent->join_kind());
+  return agent ? static_cast<kintsugi_join_kind>(agent->agent->join_kind()) : KINTSUGI_FRESH;
 }
-uint64_t kintsugi_incarnation(const kintsugi_agent* agent) { return agent->agent->incarnation().value(); }
-int32_t kintsugi_device(const kintsugi_agent* agent) { return agent->agent->device(); }
-int32_t kintsugi_exit_code(const kintsugi_agent* agent) { return agent->agent->exit_code(); }
+uint64_t kintsugi_incarnation(const kintsugi_agent* agent) { return agent ? agent->agent->incarnation().value() : 0; }
+int32_t kintsugi_device(const kintsugi_agent* agent) { return agent ? agent->agent->device() : -1; }
+int32_t kintsugi_exit_code(const kintsugi_agent* agent) { return agent ? agent->agent->exit_code() : 1; }

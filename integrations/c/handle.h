@@ -21,7 +21,7 @@
 #include "callbacks/state/mirrored.h"
 #include "integrations/cpp/reshard.h"
 #include "runtime/agent.h"
-#include "runtime/agent/injected_throw.h"
+#include "runtime/agent/internals.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
@@ -127,6 +127,17 @@ Status AtEdge(const kintsugi_agent* agent, const Function& function) {
   } catch (...) {
     return {StatusCode::kInternal, "something that is no std::exception"};
   }
+}
+
+// Something that a call needs and the caller has passed as NULL.
+inline Status IsNull(const char* call, const char* what) {
+  return {StatusCode::kInvalidArgument, std::string(call) + ": " + what + " is NULL"};
+}
+// An array that is NULL where elements were counted.
+inline Status CheckArray(const char* call, const char* what, const void* elements, size_t count) {
+  if (elements || count == 0) return Status::Ok();
+  return {StatusCode::kInvalidArgument,
+          std::string(call) + ": " + what + " is NULL where " + std::to_string(count) + " were counted"};
 }
 
 // The tensor as the library has it; kInvalidArgument names it.

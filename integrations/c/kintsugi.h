@@ -1,5 +1,5 @@
 /* Kintsugi in C99: all that another language needs to take part in a run. A C++20 trainer includes the same header and gets
- * the C++ interface below it as well (define KINTSUGI_C_ONLY to leave that out).
+ * the C++ interface below it as well (define KINTSUGI_C_ONLY to leave that out; older C++ must).
  *
  *   kintsugi_join                                           connects to the run that `kintsugi run` (or anybody) began
  *   kintsugi_register_tensor, kintsugi_set_layout, ...      says what is to be repaired, and who holds the same
@@ -17,7 +17,8 @@
  *   and lives until its next call, but for errors, which are the caller's.
  * Errors: a kintsugi_code says what to do next. Where a call has an `error` parameter that is not NULL, a code other than
  *   KINTSUGI_OK leaves an object there, to be given to kintsugi_error_free. Step markers return a code only;
- *   kintsugi_why tells the newest one's text.
+ *   kintsugi_why tells the newest one's text. NULL where something is needed is INVALID_ARGUMENT; what is known of a NULL agent is
+ *   rank -1, exit code 1, 0 elsewhere.
  * ABI: structures begin with their size, which the caller sets: fields may be added at their end, and none changes. No
  *   exception, C++ type or allocator crosses.
  * Processes: after fork the child's calls do nothing and return KINTSUGI_FAILED_PRECONDITION. No signal handler is installed.
@@ -471,7 +472,7 @@ KINTSUGI_C_API kintsugi_code kintsugi_report_memory_error(kintsugi_agent* agent,
  * age: to any), no copy of what came of it is any good, and the run goes back to before it. Since version 4. */
 KINTSUGI_C_API kintsugi_code kintsugi_report_old_memory_error(kintsugi_agent* agent, const char* const* keys, size_t key_count,
                                                               int64_t age_ms, const char* text);
-/* Text of the newest step marker that did not return KINTSUGI_OK. */
+/* Text of the newest step marker that did not return KINTSUGI_OK; "" where there was none. */
 KINTSUGI_C_API const char* kintsugi_why(const kintsugi_agent* agent);
 
 /* ---- state between layouts --------------------------------------------------------------------------------------------- */
@@ -629,8 +630,12 @@ KINTSUGI_C_API kintsugi_code kintsugi_controller_save_and_end(kintsugi_controlle
 }
 #endif
 
-#if defined(__cplusplus) && __cplusplus >= 202002L && !defined(KINTSUGI_C_ONLY)
+#if defined(__cplusplus) && !defined(KINTSUGI_C_ONLY)
+#if __cplusplus < 202002L
+#error "Kintsugi's C++ interface needs C++20 (-std=c++20). For the C interface alone define KINTSUGI_C_ONLY before this include"
+#else
 #include "integrations/cpp/kintsugi.h"
+#endif
 #endif
 
 #endif /* KINTSUGI_KINTSUGI_H_ */

@@ -3,7 +3,6 @@
 
 #include "integrations/c/handle.h"
 #include "integrations/c/macros.h"
-#include "runtime/agent/injected_throw.h"
 
 using namespace kintsugi;
 
@@ -84,5 +83,5 @@ kintsugi_code kintsugi_reshard(kintsugi_agent* agent, const kintsugi_tensor* con
                                kintsugi_error** error) {
   const kintsugi_code code = c::Answer(
       c::AtEdge(agent, [&] { return Run(agent, source, source_count, target, target_count, options, report); }), error);
-  return code == KINTSUGI_INTERNAL && agent && TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
+  return code == KINTSUGI_INTERNAL && agent && AgentInternals::TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
 }

@@ -119,6 +119,7 @@ Result<ShardedTensor> kintsugi::c::TensorFrom(const kintsugi_tensor* from, const
 kintsugi_code kintsugi_allocate(kintsugi_agent* agent, uint64_t size_bytes, void** data, kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent,
                              [&]() -> Status {
+                               if (!data) return c::IsNull("kintsugi_allocate", "data");
                                KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, agent->agent->AllocateState(size_bytes));
                                *data = memory.data;
                                return Status::Ok();
@@ -161,7 +162,7 @@ kintsugi_code kintsugi_unregister_tensor(kintsugi_agent* agent, const char* key,
 }
 
 int32_t kintsugi_has_tensor(const kintsugi_agent* agent, const char* key) {
-  return key && agent->agent->registry().tensors().count(key) > 0;
+  return agent && key && AgentInternals::registry(*agent->agent).tensors().count(key) > 0;
 }
 
 kintsugi_code kintsugi_register_alias(kintsugi_agent* agent, const char* alias, const char* key,
@@ -176,13 +177,15 @@ kintsugi_code kintsugi_register_alias(kintsugi_agent* agent, const char* alias, 
 
 kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const int32_t* ranks, size_t rank_count,
                                   int32_t replicas, kintsugi_error** error) {
-  return c::Answer(c::AtEdge(agent,
-                             [&] {
-                               std::vector<Rank> group;
-                               for (size_t i = 0; i < rank_count; ++i) group.push_back(Rank(ranks[i]));
-                               return agent->agent->SetReplicaLayout(layout, group, replicas);
-                             }),
-                   error);
+  return c::Answer(
+      c::AtEdge(agent,
+                [&]() -> Status {
+                  KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_set_layout", "ranks", ranks, rank_count));
+                  std::vector<Rank> group;
+                  for (size_t i = 0; i < rank_count; ++i) group.push_back(Rank(ranks[i]));
+                  return agent->agent->SetReplicaLayout(layout, group, replicas);
+                }),
+      error);
 }
 
 kintsugi_code kintsugi_register_object(kintsugi_agent* agent, const char* key, kintsugi_object_kind kind,
@@ -220,6 +223,8 @@ kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const char* key, uint64
   return c::Answer(c::AtEdge(agent,
                              [&]() -> Status {
                                KINTSUGI_ASSIGN_OR_RETURN(kintsugi_agent::Object* const object, Find(agent, key));
+                               KINTSUGI_RETURN_IF_ERROR(
+                                   c::CheckArray("kintsugi_put_object", "bytes", bytes, size_bytes));
                                Take(object, static_cast<const uint8_t*>(bytes), size_bytes);
                                object->step = step;
                                object->put = true;
@@ -245,6 +250,8 @@ kintsugi_code kintsugi_get_object(kintsugi_agent* agent, const char* key, const 
                                   kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent,
                              [&]() -> Status {
+                               if (!bytes || !size_bytes)
+                                 return c::IsNull("kintsugi_get_object", "bytes or size_bytes");
                                KINTSUGI_ASSIGN_OR_RETURN(const kintsugi_agent::Object* const object, Find(agent, key));
                                *bytes = object->bytes->data();
                                *size_bytes = object->bytes->size();

@@ -145,7 +145,8 @@ kintsugi_code kintsugi_store_open(kintsugi_agent* agent, uint64_t generation, ki
                                   kintsugi_error** error) {
   return c::Answer(
       c::AtEdge(agent,
-                [&] {
+                [&]() -> Status {
+                  if (!store) return c::IsNull("kintsugi_store_open", "the place for the store");
                   *store = new kintsugi_store{agent, agent->agent->OpenStore(Generation(generation)), generation};
                   return Status::Ok();
                 }),
@@ -158,6 +159,7 @@ kintsugi_code kintsugi_store_set(kintsugi_store* store, const char* key, const v
                                  kintsugi_error** error) {
   return Call(store, error, [&]() -> Status {
     KINTSUGI_RETURN_IF_ERROR(CheckKey(key));
+    KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_store_set", "bytes", bytes, size_bytes));
     const Bytes value = BytesOf(bytes, size_bytes);
     if (value.size() > kPieceBytesMax || IsInPieces(value)) return SetInPieces(*store, key, value);
     return store->store->Set(key, value);
@@ -168,6 +170,7 @@ kintsugi_code kintsugi_store_get(kintsugi_store* store, const char* key, int64_t
                                  size_t* size_bytes, kintsugi_error** error) {
   return Call(store, error, [&]() -> Status {
     KINTSUGI_RETURN_IF_ERROR(CheckKey(key));
+    if (!bytes || !size_bytes) return c::IsNull("kintsugi_store_get", "bytes or size_bytes");
     const TimePoint until = Until(timeout_ms);
     KINTSUGI_ASSIGN_OR_RETURN(Bytes value, store->store->Get(key, until));
     if (IsInPieces(value)) {
@@ -189,6 +192,7 @@ kintsugi_code kintsugi_store_check(kintsugi_store* store, const char* key, int64
                                    kintsugi_error** error) {
   return Call(store, error, [&]() -> Status {
     KINTSUGI_RETURN_IF_ERROR(CheckKey(key));
+    if (!present) return c::IsNull("kintsugi_store_check", "present");
     KINTSUGI_ASSIGN_OR_RETURN(const Bytes answer,
                               store->store->Get(StoreOperation::PresenceKey(key), Until(timeout_ms)));
     *present = answer == BytesOf("1");
@@ -199,6 +203,7 @@ kintsugi_code kintsugi_store_check(kintsugi_store* store, const char* key, int64
 kintsugi_code kintsugi_store_add(kintsugi_store* store, const char* key, int64_t amount, int64_t timeout_ms,
                                  int64_t* value, kintsugi_error** error) {
   return Call(store, error, [&]() -> Status {
+    if (!value) return c::IsNull("kintsugi_store_add", "value");
     KINTSUGI_ASSIGN_OR_RETURN(const Bytes sum, Operate(*store, StoreOperation::Kind::kAdd, key,
                                                        BytesOf(std::to_string(amount)), Until(timeout_ms)));
     const char* begin = reinterpret_cast<const char*>(sum.data());
@@ -213,6 +218,9 @@ kintsugi_code kintsugi_store_compare_set(kintsugi_store* store, const char* key,
                                          int64_t timeout_ms, const void** bytes, size_t* size_bytes,
                                          kintsugi_error** error) {
   return Call(store, error, [&]() -> Status {
+    if (!bytes || !size_bytes) return c::IsNull("kintsugi_store_compare_set", "bytes or size_bytes");
+    KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_store_compare_set", "expected", expected, expected_bytes));
+    KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_store_compare_set", "desired", desired, desired_bytes));
     const Bytes operand =
         StoreOperation::CompareSetOperand(BytesOf(expected, expected_bytes), BytesOf(desired, desired_bytes));
     if (operand.size() > kPieceBytesMax || IsInPieces(BytesOf(desired, desired_bytes)))
@@ -232,6 +240,7 @@ kintsugi_code kintsugi_store_compare_set(kintsugi_store* store, const char* key,
 kintsugi_code kintsugi_store_delete(kintsugi_store* store, const char* key, int64_t timeout_ms, int32_t* was_there,
                                     kintsugi_error** error) {
   return Call(store, error, [&]() -> Status {
+    if (!was_there) return c::IsNull("kintsugi_store_delete", "was_there");
     KINTSUGI_ASSIGN_OR_RETURN(const Bytes answer,
                               Operate(*store, StoreOperation::Kind::kDelete, key, {}, Until(timeout_ms)));
     *was_there = answer == BytesOf("1");

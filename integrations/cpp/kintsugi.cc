@@ -12,6 +12,7 @@
 #include "replica/resume/reshaped_load.h"
 #include "replica/save/save_handlers.h"
 #include "replica/snapshot/snapshots.h"
+#include "runtime/agent/internals.h"
 
 namespace kintsugi {
 namespace {
@@ -34,9 +35,9 @@ struct StatePlane {
 // How a checkpoint of other ranks, of another layout or in other names is loaded.
 Status SetReshape(const AgentOptions& options, const aoa::UserMacros& macros, const Agent& agent,
                   std::shared_ptr<LogSink> log, checkpoint::SaveContext* save) {
-  const StateRegistry& registry = agent.registry();
+  const StateRegistry& registry = AgentInternals::registry(agent);
   resume::ReshapeOptions reshape;
-  reshape.aliases = &agent.aliases();
+  reshape.aliases = &AgentInternals::aliases(agent);
   if (!options.resume_aoa.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(aoa::ProgramText program, resume::ReadProgram(options.resume_aoa, macros));
     reshape.statements = std::move(program.statements);
@@ -100,7 +101,7 @@ Status SetReadShare(const AgentOptions& options, const Agent& agent, const Repli
     return {StatusCode::kInvalidArgument,
             "'" + options.resume_read + "' is none of auto, each and once (KINTSUGI_RESUME_READ)"};
   save->share = [policy = *policy, replica,
-                 &registry = agent.registry()](HandlerContext& call) -> Result<checkpoint::LoadShare> {
+                 &registry = AgentInternals::registry(agent)](HandlerContext& call) -> Result<checkpoint::LoadShare> {
     KINTSUGI_ASSIGN_OR_RETURN(auto agreed, resume::ReadShare::Agree(registry, policy, replica, call));
     auto share = std::make_shared<resume::ReadShare>(std::move(agreed));
     checkpoint::LoadShare load{share->elsewhere(), {}};
@@ -137,8 +138,9 @@ Status SetOtherFormats(const AgentOptions& options, const aoa::UserMacros& macro
   if (!common.statements.empty() || common.model_only)
     plane->replica.SetStartCheck([common, &agent](HandlerContext& call) -> Status {
       const resume::Agreement agreement(call.store, call.rank, call.world_size, call.deadline);
-      KINTSUGI_ASSIGN_OR_RETURN(const layout::Metadata registered,
-                                RegisteredByAll(agent.registry(), &agent.aliases(), agreement));
+      KINTSUGI_ASSIGN_OR_RETURN(
+          const layout::Metadata registered,
+          RegisteredByAll(AgentInternals::registry(agent), &AgentInternals::aliases(agent), agreement));
       return CheckSaveProgram(registered, common)
           .Annotate(common.statements.empty() ? "--save-only model" : "the AOA program (--save-aoa)");
     });
@@ -176,10 +178,11 @@ Status SetOtherFormats(const AgentOptions& options, const aoa::UserMacros& macro
 Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr<LogSink> log,
                                     const ReplicaOptions& replica, const aoa::UserMacros& macros) {
   KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Agent> agent, Agent::Join(options, log));
-  auto plane = std::make_shared<StatePlane>(agent->registry(), replica);
+  auto plane = std::make_shared<StatePlane>(AgentInternals::registry(*agent), replica);
   plane->save.job = options.job;
-  plane->save.aliases = &agent->aliases();
+  plane->save.aliases = &AgentInternals::aliases(*agent);
   plane->save.side_files = options.save_with;
+  plane->save.keep = {options.save_keep, options.save_keep_every};
   KINTSUGI_RETURN_IF_ERROR(SetReshape(options, macros, *agent, log, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(SetReadShare(options, *agent, replica, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(SetOtherFormats(options, macros, *agent, std::move(log), plane.get()));
@@ -188,8 +191,10 @@ Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr
       agent->RegisterHandler(HandlerKind::kRepair, ReplicaDefaults::RepairHandler, &plane->replica));
   KINTSUGI_RETURN_IF_ERROR(agent->RegisterHandler(HandlerKind::kSave, checkpoint::SaveHandler, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(agent->RegisterHandler(HandlerKind::kRename, checkpoint::RenameHandler, &plane->save));
-  KINTSUGI_RETURN_IF_ERROR(agent->SetStateService(std::shared_ptr<StateService>(plane, &plane->replica)));
-  KINTSUGI_RETURN_IF_ERROR(agent->SetSnapshotService(std::shared_ptr<SnapshotService>(plane, &plane->snapshots)));
+  KINTSUGI_RETURN_IF_ERROR(
+      AgentInternals::SetStateService(*agent, std::shared_ptr<StateService>(plane, &plane->replica)));
+  KINTSUGI_RETURN_IF_ERROR(
+      AgentInternals::SetSnapshotService(*agent, std::shared_ptr<SnapshotService>(plane, &plane->snapshots)));
   return agent;
 }
 

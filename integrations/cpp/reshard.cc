@@ -9,6 +9,7 @@
 #include "kernels/host_checksum.h"
 #include "replica/aoa/program_text.h"
 #include "replica/live/reshard.h"
+#include "runtime/agent/internals.h"
 #include "runtime/base/mutex.h"
 #include "runtime/core/store_operation.h"
 
@@ -141,7 +142,7 @@ class ReshardGroup::Impl {
                           .cancel = &cancel,
                           .own = options.own};
     if (how.own.ok()) how.own = TakeProgram(options, &how);
-    if (how.own.ok()) how.own = CheckUnregistered(agent_.registry(), target);
+    if (how.own.ok()) how.own = CheckUnregistered(AgentInternals::registry(agent_), target);
     KINTSUGI_ASSIGN_OR_RETURN(live::LinkMesh * mesh, MeshOfThisPass(how.deadline));
     KINTSUGI_ASSIGN_OR_RETURN(live::LiveResult done, live::ReshardLive(*mesh, source, target, how));
     return ReshardReport{.bytes_sent = done.moved.bytes_sent,

@@ -49,8 +49,8 @@ Status RemoveOld(const std::string& root, const std::string& name, FileSystem& f
 }
 
 // Steps after this one are of an abandoned run: they stay.
-void Rotate(const std::string& root, const Format& format, uint64_t step, int keep, FileSystem& files,
-            std::vector<std::string>* warnings) {
+void Rotate(const std::string& root, const Format& format, uint64_t step, const checkpoint::Retention& keep,
+            FileSystem& files, std::vector<std::string>* warnings) {
   const auto names = files.List(root);
   if (!names.ok()) return warnings->push_back(names.status().message());
   std::vector<uint64_t> steps;
@@ -60,9 +60,11 @@ void Rotate(const std::string& root, const Format& format, uint64_t step, int ke
     if (const auto found = StepOf(format, name); found && *found <= step) steps.push_back(*found);
   }
   std::sort(steps.rbegin(), steps.rend());
-  for (size_t i = static_cast<size_t>(std::max(keep, 1)); i < steps.size(); ++i)
+  for (size_t i = static_cast<size_t>(keep.count()); i < steps.size(); ++i) {
+    if (keep.KeepsForGood(Step(steps[i]))) continue;
     if (const Status removed = RemoveOld(root, format.StepNamesOf(steps[i]).name, files); !removed.ok())
       warnings->push_back(removed.message());
+  }
 }
 
 // A Python trainer's model gets the names that its library looks for, and its buffers. Where a format has no place for that,

@@ -22,6 +22,7 @@
 
 #include "replica/aoa/user_macro.h"
 #include "replica/formats/write.h"
+#include "replica/save/retention.h"
 
 namespace kintsugi::formats {
 
@@ -33,7 +34,7 @@ struct SaveAsOptions {
   bool model_only = false;              // model_only.h; before the program
   uint64_t file_bytes_max = 0;  // of a file of Hugging Face shards; 0: one for each of `shards`, of 256 MiB at least
   int shards = 1;               // files side by side, where the format has such
-  int keep = 2;                 // checkpoints that stay, this one included
+  checkpoint::Retention keep;   // which of the same format stay
   bool moves_tracker = true;
   int threads = 0;  // 0: as many as cores
   uint64_t memory_bytes = uint64_t{256} << 20;

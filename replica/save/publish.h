@@ -14,6 +14,7 @@
 
 #include "replica/save/file_system.h"
 #include "replica/save/find.h"
+#include "replica/save/retention.h"
 
 namespace kintsugi::checkpoint {
 
@@ -24,9 +25,8 @@ struct PublishRequest {
   Generation generation;
   // Ranks whose parts must be there. May be empty: the parts say by themselves whether anything is missing.
   std::vector<Rank> expected_writers;
-  // How many complete checkpoints stay, this one included; at least 1. Older ones are removed, except what `latest`
-  // names.
-  int keep = 2;
+  // Older checkpoints are removed, except what it keeps and what `latest` names.
+  Retention keep;
   // False for ranks that save without a quorum: the folder becomes visible, `latest` and older checkpoints stay.
   bool moves_latest = true;
   std::vector<std::string> side_files;  // paths, on the publisher's disk: copied into the folder (side_files.h)

@@ -1,7 +1,5 @@
 #include "replica/save/rotate.h"
 
-#include <algorithm>
-
 #include "replica/save/names.h"
 
 namespace kintsugi::checkpoint {
@@ -26,7 +24,7 @@ void RemoveCheckpoint(const std::string& path, FileSystem& files, PublishedSave*
 
 }  // namespace
 
-void Rotate(const std::string& root, const std::string& job, Step step, Generation generation, int keep,
+void Rotate(const std::string& root, const std::string& job, Step step, Generation generation, const Retention& keep,
             FileSystem& files, PublishedSave* published) {
   const auto names = files.List(root);
   if (!names.ok()) {
@@ -47,12 +45,12 @@ void Rotate(const std::string& root, const std::string& job, Step step, Generati
   for (Step old : *steps) {
     if (old > step) continue;
     const std::string path = Join(root, FolderName(old));
-    const bool named = old == step || (latest.ok() && *latest == old);
-    if (complete < std::max(keep, 1)) {
+    if (complete < keep.count()) {
       complete += Inspect(path, files).ok();
       continue;
     }
-    if (!named) RemoveCheckpoint(path, files, published);
+    const bool named = old == step || (latest.ok() && *latest == old);
+    if (!named && !keep.KeepsForGood(old)) RemoveCheckpoint(path, files, published);
   }
 }
 

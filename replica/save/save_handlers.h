@@ -14,6 +14,7 @@
 #include "callbacks/state/registry.h"
 #include "replica/save/file_system.h"
 #include "replica/save/load.h"
+#include "replica/save/retention.h"
 
 namespace kintsugi::checkpoint {
 
@@ -53,7 +54,7 @@ struct SaveContext {
   // Told what a load found worth saying.
   std::function<void(Rank rank, const std::string& note)> note;
   std::vector<std::string> side_files;  // paths: copied into every checkpoint by its publisher, from its own disk
-  int keep = 2;                         // complete checkpoints that stay in the root
+  Retention keep;                       // which checkpoints stay in the root
   FileSystem* files = nullptr;          // null: the machine's
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "runtime/agent/impl.h"
+#include "runtime/agent/internals.h"
 
 namespace kintsugi {
 
@@ -45,16 +46,12 @@ Status Agent::SetReplicaLayout(int layout, const std::vector<Rank>& group, int r
 Status Agent::RegisterHandler(HandlerKind kind, HandlerFunction function, void* context) {
   return impl_->shared.registered.SetHandler(kind, function, context);
 }
-Status Agent::SetStateService(std::shared_ptr<StateService> service) {
-  return impl_->shared.registered.SetStateService(std::move(service));
-}
-std::shared_ptr<StateService> Agent::state_service() const { return impl_->shared.registered.service(); }
 HandlerRegistry::Entry Agent::handler(HandlerKind kind) const { return impl_->shared.registered.handlers().Get(kind); }
-Status Agent::SetSnapshotService(std::shared_ptr<SnapshotService> service) {
-  return impl_->shared.registered.SetSnapshotService(std::move(service));
+std::vector<ShardedTensor> Agent::tensors() const {
+  std::vector<ShardedTensor> tensors;
+  for (const auto& [key, tensor] : impl_->shared.registered.registry().tensors()) tensors.push_back(tensor);
+  return tensors;
 }
-const StateRegistry& Agent::registry() const { return impl_->shared.registered.registry(); }
-const Aliases& Agent::aliases() const { return impl_->shared.registered.aliases(); }
 Status Agent::SetGate(GateMode mode, GateFunction function, void* context) {
   return impl_->shared.registered.SetGate(mode, function, context);
 }
@@ -124,6 +121,37 @@ Status Agent::ReportCudaError(int error, int query, const std::vector<AddressRan
                               ErrorTime when) {
   return impl_->trainer.reports.CudaError(error, query, damaged, text, when);
 }
-bool TakeInjectedThrow(Agent& agent) { return agent.impl_->trainer.injections.TakeThrow(); }
+Result<std::map<std::string, std::vector<uint8_t>>> Agent::MirroredOf(Rank rank, Step step) const {
+  std::map<std::string, std::vector<uint8_t>> objects;
+  if (const auto& service = impl_->shared.registered.service())
+    for (const RankObjects& known : service->KnownMirrored(step)) {
+      if (known.rank != rank) continue;
+      for (const MirroredObject& object : known.objects) objects.emplace(object.key, *object.bytes);
+      return objects;
+    }
+  return Status(StatusCode::kNotFound,
+                "no mirrored objects of rank " + rank.ToString() + " at step " + step.ToString() + " are known here");
+}
+Result<std::map<int, uint64_t>> Agent::StateDigests() const {
+  const auto& service = impl_->shared.registered.service();
+  if (!service) return Status(StatusCode::kFailedPrecondition, "no digests of state without kintsugi::Join's defaults");
+  CancelToken never;
+  return service->Digests(never);
+}
+
+// ---- the library's own -------------------------------------------------------------------------------------------------
+
+const StateRegistry& AgentInternals::registry(const Agent& agent) { return agent.impl_->shared.registered.registry(); }
+const Aliases& AgentInternals::aliases(const Agent& agent) { return agent.impl_->shared.registered.aliases(); }
+Status AgentInternals::SetStateService(Agent& agent, std::shared_ptr<StateService> service) {
+  return agent.impl_->shared.registered.SetStateService(std::move(service));
+}
+std::shared_ptr<StateService> AgentInternals::state_service(const Agent& agent) {
+  return agent.impl_->shared.registered.service();
+}
+Status AgentInternals::SetSnapshotService(Agent& agent, std::shared_ptr<SnapshotService> service) {
+  return agent.impl_->shared.registered.SetSnapshotService(std::move(service));
+}
+bool AgentInternals::TakeInjectedThrow(Agent& agent) { return agent.impl_->trainer.injections.TakeThrow(); }
 
 }  // namespace kintsugi

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/base/host_port.h"
+
 namespace kintsugi {
 namespace {
 
@@ -73,6 +75,15 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
                               Number("KINTSUGI_SAVE_FILE_BYTES", 1, std::numeric_limits<int64_t>::max()));
     options.save_file_bytes = static_cast<uint64_t>(bytes);
   }
+  if (std::getenv("KINTSUGI_SAVE_KEEP")) {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t newest, Number("KINTSUGI_SAVE_KEEP", 1, std::numeric_limits<int>::max()));
+    options.save_keep = static_cast<int>(newest);
+  }
+  if (std::getenv("KINTSUGI_SAVE_KEEP_EVERY")) {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t every,
+                              Number("KINTSUGI_SAVE_KEEP_EVERY", 1, std::numeric_limits<int64_t>::max()));
+    options.save_keep_every = static_cast<uint64_t>(every);
+  }
   if (const char* value = std::getenv("KINTSUGI_SAVE_WITH")) {
     std::istringstream lines(value);
     for (std::string path; std::getline(lines, path);)
@@ -82,18 +93,12 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
   options.job = job ? job : "";
   const char* controller = std::getenv("KINTSUGI_CONTROLLER");
   const std::string address = controller ? controller : "";
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon != std::string::npos) {
-    const char* begin = address.data() + colon + 1;
-    const char* end = address.data() + address.size();
-    if (std::from_chars(begin, end, port).ptr != end) port = 0;
-  }
-  if (port < 1 || port > 65535 || colon == 0)
+  const std::optional<HostPort> place = HostPort::Parse(address);
+  if (!place)
     return Status(StatusCode::kInvalidArgument, "environment variable KINTSUGI_CONTROLLER='" + address +
                                                     "' is not HOST:PORT: start the program with `kintsugi run`");
-  options.controller_host = address.substr(0, colon);
-  options.controller_port = static_cast<uint16_t>(port);
+  options.controller_host = place->host;
+  options.controller_port = place->port;
   KINTSUGI_RETURN_IF_ERROR(options.Validate());
   return options;
 }

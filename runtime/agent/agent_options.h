@@ -42,6 +42,10 @@ struct AgentOptions {
   // Hugging Face shards; 0: by the writers.
   std::string save_only;
   uint64_t save_file_bytes = 0;
+  // How many complete checkpoints stay, the newest ones; and the step of which each multiple's stays for good; 0: none. Of
+  // every format.
+  int save_keep = 2;
+  uint64_t save_keep_every = 0;
   // Files that go with every checkpoint, as they are then: a model's configuration, a tokenizer. They are
   // taken from the host of the rank that publishes it.
   std::vector<std::string> save_with;
@@ -51,8 +55,8 @@ struct AgentOptions {
   // RANK, WORLD_SIZE, KINTSUGI_CONTROLLER (HOST:PORT), KINTSUGI_JOB, KINTSUGI_SECRET_FD, KINTSUGI_PAGE_FD,
   // KINTSUGI_STATE_FD, KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY,
   // KINTSUGI_TLS_CA, KINTSUGI_RESUME_AOA, KINTSUGI_RESUME_STRICT, KINTSUGI_RESUME_SHAPES, KINTSUGI_RESUME_READ, KINTSUGI_SAVE_FORMAT,
-  // KINTSUGI_SAVE_AOA, KINTSUGI_SAVE_ONLY, KINTSUGI_SAVE_FILE_BYTES, KINTSUGI_SAVE_WITH (a path a line); in a spare KINTSUGI_SPARE_FD instead of RANK and
-  // incarnation. kInvalidArgument names the variable, its value and what was expected.
+  // KINTSUGI_SAVE_AOA, KINTSUGI_SAVE_ONLY, KINTSUGI_SAVE_FILE_BYTES, KINTSUGI_SAVE_KEEP, KINTSUGI_SAVE_KEEP_EVERY, KINTSUGI_SAVE_WITH (a path
+  // a line); in a spare KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument names the variable, its value and what was expected.
   KINTSUGI_EXPORT static Result<AgentOptions> FromEnvironment();
   KINTSUGI_EXPORT Status Validate() const;
 };

@@ -19,6 +19,7 @@ Status ControllerConnection::Prepare(const std::shared_ptr<const net::Secret>& s
   KINTSUGI_ASSIGN_OR_RETURN(client_options.tls,
                             net::TlsContext::LoadIfAny({options.tls_certificate, options.tls_key, options.tls_ca},
                                                        net::OwnExpired::kTaken));
+  if (client_options.tls) client_options.tls->Follow();
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
   handlers.on_frame = [this](const net::ConnectionPtr&, std::string_view payload) { OnFrame(payload); };

@@ -94,8 +94,7 @@ Status Registration::CheckState() const {
   for (const auto& [key, tensor] : registry_.tensors())
     if (service_) KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
   if (registry_.HasMirrored() && !service_)
-    return {StatusCode::kFailedPrecondition,
-            "mirrored objects need the state service: join through kintsugi::Join, or SetStateService"};
+    return {StatusCode::kFailedPrecondition, "mirrored objects need the state service: join through kintsugi::Join"};
   return Status::Ok();
 }
 

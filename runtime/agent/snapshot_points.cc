@@ -15,9 +15,8 @@ void SnapshotPoints::Arm(const core::ArmSnapshot& arm) {
   };
   SnapshotService* const service = registered_.begun() ? registered_.snapshots().get() : nullptr;
   if (!service)
-    return refuse(StatusCode::kFailedPrecondition, "rank " + self.ToString() +
-                                                       " has no snapshot service: join through kintsugi::Join, or "
-                                                       "SetSnapshotService");
+    return refuse(StatusCode::kFailedPrecondition,
+                  "rank " + self.ToString() + " has no snapshot service: join through kintsugi::Join");
   SnapshotService::Session session;
   session.generation = arm.generation;
   session.self = self;

@@ -16,7 +16,7 @@
 
 namespace kintsugi {
 
-// Throws a CheckFailure, as a failed check does, which is a std::logic_error.
+// Throws what a failed check throws, which is a std::logic_error.
 [[noreturn]] KINTSUGI_EXPORT void FailResult(const char* what);
 
 template <typename T, typename E = Status>

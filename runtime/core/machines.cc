@@ -19,6 +19,6 @@ Machines::Machines(Policy policy, Term term)
       survey(board, checkpoints, repeats, comparison),
       saves(board, end, faults, comparison, survey, hangs, checkpoints, repeats),
       rescue(board, processes, faults, comparison, survey, saves),
-      recovery(board, processes, faults, end, comparison, rounds, snapshots, hangs, saves, checkpoints) {}
+      recovery(board, processes, faults, end, comparison, rounds, snapshots, hangs, saves, checkpoints, repeats) {}
 
 }  // namespace kintsugi::core

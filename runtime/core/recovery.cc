@@ -1,6 +1,7 @@
 #include "runtime/core/recovery.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,22 @@ bool IsMisfit(StatusCode code) {
          code == StatusCode::kPermissionDenied;
 }
 
+// Of the trainer's handlers the one that this phase calls; "": none, the library's own work.
+std::string_view HandlerOf(Phase phase) {
+  switch (phase) {
+    case Phase::kClean:
+      return "clean";
+    case Phase::kRebuild:
+      return "rebuild_group";
+    case Phase::kRepair:
+      return "repair";
+    case Phase::kRollback:
+      return "rollback";
+    default:
+      return "";
+  }
+}
+
 // Of a run that never began: what somebody asked for is wrong, or what it needs is.
 int ExitOf(StatusCode code) { return code == StatusCode::kInvalidArgument ? kExitUsage : kExitStartup; }
 
@@ -46,7 +63,7 @@ int ExitOf(StatusCode code) { return code == StatusCode::kInvalidArgument ? kExi
 
 Recovery::Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& end, Comparison& comparison,
                    SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Saves& saves,
-                   CheckpointList& checkpoints)
+                   CheckpointList& checkpoints, Repeats& repeats)
     : board_(board),
       processes_(processes),
       faults_(faults),
@@ -57,6 +74,7 @@ Recovery::Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& e
       hangs_(hangs),
       saves_(saves),
       checkpoints_(checkpoints),
+      repeats_(repeats),
       times_(board.policy.Phases()) {}
 
 // ---- CLEAN, ADMIT ------------------------------------------------------------------------------------------------
@@ -293,6 +311,7 @@ void Recovery::CountFailure(Rank rank, const PhaseDone& done, bool echo) {
   Member& member = board_.At(rank);
   if (!board_.incident.open()) faults_.Open(rank, FaultKind::kHandlerFailed, done.text, board_.now());
   member.handler_failures += echo ? kEchoFailure : kOwnFailure;
+  if (!echo && CountHandler(rank, done)) return;
   if (member.handler_failures >= kFailuresMax) {
     const std::string text = "its handlers failed again and again, last: " + done.text;
     for (Member& other : board_.members) other.handler_failures = 0;
@@ -307,6 +326,20 @@ void Recovery::CountFailure(Rank rank, const PhaseDone& done, bool echo) {
   // A failed repair leaves its receiver in doubt; a source is only read, and other handlers touch derived things only.
   if (done.phase == Phase::kRepair) member.damaged_keys.clear();
   faults_.Fault(rank, FaultKind::kHandlerFailed, done.text, board_.now());
+}
+
+// True: it is no use to try it again.
+bool Recovery::CountHandler(Rank rank, const PhaseDone& done) {
+  const std::string_view handler = HandlerOf(done.phase);
+  // What it threw, or refuses: a disk or a peer may do better next time.
+  if (handler.empty() || (done.code != StatusCode::kInternal && !IsMisfit(done.code))) return false;
+  repeats_.HandlerFailed(rank, handler, done.text, board_.At(rank).respawns < board_.policy.max_respawns);
+  if (repeats_.hopeless().empty()) return false;
+  if (board_.course.ever_ran)
+    faults_.Fault(rank, FaultKind::kHandlerFailed, done.text, board_.now());
+  else
+    end_.End(kExitStartup, "the run cannot start: " + repeats_.hopeless());
+  return true;
 }
 
 Recovery::Failed& Recovery::FailedNow() {
@@ -422,6 +455,7 @@ void Recovery::Resume() {
   rounds_.DropAfter(step);
   comparison_.ForgetAfter(step);
   board_.Act(StepDecided{step});
+  repeats_.HandlersHeld();
   KINTSUGI_CHECK(board_.members.all_ready(), "the run goes on while a rank is not there");
   for (Rank rank : board_.LiveRanks()) {
     Member& member = board_.At(rank);

@@ -14,6 +14,9 @@ constexpr int kTimesAtOneStep = 3;
 constexpr int kFailuresAtOneStep = 9;
 // So many incidents, one after another, may one exception be thrown at one place.
 constexpr int kIncidentsRunning = 3;
+// So often may a handler fail on one rank in one process, where the next one's fails too; and on all ranks together.
+constexpr int kHandlerFailures = 3;
+constexpr int kHandlerFailuresOfAll = 9;
 // So often is a rank asked to come out of a hang at one step where another may be the cause.
 constexpr int kAskedAtOneStep = 2;
 
@@ -87,6 +90,22 @@ void Repeats::StandsStillTogether(const std::string& text) {
 
 bool Repeats::WasAsked(Rank rank, Step step, bool certain) {
   return At(rank).hangs.Note(step) > (certain ? 1 : kAskedAtOneStep);
+}
+
+void Repeats::HandlerFailed(Rank rank, std::string_view handler, const std::string& text, bool replaceable) {
+  const int of_rank = ++At(rank).handlers[std::string(handler)];
+  const int of_all = ++handlers_[std::string(handler)];
+  const bool one = of_rank > kHandlerFailures || (of_rank == kHandlerFailures && !replaceable);
+  if (!hopeless_.empty() || (!one && of_all < kHandlerFailuresOfAll)) return;
+  GiveUpHope("the " + std::string(handler) + " handler " +
+             (one ? "of rank " + rank.ToString() + " failed " + Times(of_rank)
+                  : "failed " + Times(of_all) + " on several ranks") +
+             " (last: " + (one ? "" : "rank " + rank.ToString() + ": ") + text + "): " + kNotTheHardware);
+}
+
+void Repeats::HandlersHeld() {
+  handlers_.clear();
+  for (OfRank& rank : ranks_) rank.handlers.clear();
 }
 
 bool Repeats::Retried(Step step, const std::string& cause) {

@@ -3,13 +3,15 @@
 //
 // What: for each rank, and for all together, how often in a row something happened at one step: deaths, failures of
 // trainers, damages of memory, hangs, collectives that failed with nobody to blame; and how many incidents in a row began
-// with one exception, thrown at one place, whatever the rank and the step. Pure; what is counted is the caller's to decide.
+// with one exception, thrown at one place, whatever the rank and the step. Beside steps: how often a rank's
+// handler failed in an incident that does not end. Pure; what is counted is the caller's to decide.
 // Threads: none.
 // Invariants: once there is no hope there is none any more; a count is of the newest step alone.
 #pragma once
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/ids.h"
@@ -40,6 +42,11 @@ class Repeats {
   // This rank is to be asked to come out of it. True: it was asked often enough. `certain`: nobody else can be the
   // cause.
   bool WasAsked(Rank rank, Step step, bool certain);
+  // This handler of the rank's failed, with a cause of its own. A new process is tried once, where there may be one
+  // (`replaceable`).
+  void HandlerFailed(Rank rank, std::string_view handler, const std::string& text, bool replaceable);
+  // All went on: what failed before is forgiven.
+  void HandlersHeld();
   // A collective failed after `step`, with nobody to blame. True: it is not tried again.
   bool Retried(Step step, const std::string& cause);
 
@@ -61,6 +68,7 @@ class Repeats {
   };
   struct OfRank {
     Row deaths, failures, damages, hangs;
+    std::map<std::string, int, std::less<>> handlers;  // how often each failed
   };
   OfRank& At(Rank rank);
   void CountStreak(const std::map<Rank, FaultReport>& failures);
@@ -68,6 +76,7 @@ class Repeats {
 
   std::vector<OfRank> ranks_;
   Row hangs_, retries_, failures_at_step_;
+  std::map<std::string, int, std::less<>> handlers_;  // how often each failed, on any rank
   std::string streak_of_;  // the signature of the newest incidents, one after another; empty: they have none in common
   int streak_ = 0;
   std::map<Rank, FaultReport> failures_;  // that CountFailures has not seen

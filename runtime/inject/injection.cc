@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/base/utf8.h"
+
 namespace kintsugi {
 namespace {
 
@@ -66,7 +68,8 @@ class Parser {
   explicit Parser(std::string_view spec) : spec_(spec) {}
 
   Result<Injection> Run() {
-    if (ParseHead() && ParseKeys()) return injection_;
+    // What is shown, kept and told of a fault is text: another name would stand in its place.
+    if (ParseHead() && ParseKeys() && (ToUtf8(spec_) == spec_ || FailAt(0, spec_, "UTF-8"))) return injection_;
     return Status(StatusCode::kInvalidArgument, error_);
   }
 

@@ -1,6 +1,7 @@
 #include "runtime/launcher/launcher.h"
 
 #include "runtime/base/check.h"
+#include "runtime/launcher/certificate_watch.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_parts.h"
 #include "runtime/launcher/save_lease.h"
@@ -78,12 +79,14 @@ class Launcher::Impl {
     });
     pool_.Poll();
     leader_.Poll();
+    certificates_.Poll(SteadyClock::SteadyNow());
     const auto node = [this] {
       return NodeSight{.job = options_.job,
                        .leads = true,
                        .hears_leader = true,
                        .term = leader_.term(),
-                       .processes = static_cast<int>(pool_.Lives().size())};
+                       .processes = static_cast<int>(pool_.Lives().size()),
+                       .certificate_ends = certificates_.ends()};
     };
     Attend(options_.observer.get(), &leader_, node,
            [this](const std::string& request, auto respond) { leader_.OnRequest(request, std::move(respond)); });
@@ -97,6 +100,7 @@ class Launcher::Impl {
   boost::asio::steady_timer poll_;
   Leader leader_;
   WorkerPool pool_;
+  CertificateWatch certificates_{options_.tls, log_};
   std::unique_ptr<net::ControlSocket> control_;
   std::unique_ptr<SaveLease> lease_;
 };

@@ -7,6 +7,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/overloaded.h"
 #include "runtime/launcher/agent_relay.h"
+#include "runtime/launcher/certificate_watch.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_control.h"
 #include "runtime/launcher/node_elector.h"
@@ -82,6 +83,7 @@ class NodeLauncher::Impl final : private LineEvents, private NodeOperators {
   LeaderSeat seat_;
   NodeEnding ending_;
   NodeElector elector_;
+  CertificateWatch certificates_{state_.run().tls, state_.log};
 };
 
 NodeLauncher::NodeLauncher(NodeLauncherOptions options, std::shared_ptr<LogSink> log)
@@ -166,13 +168,15 @@ void NodeLauncher::Impl::Poll() {
   reporter_.Poll(now);
   elector_.Poll(now);
   seat_.Poll();
+  certificates_.Poll(now);
   const auto node = [this] {
     return NodeSight{.job = state_.run().job,
                      .node = state_.index(),
                      .leads = seat_.taken(),
                      .hears_leader = line_.connected(),
                      .term = std::max(line_.term(), line_.leads_term()),
-                     .processes = static_cast<int>(pool_.Lives().size())};
+                     .processes = static_cast<int>(pool_.Lives().size()),
+                     .certificate_ends = certificates_.ends()};
   };
   Attend(state_.run().observer.get(), seat_.leader(), node,
          [this](const std::string& request, auto respond) { control_.OnRequest(request, std::move(respond)); });

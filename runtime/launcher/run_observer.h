@@ -5,6 +5,7 @@
 // Threads: every call comes on the launcher's thread and must return at once; none comes after the launcher's Run.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@ struct NodeSight {
   bool hears_leader = false;                // itself or another
   Term term;                                // the newest that it knows
   int processes = 0;                        // of ranks, that run on this host
+  std::optional<std::chrono::system_clock::time_point> certificate_ends;
   std::optional<RunSight> run;              // where it leads
   std::shared_ptr<const RunResult> so_far;  // the same, if the record is wanted: all but the timings of single steps
 };

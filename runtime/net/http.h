@@ -23,7 +23,9 @@ namespace kintsugi::net {
 struct HttpEndpoint {
   std::string host;
   uint16_t port = 0;
-  std::string ToString() const { return host + ":" + std::to_string(port); }
+  std::string ToString() const {
+    return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+  }
 };
 
 struct HttpAnswer {

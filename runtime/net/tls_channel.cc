@@ -67,7 +67,7 @@ Status Explain(SSL* ssl) {
 
 Result<std::unique_ptr<TlsChannel>> TlsChannel::Create(const TlsContext& context, Side side) {
   ERR_clear_error();
-  SSL* ssl = SSL_new(context.get());
+  SSL* ssl = SSL_new(context.get().get());
   BIO* in = BIO_new(BIO_s_mem());
   BIO* out = BIO_new(BIO_s_mem());
   if (!ssl || !in || !out) {

@@ -3,6 +3,19 @@
 #include <algorithm>
 
 namespace kintsugi::sim {
+namespace {
+
+// One rank's handlers broke three times, or all ranks' nine times: that may be the program.
+bool HandlersToBlame(const Course& course) {
+  int all = 0;
+  for (const auto& [rank, times] : course.broken_handlers) {
+    if (times >= 3) return true;
+    all += times;
+  }
+  return all >= 9;
+}
+
+}  // namespace
 
 // Whether its living process, or its launcher, has that shard exactly as it is at `step`, and nothing is known against
 // it.
@@ -97,6 +110,7 @@ void EndChecker::CheckOutcome(const RunEnded& ended, const std::string& end) {
       if (course.stop_asked && (!can_save || !course.ever_running)) return;
       // One rank that several faults struck at one step is taken for one whose program fails there.
       if (losses.OneLost(3) && ended.text.find("no fault of the hardware") != std::string::npos) return;
+      if (HandlersToBlame(course) && ended.text.find(" handler ") != std::string::npos) return;
       if (course.nonsense) return;  // of a checkpoint that is there, for example: that it cannot be read
       if (course.checkpoint_known) return sink_.Break(Promise::kInnocent, end + " although there is a checkpoint");
       if (can_save && !shard_at_risk && !gateless)

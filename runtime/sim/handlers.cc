@@ -23,6 +23,7 @@ void Handlers::Start(Process* p) {
   });
   if (p->troubles.failing_handlers > 0) {
     --p->troubles.failing_handlers;
+    ++world_.course.broken_handlers[p->rank];
     world_.NoteProgress();
     return world_.ForTrainer(p, world_.Between(50, 5000), [this, p, phase] {
       Finish(p, {.phase = phase, .code = StatusCode::kInternal, .text = "handler broke"});

@@ -100,7 +100,7 @@ void Save(const State& state, const std::string& root, uint64_t step) {
   publish.job = "bench";
   publish.step = Step(step);
   publish.generation = Generation(1);
-  publish.keep = 1000;  // removing old ones is no part of the measurement
+  publish.keep.newest = 1000;  // removing old ones is no part of the measurement
   Need(Publish(publish).status());
 }
 

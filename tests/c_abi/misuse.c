@@ -122,6 +122,19 @@ int main(void) {
   task.size = sizeof task;
   EXPECT("no agent", kintsugi_next(NULL, 0, &task, &error), KINTSUGI_INVALID_ARGUMENT, "the agent is NULL");
   EXPECT("an object of no agent", kintsugi_register_object_as(NULL, NULL, &error), KINTSUGI_INVALID_ARGUMENT, "the agent is NULL");
+  /* Markers return a code only, and what is known of nobody is nothing. */
+  if (kintsugi_begin_step(NULL, 1) != KINTSUGI_INVALID_ARGUMENT || kintsugi_mark(NULL, 1, KINTSUGI_FORWARD) != KINTSUGI_INVALID_ARGUMENT ||
+      kintsugi_begin_collective(NULL) != KINTSUGI_INVALID_ARGUMENT || kintsugi_report(NULL, 1, 0, NULL, 0) != KINTSUGI_INVALID_ARGUMENT ||
+      kintsugi_begin_update(NULL, 1) != KINTSUGI_INVALID_ARGUMENT || kintsugi_end_update(NULL, 1) != KINTSUGI_INVALID_ARGUMENT ||
+      kintsugi_begin_activity(NULL, KINTSUGI_WAIT) != KINTSUGI_INVALID_ARGUMENT || kintsugi_poll(NULL) != KINTSUGI_INVALID_ARGUMENT ||
+      kintsugi_note_inexact(NULL, "x") != KINTSUGI_INVALID_ARGUMENT || kintsugi_superseded(NULL) != 0 || kintsugi_has_tensor(NULL, "w") != 0 ||
+      strcmp(kintsugi_why(NULL), "") != 0 || kintsugi_rank_of(NULL) != -1 || kintsugi_world_size(NULL) != 0 || kintsugi_device(NULL) != -1 ||
+      kintsugi_exit_code(NULL) != 1 || kintsugi_incarnation(NULL) != 0 || kintsugi_joined_as(NULL) != KINTSUGI_FRESH ||
+      kintsugi_controller_port(NULL) != 0) {
+    printf("FAILED  something else of a NULL agent\n");
+    ++failures;
+  }
+  EXPECT("a layout of no agent", kintsugi_set_layout(NULL, 0, NULL, 2, 1, &error), KINTSUGI_INVALID_ARGUMENT, "the agent is NULL");
   if (kintsugi_bytes_append(NULL, "x", 1) != KINTSUGI_INVALID_ARGUMENT) ++failures;
   kintsugi_leave(NULL);
   kintsugi_error_free(NULL);

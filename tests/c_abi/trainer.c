@@ -175,6 +175,37 @@ static int refuses_place(trainer* t, const char* words) {
   return refuses(t, &line, KINTSUGI_FAILED_PRECONDITION, words);
 }
 
+/* What is NULL where something is needed; kintsugi_why is of the newest marker. */
+static int refuses_null(trainer* t, uint64_t k) {
+  static const char* const no_key[1] = {NULL};
+  kintsugi_error* error = NULL;
+  size_t size;
+  int wrong = 0;
+#define REFUSES_NULL(call, words)                                                                                       \
+  do {                                                                                                                  \
+    const kintsugi_code code = call;                                                                                    \
+    const char* said = error ? kintsugi_error_text(error) : kintsugi_why(t->agent);                                     \
+    if (code != KINTSUGI_INVALID_ARGUMENT || !strstr(said, words)) {                                                    \
+      fprintf(stderr, "trainer: %s gave %s '%s', not '%s'\n", #call, kintsugi_code_name(code), said, words);            \
+      wrong = 1;                                                                                                        \
+    }                                                                                                                   \
+    kintsugi_error_free(error);                                                                                         \
+    error = NULL;                                                                                                       \
+  } while (0)
+  REFUSES_NULL(kintsugi_set_layout(t->agent, 0, NULL, 2, 1, &error), "kintsugi_set_layout: ranks is NULL where 2 were counted");
+  REFUSES_NULL(kintsugi_allocate(t->agent, 8, NULL, &error), "kintsugi_allocate: data is NULL");
+  REFUSES_NULL(kintsugi_put_object(t->agent, "drawn", k, NULL, 4, &error), "kintsugi_put_object: bytes is NULL");
+  REFUSES_NULL(kintsugi_get_object(t->agent, "drawn", NULL, &size, &error), "kintsugi_get_object: bytes or size_bytes is NULL");
+  REFUSES_NULL(kintsugi_store_open(t->agent, 0, NULL, &error), "kintsugi_store_open: the place for the store is NULL");
+  REFUSES_NULL(kintsugi_report(t->agent, k, 0.5, NULL, 3), "kintsugi_report: samples is NULL where 3 were counted");
+  REFUSES_NULL(kintsugi_report_memory_error(t->agent, NULL, 1, "text"), "keys is NULL where 1 were counted");
+  REFUSES_NULL(kintsugi_report_memory_error(t->agent, no_key, 1, "text"), "key 0 is NULL");
+  REFUSES_NULL(kintsugi_mark(t->agent, k, (kintsugi_phase)77), "kintsugi_mark: 77 is no kintsugi_phase");
+  REFUSES_NULL(kintsugi_begin_activity(t->agent, (kintsugi_activity)0), "kintsugi_begin_activity: 0 is no kintsugi_activity");
+#undef REFUSES_NULL
+  return wrong;
+}
+
 static int refuses_changes(trainer* t) {
   static double elsewhere[3];
   static const int64_t three[1] = {3};
@@ -349,7 +380,7 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   if (code == KINTSUGI_PAUSED) code = ask(t, &ignored) == 3 ? KINTSUGI_OK : KINTSUGI_INTERRUPTED;
   if (code != KINTSUGI_OK) return code;
 #if KINTSUGI_ABI_VERSION >= 6
-  if (strcmp(t->move, "never") == 0 && refuses_place(t, "while the trainer is in its loop")) return KINTSUGI_INTERNAL;
+  if (strcmp(t->move, "never") == 0 && (refuses_place(t, "while the trainer is in its loop") || refuses_null(t, k))) return KINTSUGI_INTERNAL;
 #endif
   if ((code = kintsugi_mark(t->agent, k, KINTSUGI_FORWARD)) != KINTSUGI_OK) return code;
   t->drawn = t->drawn * 1664525u + 1013904223u;

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <thread>
 
+#include "callbacks/handlers/state_service.h"
+#include "runtime/agent/internals.h"
 #include "tests/inproc/world.h"
 
 namespace kintsugi::inproc {
@@ -145,7 +147,7 @@ TEST(CallOrder, AfterRunHasBegunNothingCanBeSetOrRegistered) {
     refused(agent.RegisterObject({.key = "late"}));
     refused(agent.SetReplicaLayout(0, {Rank(0)}, 1));
     refused(agent.RegisterHandler(HandlerKind::kStop, [](HandlerContext&, void*) { return Status::Ok(); }, nullptr));
-    refused(agent.SetStateService(nullptr));
+    refused(AgentInternals::SetStateService(agent, nullptr));
     refused(agent.SetGate(GateMode::kOff));
     refused(agent.Run([](Step, void*) { return Status::Ok(); }, nullptr));
     return Status::Ok();

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <thread>
 
+#include "runtime/agent/internals.h"
 #include "tests/inproc/reference.h"
 
 namespace kintsugi::inproc {
@@ -186,6 +189,42 @@ TEST(StopHandler, ThatDoesNotReturnCostsItsProcess) {
   EXPECT_EQ(world.trainers()[1]->Wait().code(), StatusCode::kEnded);
 }
 
+// ---- what a trainer can ask its agent for ------------------------------------------------------------------------------
+
+TEST(AgentState, IsWhatWasRegisteredAndWhatPartnersKeep) {
+  WorldOptions options;
+  std::array<std::map<int, uint64_t>, 4> digests;
+  std::array<std::map<std::string, std::vector<uint8_t>>, 4> own, partners;
+  std::array<StatusCode, 4> unknown{};
+  options.tweaks[-1].at_step = [&](ToyTrainer& t, Step step) -> Status {
+    if (step != Step(4)) return Status::Ok();
+    const auto self = static_cast<size_t>(t.rank());
+    std::vector<std::string> keys;
+    for (const ShardedTensor& tensor : t.agent().tensors()) keys.push_back(tensor.key);
+    EXPECT_EQ(keys, (std::vector<std::string>{"momentum", "weights"}));
+    const auto digest = t.agent().StateDigests();
+    const auto mine = t.agent().MirroredOf(Rank(t.rank()), Step(3));
+    const auto theirs = t.agent().MirroredOf(Rank((t.rank() + 2) % 4), Step(3));
+    EXPECT_TRUE(digest.ok() && mine.ok() && theirs.ok()) << theirs.status().ToString();
+    if (!digest.ok() || !mine.ok() || !theirs.ok()) return Status::Ok();
+    digests[self] = *digest;
+    own[self] = *mine;
+    partners[self] = *theirs;
+    unknown[self] = t.agent().MirroredOf(Rank((t.rank() + 1) % 4), Step(3)).status().code();
+    return Status::Ok();
+  };
+  World world(options);
+  world.RunAll();
+  ExpectSameAsUndisturbed(world);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(digests[rank], digests[(rank + 2) % 4]);  // of one shard
+    EXPECT_FALSE(own[rank].empty());
+    EXPECT_EQ(partners[rank], own[(rank + 2) % 4]);
+    EXPECT_EQ(unknown[rank], StatusCode::kNotFound);
+  }
+  EXPECT_NE(digests[0], digests[1]);
+}
+
 // ---- one default replaced alone ----------------------------------------------------------------------------------------
 
 TEST(Defaults, CanBeWrappedOneByOne) {
@@ -196,7 +235,7 @@ TEST(Defaults, CanBeWrappedOneByOne) {
   static Wrap wrap;
   WorldOptions options;
   options.tweaks[-1].after_registration = [](ToyTrainer& t) -> Status {
-    EXPECT_TRUE(t.agent().state_service());
+    EXPECT_TRUE(AgentInternals::state_service(t.agent()));
     if (t.rank() != 0) return Status::Ok();
     wrap.before = t.agent().handler(HandlerKind::kRepair);
     EXPECT_TRUE(wrap.before.function);

@@ -4,8 +4,11 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
+import subprocess
 import sys
+import tarfile
 import termios
 
 from harness import Failure, must_be_same, reference, script
@@ -137,6 +140,44 @@ class Desk:
         return {run["job"]: run for run in json.loads(done.stdout) if run["run_dir"].startswith(str(self.runner.folder))}
 
 
+def what_is_over_is_removed(desk, live):
+    """By its job or folder; one that lives is refused. A stale one like job-1 beside it stands in for job-1."""
+    done = desk.tool(["rm", "job-0", "nowhere"])
+    must(done.returncode == 1 and "is the folder of a run that lives" in done.stderr and "'nowhere' is no run" in done.stderr, f"{done}")
+    gone = next(run for run in (desk.base / "kintsugi").iterdir() if '"job-1"' in (run / "run.json").read_text())
+    for name in ("run-7-copied", "run-8-copied"):
+        shutil.copytree(gone, gone.parent / name)
+        (gone.parent / name / "run.json").write_text(json.dumps({"job": name}))
+    done = desk.tool(["rm", "run-7-copied"])
+    must(done.returncode == 0 and done.stdout.startswith("removed ") and not (gone.parent / "run-7-copied").exists(), f"{done}")
+    # As a user of whom nothing else is on this host.
+    if subprocess.run(["unshare", "--user", "--map-user=4711", "true"], capture_output=True).returncode == 0:
+        pruned = subprocess.run(["unshare", "--user", "--map-user=4711", desk.runner.kintsugi, "list", "--prune"], env=desk.environment,
+                                capture_output=True, text=True, timeout=60)
+        must(pruned.returncode == 0 and pruned.stdout.count("removed ") == 2 and not gone.exists(), f"{pruned}")
+        must(set(desk.list()) == {"job-0"}, "the live one stays")
+        live.status()
+
+
+def what_helps_is_gathered(runner, desk, live):
+    """Also where something is missing; the secret, which lies beside it, is not in it."""
+    (live.run_dir / "secret").write_text("do not tell")
+    (runner.folder / "some.log").write_text("a line\n")
+    done = desk.tool(["bundle", "--run", str(live.run_dir), "--log", "some.log", "--log", "nowhere.log", "--output", "b.tar"])
+    must(done.returncode == 0 and done.stdout == "b.tar\n" and "nowhere.log' is no file" in done.stderr, f"{done}")
+    must((runner.folder / "b.tar").stat().st_mode & 0o777 == 0o600, "for its owner alone")
+    with tarfile.open(runner.folder / "b.tar") as archive:
+        files = {member.name: archive.extractfile(member).read() for member in archive.getmembers()}
+    must({"README.txt", "version.txt", "doctor.json", "status.json", "incidents.json", "missing.txt", "run/run.json", "run/run.journal",
+          "logs/1-some.log"} == set(files), f"{sorted(files)}")
+    must(json.loads(files["status.json"])["job"] == "job-0" and json.loads(files["run/run.json"])["job"] == "job-0" and
+         json.loads(files["doctor.json"])["checks"] and files["logs/1-some.log"] == b"a line\n" and len(files["run/run.journal"]) > 100,
+         "what is in them")
+    must(not any(b"do not tell" in content for content in files.values()), "a secret is in it")
+    again = desk.tool(["bundle", "--run", str(live.run_dir), "--output", "b.tar"])
+    must(again.returncode == 1 and "File exists" in again.stderr, f"{again}")
+
+
 def list_shows_live_silent_and_stale_runs(runner):
     desk = Desk(runner)
     must(desk.list() == {}, "nothing runs yet")
@@ -164,7 +205,9 @@ def list_shows_live_silent_and_stale_runs(runner):
         for _ in range(2):  # looking does not remove it
             found = desk.list()
             must(found["job-1"]["state"] == "gone" and found["job-0"]["state"] == "live", f"{found}")
-    must(set(desk.list()) == {"job-0", "job-1"}, "both were killed")
+        what_is_over_is_removed(desk, first)
+        what_helps_is_gathered(runner, desk, first)
+    must("job-0" in desk.list(), "it was killed")
     with desk.start(TRAINER) as third:
         third.wait(0)
     must(desk.list() == {}, "the next run removes what is stale")
@@ -305,10 +348,29 @@ def doctor_tells_what_is_wrong_and_what_to_do(runner):
     must(done.returncode == 2 and "--ports" in done.stderr, f"{done}")
 
 
+def mistakes_are_told_with_what_is_near(runner):
+    program = ["--", "true"]
+    for words, said in (
+            (["statsu"], "there is no command 'statsu'; did you mean 'status'?"),
+            (["ckpt", "shwo", "x"], "there is no command 'shwo'; did you mean 'show'?"),
+            (["run", "--save-evry", "3", *program], "there is no option '--save-evry' of kintsugi run; did you mean '--save-every'?"),
+            (["status", "--wathc"], "did you mean '--watch'?"),
+            (["entirely-other"], "there is no command 'entirely-other'\n"),
+            *((["run", option, "-1", *program], f"{option}: '-1' is less than 0") for option in (
+                "--save-every", "--verify-every", "--grace", "--silence", "--node-wait", "--spare-after", "--tokens-per-sample",
+                "--max-respawns", "--hang-least")),
+            (["replace", "-2"], "rank: Value -2 not in range"),
+            (["inject", "--run", "nowhere", b"uce:1@5:forward,tensors=w\xff"], "is no UTF-8"),
+            (["run", "--inject", b"uce:1@5:forward,tensors=w\xff", *program], "expected UTF-8"),
+            (["run", "--nnodes", "2", "--rendezvous", "[::1:29400", *program], "--rendezvous '[::1:29400' is not HOST:PORT")):
+        done = subprocess.run([runner.kintsugi, *words], capture_output=True, timeout=60, cwd=runner.folder)
+        must(done.returncode == 2 and said in done.stderr.decode(errors="replace"), f"{words}: {done}")
+
+
 if __name__ == "__main__":
     sys.exit(script(__doc__, [(test.__name__, test) for test in (
         every_line_is_json_and_says_whose, a_log_file_has_what_quiet_does_not_show, ranks_have_files_over_their_lives,
         places_that_cannot_be_written_are_told_at_the_start, a_full_disk_costs_lines_and_not_the_run,
         time_spent_saving_has_its_share, list_shows_live_silent_and_stale_runs, status_means_the_only_run,
         watching_a_pipe_gives_lines_until_the_end, watching_a_terminal_redraws_and_gives_it_back,
-        a_report_is_opened_or_its_place_said, doctor_tells_what_is_wrong_and_what_to_do)]))
+        a_report_is_opened_or_its_place_said, doctor_tells_what_is_wrong_and_what_to_do, mistakes_are_told_with_what_is_near)]))

@@ -331,7 +331,7 @@ if __name__ == "__main__":
         ("rank outside the world", usage(["--inject", "kill:7@3"], ["no rank 7"])),
         ("silence too short", usage(["--silence", "0.1"], ["silence limit"])),
         ("unknown log level", usage(["--log-level", "loud"], ["loud"])),
-        ("negative respawns", usage(["--max-respawns", "-1"], ["max respawns"])),
+        ("negative respawns", usage(["--max-respawns", "-1"], ["--max-respawns", "less than 0"])),
         ("saves without a folder", usage(["--save-dir", "", "--save-every", "2"], ["no save directory"])),
         ("port in use", port_in_use),
         ("address of another machine", foreign_address),

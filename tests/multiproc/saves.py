@@ -1,4 +1,5 @@
 """Saves that a run makes by itself or when asked, and what is read back from them: same bits, or a clear refusal."""
+import os
 import shutil
 import sys
 
@@ -80,6 +81,27 @@ def periodic_saves_change_nothing(runner):
     if 12 not in steps_saved(runner) or 8 not in steps_saved(runner):
         raise Failure(f"saved {steps_saved(runner)}")
     verify_newest(runner)
+
+
+def which_stay(runner):
+    """The newest three and every fourth step's, in each format; numbers that cannot be meant are refused by name."""
+    summary, log = runner.run(["--save-every", "2", "--keep", "3", "--keep-every", "4", "--save-format", "dcp"], TRAINER)
+    must_be_same(reference(runner.bin, TRAINER), summary, log)
+    others = sorted(int(path.name.split("-")[1]) for path in (checkpoints(runner) / "dcp").glob("step-*") if path.is_dir())
+    if steps_saved(runner) != [4, 8, 10, 12] or others != [4, 8, 10, 12]:
+        raise Failure(f"native {steps_saved(runner)}, dcp {others}\n{log[-2000:]}")
+    for words in (["--keep", "0"], ["--keep", "-2"], ["--keep-every", "0"], ["--save-every", "4", "--keep-every", "6"]):
+        _, log = runner.run(words, TRAINER, expect=2)
+        if words[-2] not in log:
+            raise Failure(f"{words}: {log[-1500:]}")
+    # Where ranks have it from the environment alone.
+    os.environ["KINTSUGI_SAVE_KEEP"] = "all"
+    try:
+        _, log = runner.run([], TRAINER, expect=3)
+    finally:
+        del os.environ["KINTSUGI_SAVE_KEEP"]
+    if "KINTSUGI_SAVE_KEEP='all'" not in log:
+        raise Failure(log[-1500:])
 
 
 def save_on_request(runner):
@@ -214,6 +236,7 @@ if __name__ == "__main__":
         ("both replicas lost, no respawn left: the checkpoint is named", lost_shard_without_respawns),
         ("both replicas lost, no checkpoint: the reason is told", lost_shard_without_checkpoint),
         ("periodic saves do not change the bits", periodic_saves_change_nothing),
+        ("as many checkpoints stay as was said, and every fourth step's", which_stay),
         ("a save on request is whole and does not change the bits", save_on_request),
         ("a save request without a folder is refused", request_is_refused_without_folder),
         ("a checkpoint with a flipped byte is passed over", damaged_newest_is_passed_over(flip_a_byte)),

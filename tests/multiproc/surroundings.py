@@ -3,6 +3,7 @@ that does not answer, folders of others."""
 import fcntl
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -105,6 +106,14 @@ class Unread:
         os.close(self.write)
 
 
+class UnreadTerminal(Unread):
+    """A terminal whose other end somebody holds and nobody reads, as after Ctrl-S."""
+
+    def __enter__(self):
+        self.read, self.write = pty.openpty()
+        return self
+
+
 class Silenced(LiveRun):
     """A run whose error output is this descriptor, as is its standard output without --json."""
 
@@ -129,17 +138,21 @@ class Silenced(LiveRun):
         return json.loads(self.summary.read_text()), ""
 
 
-def nobody_reads(runner):
-    """A terminal after Ctrl-S: the run repairs, answers, hears SIGTERM, and ends."""
-    with Unread() as pipe:
-        pipe.fill()
-        with Silenced(runner, pipe.write, [], LONG) as run:
-            run.wait_step(5)
-            run.signal_rank(1, signal.SIGKILL)
-            run.wait_status(lambda s: s["incidents"] == 1 and s["phase"] == "RUNNING", "the repair")
-            run.signal(signal.SIGTERM)
-            summary, _ = run.finish(expect=75)
-    only_incident(summary)
+def nobody_reads(output):
+    """The run repairs, answers, hears SIGTERM, saves and ends."""
+    def test(runner):
+        with output() as unread:
+            unread.fill()
+            with Silenced(runner, unread.write, [], LONG) as run:
+                run.wait_step(5)
+                run.signal_rank(1, signal.SIGKILL)
+                run.wait_status(lambda s: s["incidents"] == 1 and s["phase"] == "RUNNING", "the repair")
+                run.signal(signal.SIGTERM)
+                summary, _ = run.finish(expect=75)
+        only_incident(summary)
+        if not any((runner.folder / "checkpoints").glob("step_*")):
+            raise Failure("nothing was saved")
+    return test
 
 
 def the_reader_goes_away(runner):
@@ -365,7 +378,8 @@ if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("mistyped requests", mistyped_requests),
         ("mistyped requests to nodes", mistyped_requests_to_a_node),
-        ("nobody reads what is printed", nobody_reads),
+        ("nobody reads what is printed", nobody_reads(Unread)),
+        ("nobody reads a terminal", nobody_reads(UnreadTerminal)),
         ("the reader goes away", the_reader_goes_away),
         ("the terminal hangs up: saved", the_terminal_hangs_up),
         ("the terminal hangs up under nohup: nothing happens", nohup),

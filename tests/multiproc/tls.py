@@ -1,11 +1,13 @@
 """Mutual TLS on the control connections of whole runs: the same bits, and a peer without a certificate stays outside."""
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 import chaos_runs
 from alone import RANKS, TRAINER, Starter
@@ -26,7 +28,7 @@ class Authority:
             raise Skip("there is no openssl command to make certificates with")
         self.folder, self.name = folder, name
         folder.mkdir(exist_ok=True)
-        self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+        self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "4", "-subj",
                      f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
 
     def openssl(self, *arguments):
@@ -35,11 +37,11 @@ class Authority:
             raise Failure(f"openssl {arguments[0]}: {done.stderr}")
 
     def issue(self, name, seconds=None):
-        """The options of a process with a certificate of this authority, which lasts a day or so many seconds."""
+        """The options of a process with a certificate of this authority, which lasts three days or so many seconds."""
         self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
                      "-keyout", f"{name}.key", "-out", f"{name}.csr")
         if seconds is None:
-            self.openssl("x509", "-req", "-days", "1", "-in", f"{name}.csr", "-CA", f"{self.name}.pem", "-CAkey",
+            self.openssl("x509", "-req", "-days", "3", "-in", f"{name}.csr", "-CA", f"{self.name}.pem", "-CAkey",
                          f"{self.name}.key", "-CAcreateserial", "-out", f"{name}.pem")
         else:
             self.issue_until(name, time.gmtime(time.time() + seconds))
@@ -168,6 +170,28 @@ def certificates_that_end_cost_no_state(runner):
         raise Failure("nothing was saved")
 
 
+def renewed_certificates_are_taken_up(runner):
+    """Before the first ones end they are told of; the new ones serve those who come later."""
+    authority = Authority(runner.folder / "tls")
+    options, ended = authority.issue("host", 5 * SLOWNESS), time.monotonic() + 5 * SLOWNESS + 1
+    with LiveRun(runner, [*options, "--metrics", "127.0.0.1:0"], [*LONG[:1], "4000", *LONG[2:]]) as run:
+        ranks = run.wait_step(3)["ranks"]
+        run.wait_log("event=certificate_ends ")
+        authority.issue("host")
+        run.wait_log("event=certificate_renewed ")
+        time.sleep(max(0, ended - time.monotonic()))
+        os.kill(ranks[1]["pid"], signal.SIGKILL)
+        run.wait_status(lambda s: s["incidents"] == 1 and s["phase"] == "RUNNING", "the repair")
+        with urllib.request.urlopen(re.search(r"event=metrics url=(\S+)", run.log())[1], timeout=30) as answer:
+            ends = float(re.search(r"^kintsugi_certificate_ends_seconds (\S+)", answer.read().decode(), re.M)[1])
+        if not 2 * 86400 < ends - time.time() < 3 * 86400:
+            raise Failure(f"the metric says that the certificate ends in {ends - time.time()} s")
+        run.signal(signal.SIGTERM)
+        summary, log = run.finish(expect=75)
+    if only_incident(summary)["path"] not in ("adopt", "respawn") or "certificate_refused" in log:
+        raise Failure(f"{summary['incidents']}\n{log[-3000:]}")
+
+
 def the_controller_alone(runner):
     options = Authority(runner.folder / "tls").issue("host")
     names = dict(zip(("KINTSUGI_TLS_CERT", "KINTSUGI_TLS_KEY", "KINTSUGI_TLS_CA"), options[1::2]))
@@ -204,7 +228,7 @@ def mistakes(runner):
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_run_has_the_same_bits, strangers_stay_outside, launchers_of_two_hosts, a_host_of_another_authority,
-    certificates_that_end_cost_no_state, the_controller_alone, mistakes)]
+    certificates_that_end_cost_no_state, renewed_certificates_are_taken_up, the_controller_alone, mistakes)]
 
 if __name__ == "__main__":
     sys.exit(script(__doc__, TESTS))

@@ -338,7 +338,6 @@ void AddCertify(CLI::App& app, int& exit_code) {
   command->add_option("--nproc", o->nproc, "Ranks; of two the sum is the same in any order, of more it is not")->check(CLI::Range(1, 4096))->capture_default_str();
   command->add_flag("--quick", o->quick, "Exceptions and kills on the last rank, a few on the first, two doubles");
   command->add_option("--budget-minutes", o->budget_minutes, "Begin no run after so many minutes; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--only", o->only, "Only faults whose name contains this word; repeatable")->take_all();
   command->add_option("--report", o->report, "Folder for certify.html, certify.json and what failing runs left")

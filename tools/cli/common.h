@@ -59,6 +59,8 @@ struct RunOptions {
   std::string save_format, save_aoa, save_only;
   std::string max_shard_size;  // empty: by the writers
   std::vector<std::string> save_with;
+  std::optional<int> keep;  // checkpoints that stay, the newest ones; none: the ranks' default
+  uint64_t keep_every = 0;  // those of its multiples stay for good; 0: none
   std::string resume;
   std::string resume_aoa, resume_strict, resume_shapes, resume_read;
   double grace = 30;
@@ -191,7 +193,9 @@ void AddTalk(CLI::App& app, int& exit_code);  // status, inject, save
 void AddController(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);  // ckpt
 void AddReport(CLI::App& app, int& exit_code);
-void AddList(CLI::App& app);
+void AddList(CLI::App& app, int& exit_code);
+void AddRemove(CLI::App& app, int& exit_code);  // rm
+void AddBundle(CLI::App& app, int& exit_code);
 void AddDoctor(CLI::App& app, int& exit_code);
 void AddSim(CLI::App& app, int& exit_code);
 void AddReplay(CLI::App& app, int& exit_code);

@@ -159,6 +159,7 @@ Status Serve(const ServeOptions& options, int& exit_code) {
   controller_options.bind_address = options.run.bind;
   controller_options.port = static_cast<uint16_t>(options.port);
   KINTSUGI_ASSIGN_OR_RETURN(controller_options.tls, net::TlsContext::LoadIfAny(options.run.tls));
+  if (controller_options.tls) controller_options.tls->Follow();
   Controller controller(io, controller_options, secret, host, log);
   KINTSUGI_RETURN_IF_ERROR(controller.Listen());
   if (!options.journal.empty())

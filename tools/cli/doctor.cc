@@ -49,7 +49,6 @@ void AddDoctor(CLI::App& app, int& exit_code) {
   command->add_option("--save-dir", options->gather.save_dir,
                       "Where checkpoints are to go: is it writable, with room?");
   command->add_option("--free-gib", options->needs.free_gib, "So many GiB must be free there")
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--secret-file", options->gather.secret_file,
                       "The secret of several nodes: is it this user's alone?");

@@ -4,6 +4,7 @@
 
 #include "tools/cli/answer.h"
 #include "tools/cli/common.h"
+#include "tools/cli/usage.h"
 #include "tools/cli/version.h"
 
 int main(int argc, char** argv) {
@@ -25,7 +26,9 @@ int main(int argc, char** argv) {
   kintsugi::cli::AddDemo(app, exit_code);
   kintsugi::cli::AddCertify(app, exit_code);
   kintsugi::cli::AddTalk(app, exit_code);
-  kintsugi::cli::AddList(app);
+  kintsugi::cli::AddList(app, exit_code);
+  kintsugi::cli::AddRemove(app, exit_code);
+  kintsugi::cli::AddBundle(app, exit_code);
   kintsugi::cli::AddDoctor(app, exit_code);
   kintsugi::cli::AddExplain(app, exit_code);
   kintsugi::cli::AddReplay(app, exit_code);
@@ -37,9 +40,17 @@ int main(int argc, char** argv) {
   kintsugi::cli::AddAoa(app, exit_code);
   kintsugi::cli::AddManifest(app);
   kintsugi::cli::AddCompletion(app);
+  kintsugi::cli::RefuseNegativeNumbers(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    const bool unknown =
+        dynamic_cast<const CLI::ExtrasError*>(&error) || dynamic_cast<const CLI::RequiredError*>(&error);
+    if (const std::string word = unknown ? kintsugi::cli::UnknownWord(app, {argv + 1, argv + argc}) : "";
+        !word.empty()) {
+      kintsugi::cli::Complain(word + "\nRun with --help for more information.");
+      return 2;
+    }
     const int code = app.exit(error);
     return code == 0 ? 0 : 2;
   } catch (const std::exception& error) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <thread>
 
+#include "runtime/base/host_port.h"
 #include "runtime/core/placement.h"
 #include "runtime/net/tcp_socket.h"
 #include "tools/cli/common.h"
@@ -18,20 +19,10 @@ namespace {
 
 Status NodeUsage(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-struct HostPort {
-  std::string host;
-  uint16_t port = 0;
-};
-
 Result<HostPort> ParseHostPort(const std::string& option, const std::string& text, const std::string& hint) {
-  const size_t colon = text.rfind(':');
-  int port = 0;
-  if (colon != std::string::npos && colon > 0) {
-    const char* end = text.data() + text.size();
-    if (std::from_chars(text.data() + colon + 1, end, port).ptr != end) port = 0;
-  }
-  if (port < 1 || port > 65535) return NodeUsage(option + " '" + text + "' is not HOST:PORT: " + hint);
-  return HostPort{text.substr(0, colon), static_cast<uint16_t>(port)};
+  std::optional<HostPort> place = HostPort::Parse(text);
+  if (!place) return NodeUsage(option + " '" + text + "' is not HOST:PORT: " + hint);
+  return *std::move(place);
 }
 
 constexpr const char* kRendezvousHint = "name node 0 and a free port there, as in 10.0.0.1:29400";

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "replica/aoa/program_text.h"
@@ -48,6 +49,11 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   policy.join_timeout = Seconds(options.join_timeout);
   policy.grace = Seconds(options.grace);
   policy.save_every = options.save_every;
+  if (options.keep_every > 0 && options.save_every > 0 && options.keep_every % options.save_every != 0 &&
+      options.save_every % options.keep_every != 0)
+    return Usage("--keep-every " + std::to_string(options.keep_every) + " and --save-every " +
+                 std::to_string(options.save_every) +
+                 ": most of those steps have no checkpoint; make the first a multiple of the second");
   policy.verify_every = options.verify_every;
   policy.adopts = !options.no_adopt;
   KINTSUGI_RETURN_IF_ERROR(TakeSnapshotEvery(options.snapshot_every, &policy));
@@ -135,6 +141,14 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->capture_default_str();
   app.add_option("--save-dir", o.save_dir, "Root of checkpoints, periodic and dying-gasp; empty: no saves")
       ->capture_default_str();
+  app.add_option("--keep", o.keep,
+                 "Complete checkpoints that stay in the save folder, of every format: the newest N; default: 2")
+      ->check(CLI::Range(1, std::numeric_limits<int>::max()).description("1 or more"));
+  app.add_option(
+         "--keep-every", o.keep_every,
+         "Checkpoints whose step is a multiple of M stay for good, beside the newest; with --save-every a multiple\n"
+         "of it. Nobody removes them but you")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62).description("1 or more"));
   CLI::Option* format =
       app.add_option(
              "--save-format", o.save_format,
@@ -330,6 +344,8 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const lo
     std::error_code error;
     launcher.environment["KINTSUGI_SAVE_WITH"] += std::filesystem::absolute(file, error).string() + "\n";
   }
+  if (options.keep) launcher.environment["KINTSUGI_SAVE_KEEP"] = std::to_string(*options.keep);
+  if (options.keep_every > 0) launcher.environment["KINTSUGI_SAVE_KEEP_EVERY"] = std::to_string(options.keep_every);
   if (!options.save_format.empty()) launcher.environment["KINTSUGI_SAVE_FORMAT"] = options.save_format;
   if (!options.save_only.empty()) launcher.environment["KINTSUGI_SAVE_ONLY"] = options.save_only;
   if (!options.max_shard_size.empty()) {

@@ -1,6 +1,7 @@
 #include "tools/cli/talk_request.h"
 
 #include "runtime/base/json.h"
+#include "runtime/base/utf8.h"
 #include "runtime/net/control_socket.h"
 #include "tools/cli/common.h"
 
@@ -12,8 +13,13 @@ RunAnswer Ask(const std::string& run_directory, const json& request, Duration li
   const auto vain = [](Status trouble, int exit_code) {
     return RunAnswer{std::nullopt, std::move(trouble), exit_code};
   };
-  const Result<std::string> answer = net::ControlRequest(
-      run_directory + "/control.sock", request.dump(-1, ' ', false, json::error_handler_t::replace), limit);
+  // Another text in the place of what was typed would be another order.
+  for (const auto& [name, value] : request.items())
+    if (value.is_string() && ToUtf8(value.get_ref<const std::string&>()) != value.get_ref<const std::string&>())
+      return vain({StatusCode::kInvalidArgument,
+                   "'" + ToUtf8(value.get_ref<const std::string&>()) + "' (" + name + ") is no UTF-8"},
+                  core::kExitUsage);
+  const Result<std::string> answer = net::ControlRequest(run_directory + "/control.sock", request.dump(), limit);
   if (!answer.ok()) return vain(answer.status(), core::kExitFailed);
   const auto document = JsonDocument::Parse(*answer);
   if (!document.ok() || !document->Root().IsObject())

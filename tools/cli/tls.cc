@@ -19,6 +19,7 @@ void AddTlsOptions(CLI::App& app, net::TlsFiles& files) {
 Status ApplyTlsOptions(const net::TlsFiles& files, LauncherOptions* launcher) {
   if (!files.any()) return Status::Ok();
   KINTSUGI_ASSIGN_OR_RETURN(launcher->tls, net::TlsContext::Load(files));
+  launcher->tls->Follow();
   // Ranks may have another working directory.
   const auto name = [&](const char* variable, const std::string& path) {
     std::error_code error;

@@ -104,9 +104,12 @@ endif()
 # What the first install rule (CMakeLists.txt) builds where only a part was built before.
 add_custom_target(kintsugi_package DEPENDS kintsugi_shared ${kintsugi_libraries} ${kintsugi_installed_programs})
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/kintsugi")
-install(TARGETS kintsugi_kintsugi kintsugi_shared ${kintsugi_libraries} ${kintsugi_helpers} EXPORT kintsugi-targets
-        ARCHIVE COMPONENT devel LIBRARY COMPONENT runtime NAMELINK_COMPONENT devel)
+install(TARGETS kintsugi_kintsugi ${kintsugi_libraries} ${kintsugi_helpers} EXPORT kintsugi-targets
+        ARCHIVE COMPONENT devel)
+# Apart from the rest: it stands on nothing that would have to be found.
+install(TARGETS kintsugi_shared EXPORT kintsugi-shared-targets LIBRARY COMPONENT runtime NAMELINK_COMPONENT devel)
 install(EXPORT kintsugi-targets NAMESPACE kintsugi:: DESTINATION "${package_folder}" COMPONENT devel)
+install(EXPORT kintsugi-shared-targets NAMESPACE kintsugi:: DESTINATION "${package_folder}" COMPONENT devel)
 # Apart from the rest: only who asks for it needs the CUDA Toolkit.
 if(KINTSUGI_HAVE_CUDA)
   install(EXPORT kintsugi-cuda-targets NAMESPACE kintsugi:: DESTINATION "${package_folder}" COMPONENT devel)

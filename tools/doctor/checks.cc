@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "runtime/net/tls.h"
+
 namespace kintsugi::doctor {
 namespace {
 
@@ -225,6 +227,14 @@ void CheckGpus(const DriverFacts& driver, const Needs& needs, std::vector<Findin
   for (const GpuFacts& gpu : *driver.gpus) CheckGpu(gpu, out);
 }
 
+Finding CheckTls(const Status& fits, const std::optional<std::chrono::seconds>& left) {
+  if (!fits.ok()) return Error("TLS", fits.message(), "see --tls-cert, --tls-key and --tls-ca");
+  if (left && *left <= net::kCertificateEndsSoon)
+    return Warning("TLS", "the certificate, or one that it hangs on, ends " + net::EndWords(*left),
+                   "put new files in their places: a run takes them up by itself");
+  return Ok("TLS", "certificate, key and CA fit together");
+}
+
 Finding CheckPython(const PythonFacts& python) {
   if (python.trouble.empty()) return Ok("Python", python.versions);
   return Error("Python", python.program + ": " + python.trouble,
@@ -245,9 +255,7 @@ std::vector<Finding> CheckHost(const HostFacts& facts, const Needs& needs) {
   if (facts.save) findings.push_back(CheckSaves(*facts.save, needs));
   if (facts.secret) findings.push_back(CheckPrivate("secret", *facts.secret, kSecretBytes));
   if (facts.tls_key) findings.push_back(CheckPrivate("TLS key", *facts.tls_key, 1));
-  if (facts.tls)
-    findings.push_back(facts.tls->ok() ? Ok("TLS", "certificate, key and CA fit together")
-                                       : Error("TLS", facts.tls->message(), "see --tls-cert, --tls-key and --tls-ca"));
+  if (facts.tls) findings.push_back(CheckTls(*facts.tls, facts.tls_left));
   findings.push_back(CheckDriver(facts.driver, needs));
   findings.push_back(CheckNccl(facts.driver, needs));
   CheckGpus(facts.driver, needs, &findings);

@@ -4,6 +4,7 @@
 // Errors: none.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -82,6 +83,7 @@ struct HostFacts {
   bool run_base_own = false;  // this user's alone, or it can be made
   std::optional<FileFacts> secret, tls_key;
   std::optional<Status> tls;  // whether certificate, key and CA fit together
+  std::optional<std::chrono::seconds> tls_left;  // until the first of them ends
   std::optional<SaveFacts> save;
   DriverFacts driver;
   std::optional<PythonFacts> python;

@@ -242,7 +242,13 @@ HostFacts Gather(const GatherOptions& options) {
   if (!options.save_dir.empty()) facts.save = Saves(options.save_dir, options.check_save_dir(options.save_dir));
   if (!options.secret_file.empty()) facts.secret = File(options.secret_file);
   if (!options.tls.key.empty()) facts.tls_key = File(options.tls.key);
-  if (options.tls.any()) facts.tls = net::TlsContext::LoadIfAny(options.tls).status();
+  if (options.tls.any()) {
+    const auto tls = net::TlsContext::Load(options.tls);
+    facts.tls = tls.status();
+    if (tls.ok())
+      facts.tls_left =
+          std::chrono::duration_cast<std::chrono::seconds>((*tls)->ends() - std::chrono::system_clock::now());
+  }
   facts.driver = Driver();
   if (!options.python.empty()) facts.python = Python(options.python);
   return facts;

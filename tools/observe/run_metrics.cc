@@ -22,6 +22,10 @@ void NodeMetrics(const NodeSight& sight, MetricsText* out) {
              "1 where this launcher hears the leader, or leads itself.");
   out->Gauge("kintsugi_controller_term", Count(sight.term.number), "Newest term of a leader that this launcher knows.");
   out->Gauge("kintsugi_node_processes", sight.processes, "Processes of ranks that run on this host.");
+  if (sight.certificate_ends)
+    out->Gauge("kintsugi_certificate_ends_seconds",
+               std::chrono::duration<double>(sight.certificate_ends->time_since_epoch()).count(),
+               "When this host's certificate, or one that it hangs on, ends: Unix time.", "seconds");
 }
 
 void ProgressMetrics(const RunSight& run, MetricsText* out) {

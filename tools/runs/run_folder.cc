@@ -27,10 +27,11 @@ constexpr const char* kNewPrefix = "new-";  // until its lock is held
 constexpr auto kNewFor = std::chrono::minutes(1);
 // Journals of runs whose folder is our own are kept for a while: the newest so many.
 constexpr size_t kJournalsKept = 8;
+constexpr size_t kFileBytesMax = 1 << 16;  // of what says whose a folder is
 
 // The lock of a folder that we or a run like us made; invalid: it has none, or its run lives.
 UniqueFd TakeLock(const fs::path& folder, int flags) {
-  UniqueFd fd(open((folder / kLockName).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600));
+  UniqueFd fd = OpenFile(folder / kLockName, O_RDWR | flags);
   if (fd.valid() && flock(fd.get(), LOCK_EX | LOCK_NB) != 0) fd.Reset();
   return fd;
 }
@@ -130,6 +131,38 @@ void RunFolder::Describe(const std::string& json) const {
   out.close();
   std::error_code ignored;
   if (out) fs::rename(file + ".new", file, ignored);
+}
+
+UniqueFd OpenFile(const std::string& path, int flags) {
+  UniqueFd fd(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  struct stat found {};
+  if (fd.valid() && (fstat(fd.get(), &found) != 0 || !S_ISREG(found.st_mode))) fd.Reset();
+  return fd;
+}
+
+std::string ReadFile(const std::string& path) {
+  const UniqueFd fd = OpenFile(path, O_RDONLY);
+  std::string text(kFileBytesMax + 1, '\0');
+  size_t have = 0;
+  while (fd.valid() && have < text.size()) {
+    const ssize_t got = read(fd.get(), text.data() + have, text.size() - have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    have += static_cast<size_t>(got);
+  }
+  text.resize(have > kFileBytesMax ? 0 : have);
+  return text;
+}
+
+Status RemoveRun(const std::string& folder) {
+  const UniqueFd lock = TakeLock(folder, 0);
+  if (!lock.valid())
+    return {StatusCode::kFailedPrecondition,
+            "'" + folder + "' is the folder of a run that lives, or of none: kintsugi stop --run " + folder + " first"};
+  std::error_code error;
+  fs::remove_all(folder, error);
+  if (error) return {StatusCode::kUnavailable, "'" + folder + "' cannot be removed: " + error.message()};
+  return Status::Ok();
 }
 
 RunFolder::RunFolder(RunFolder&& other) noexcept = default;

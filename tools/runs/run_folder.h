@@ -29,6 +29,13 @@ std::vector<std::string> RunBases();
 // Whether the base is there, and this user's alone.
 bool IsOwn(const std::string& base);
 
+// A file of ours: a pipe, a device or a link that somebody put in its place is not opened, and nobody waits at it.
+UniqueFd OpenFile(const std::string& path, int flags);
+// What stands in one, "" where it is none, or longer than a word of a run can be.
+std::string ReadFile(const std::string& path);
+// Takes away the folder of a run that is over. kFailedPrecondition: its run lives, or it is none of ours.
+Status RemoveRun(const std::string& folder);
+
 class RunFolder {
  public:
   // In $XDG_RUNTIME_DIR, else in /tmp. Folders of runs that are gone are removed first, but for the newest journals.

@@ -8,8 +8,6 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "runtime/base/json.h"
@@ -28,14 +26,13 @@ enum class Lock { kNone, kHeld, kFree };
 
 // A shared lock, so that two who look do not see each other; one that takes over a folder for good waits for none.
 Lock LookAtLock(const fs::path& folder) {
-  const UniqueFd fd(::open((folder / kLockName).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const UniqueFd fd = OpenFile(folder / kLockName, O_RDONLY);
   if (!fd.valid()) return Lock::kNone;
   return ::flock(fd.get(), LOCK_SH | LOCK_NB) == 0 ? Lock::kFree : Lock::kHeld;
 }
 
 json Described(const fs::path& folder) {
-  std::ifstream in(folder / kDescriptionName, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string text = ReadFile(folder / kDescriptionName);
   const auto parsed = JsonDocument::Parse(text);
   return parsed.ok() && parsed->Root().IsObject() ? parsed->Root().Copy() : json::object();
 }

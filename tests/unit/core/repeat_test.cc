@@ -103,6 +103,50 @@ TEST(FailureLoop, OfCollectivesWithNobodyToBlameEndsToo) {
   Says(bench.Ended(), "broken pipe");
 }
 
+// Says so for as long as ROLLBACK is tried.
+int FailRollback(Bench& bench, int rank, StatusCode code) {
+  bench.CommitAll(6);
+  bench.hold = Phase::kRollback;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException, .text = "boom", .step = Step(7)});
+  int times = 0;
+  for (; times < 40 && !bench.Ended() && bench.core.phase() == Phase::kRollback; ++times)
+    bench.Say(rank, PhaseDone{.phase = Phase::kRollback, .code = code, .text = "no such table"});
+  return times;
+}
+
+TEST(FailureLoop, AHandlerThatAlwaysThrowsIsTriedInOneMoreProcessAndNamedAtTheEnd) {
+  Bench bench(SavingPolicy());
+  bench.Run();
+  EXPECT_EQ(FailRollback(bench, 2, StatusCode::kInternal), 4);
+  EXPECT_EQ(bench.Killed(), std::set<int>{2});
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kDump);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed) << "75 would have a scheduler try for ever";
+  Says(bench.Ended(), "the rollback handler of rank 2 failed 4 times (last: no such table)");
+  Says(bench.Ended(), "saved step 6");
+}
+
+TEST(FailureLoop, AHandlerThatAlwaysThrowsWithoutReplacementsIsTriedThreeTimes) {
+  Policy policy = SavingPolicy();
+  policy.max_respawns = 0;
+  Bench bench(policy);
+  bench.Run();
+  EXPECT_EQ(FailRollback(bench, 2, StatusCode::kInternal), 3);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+  Says(bench.Ended(), "the rollback handler of rank 2 failed 3 times (last: no such table)");
+}
+
+TEST(FailureLoop, AHandlerWhoseDiskOrPeerFailsMayDoBetterElsewhere) {
+  Policy policy = SavingPolicy();
+  policy.max_respawns = 2;
+  Bench bench(policy);
+  bench.Run();
+  FailRollback(bench, 2, StatusCode::kUnavailable);
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << bench.Ended()->text;
+}
+
 TEST(FailureLoop, DamageAtOneStepAgainAndAgainIsGivenANewProcess) {
   Bench bench(SavingPolicy());
   bench.Run();

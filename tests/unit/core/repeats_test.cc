@@ -128,6 +128,39 @@ TEST(Repeats, ThreeHangsOfAllAtOneStepAreADeadlockAlsoWhereRanksWereBlamedBetwee
   EXPECT_EQ(repeats.hopeless(), "all stand, 3 times: this is a deadlock in the program");
 }
 
+TEST(Repeats, AHandlerThatFailsInTheNextProcessTooEndsHope) {
+  Repeats repeats(2);
+  for (int times = 0; times < 3; ++times) repeats.HandlerFailed(Rank(1), "rollback", "no table", true);
+  repeats.HandlerFailed(Rank(1), "clean", "another handler", true);
+  repeats.HandlerFailed(Rank(0), "rollback", "another rank", true);
+  EXPECT_EQ(repeats.hopeless(), "");
+  repeats.HandlerFailed(Rank(1), "rollback", "no table", true);
+  EXPECT_EQ(repeats.hopeless(),
+            "the rollback handler of rank 1 failed 4 times (last: no table): this is no fault of the hardware, the "
+            "program or its data is");
+}
+
+TEST(Repeats, WithoutANextProcessTheThirdFailureOfAHandlerIsTheLast) {
+  Repeats repeats(1);
+  for (int times = 0; times < 2; ++times) repeats.HandlerFailed(Rank(0), "rollback", "no table", false);
+  repeats.HandlersHeld();
+  for (int times = 0; times < 2; ++times) repeats.HandlerFailed(Rank(0), "rollback", "no table", false);
+  EXPECT_EQ(repeats.hopeless(), "");
+  repeats.HandlerFailed(Rank(0), "rollback", "no table", false);
+  EXPECT_NE(repeats.hopeless().find("of rank 0 failed 3 times"), std::string::npos) << repeats.hopeless();
+}
+
+TEST(Repeats, AHandlerThatFailsOnEveryRankEndsHopeToo) {
+  Repeats repeats(9);
+  for (int r = 0; r < 9; ++r) {
+    EXPECT_EQ(repeats.hopeless(), "");
+    repeats.HandlerFailed(Rank(r), "rollback", "no table", true);
+  }
+  EXPECT_NE(repeats.hopeless().find("the rollback handler failed 9 times on several ranks (last: rank 8: no table)"),
+            std::string::npos)
+      << repeats.hopeless();
+}
+
 TEST(Repeats, TheNinthRetryAtOneStepIsInVain) {
   Repeats repeats(2);
   for (int i = 0; i < 8; ++i) EXPECT_FALSE(repeats.Retried(Step(3), "connection reset"));

@@ -103,6 +103,8 @@ const Case kCases[] = {
     {"secret", Severity::kError, "another user's", [](HostFacts& f, Needs&) { f.secret->own = false; }},
     {"secret", Severity::kError, "31 bytes", [](HostFacts& f, Needs&) { f.secret->bytes = 31; }},
     {"secret", Severity::kError, "No such file", [](HostFacts& f, Needs&) { f.secret->trouble = "No such file"; }},
+    {"TLS", Severity::kWarning, "ends in 23 h 59 min",
+     [](HostFacts& f, Needs&) { f.tls_left = std::chrono::hours(24) - std::chrono::seconds(1); }},
     {"TLS key", Severity::kError, "chmod 600 'key'", [](HostFacts& f, Needs&) { f.tls_key->mode = 0640; }},
     {"TLS", Severity::kError, "expired",
      [](HostFacts& f, Needs&) { f.tls = Status(StatusCode::kInvalidArgument, "expired"); }},

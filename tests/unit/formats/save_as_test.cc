@@ -62,7 +62,7 @@ SaveAsOptions To(const std::string& format) {
   SaveAsOptions options;
   options.format = format;
   options.shards = 2;
-  options.keep = 1;
+  options.keep.newest = 1;
   options.threads = 1;  // operations are counted
   return options;
 }
@@ -141,7 +141,7 @@ TEST(SaveAs, KeepsSoManyAndIsReadByItsRoot) {
     const std::string root = source.folder() + "/" + format;
     for (const uint64_t step : {6, 12, 18}) {
       SaveAsOptions options = To(format);
-      options.keep = 2;
+      options.keep.newest = 2;
       const auto saved = SaveAs(source.Of(step), root, options);
       ASSERT_TRUE(saved.ok()) << saved.status().ToString();
       // A file has no place for the configuration.

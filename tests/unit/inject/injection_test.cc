@@ -110,6 +110,11 @@ TEST(Injection, EscapesUnprintableBytesInItsError) {
   EXPECT_THAT(error, Not(HasSubstr("\x1b")));
 }
 
+TEST(Injection, RefusesNamesThatAreNoUtf8) {
+  EXPECT_THAT(ErrorOf("uce:1@5:forward,tensors=w\xFFx"), HasSubstr("expected UTF-8"));
+  EXPECT_TRUE(ParseInjection("uce:1@5:forward,tensors=w\xC3\xA4x").ok());
+}
+
 TEST(Injection, RefusesAnOverlongSpecWithABoundedMessage) {
   const std::string error = ErrorOf("uce:1@2,tensors=" + std::string(100000, 'a'));
   EXPECT_THAT(error, HasSubstr("at most 1024"));

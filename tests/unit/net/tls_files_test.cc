@@ -4,6 +4,9 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 
+#include <chrono>
+#include <thread>
+
 #include "tests/unit/net/certificates.h"
 
 namespace kintsugi::net {
@@ -76,6 +79,42 @@ TEST_F(TlsFilesOf, AnotherTimeAreRefused) {
 TEST_F(TlsFilesOf, EverybodyMayReadAreRefused) {
   ASSERT_EQ(::chmod(files.key.c_str(), 0644), 0);
   ExpectRefused(files, files.key, "chmod 600");
+}
+
+TEST_F(TlsFilesOf, OneAuthoritySayWhenTheFirstOfThemEnds) {
+  const auto now = std::chrono::system_clock::now();
+  const auto left = [&](long seconds) {
+    const auto loaded = TlsContext::Load(authority.Issue("host", -3600, seconds));
+    EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
+    return std::chrono::round<std::chrono::hours>((*loaded)->ends() - now).count();
+  };
+  EXPECT_EQ(left(2 * 3600), 2);
+  EXPECT_EQ(left(240 * 3600), 24) << "the authority's own end comes first";
+}
+
+// Files are replaced one after the other: what does not fit yet changes nothing.
+TEST_F(TlsFilesOf, ALaterDayAreTakenUp) {
+  const auto loaded = TlsContext::Load(authority.Issue("host", -3600, 3600));
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  const auto before = (*loaded)->get();
+  const auto ends = (*loaded)->ends();
+  (*loaded)->Follow();
+  const TlsFiles next = authority.Issue("next", -3600, 7200);
+  const auto await = [&](const auto& come) {
+    for (int i = 0; i < 6000 && !come(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  };
+  std::optional<Status> change;
+  const auto changed = [&] { return (change = (*loaded)->TakeChange()).has_value(); };
+  authority.Write("host.pem", ReadText(next.certificate));
+  await(changed);
+  ASSERT_TRUE(change.has_value()) << "nobody says that the key does not belong to the certificate";
+  EXPECT_FALSE(change->ok());
+  EXPECT_EQ((*loaded)->get(), before);
+  authority.Write("host.key", ReadText(next.key));
+  await(changed);
+  ASSERT_TRUE(change.has_value() && change->ok()) << (change ? change->ToString() : "nothing");
+  EXPECT_NE((*loaded)->get(), before);
+  EXPECT_GT((*loaded)->ends(), ends);
 }
 
 TEST_F(TlsFilesOf, APassphraseIsNotAskedFor) {

@@ -105,6 +105,23 @@ TEST_F(Tls, TheOwnCertificateIsTakenWhenItHasExpired) {
   EXPECT_EQ(server->counters().refused_tls, 0u);
 }
 
+// A process that has not looked at the files yet shows the one before, which has ended meanwhile.
+TEST_F(Tls, ACertificateThatWasTheOwnOneBeforeIsTakenToo) {
+  const TlsFiles files = authority.Issue("host", -3600, -1), next = authority.Issue("next");
+  const auto late = TlsContext::Load(files, OwnExpired::kTaken).value();
+  context = TlsContext::Load(files, OwnExpired::kTaken).value();
+  const auto before = context->get();
+  context->Follow();
+  authority.Write("host.key", ReadText(next.key));
+  authority.Write("host.pem", ReadText(next.certificate));
+  for (int i = 0; i < 6000 && context->get() == before; ++i) std::this_thread::sleep_for(milliseconds(10));
+  Begin(seconds(2));
+  const auto rank = NewClient(late);
+  rank->Connect(server->port());
+  ASSERT_TRUE(loop.RunUntil([&] { return rank->opened.size() == 1; }));
+  EXPECT_EQ(server->counters().refused_tls, 0u);
+}
+
 TEST_F(Tls, WhoShowsNoCertificateIsRefused) {
   SSL_CTX* bare = SSL_CTX_new(TLS_client_method());
   SSL* ssl = SSL_new(bare);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -122,6 +123,43 @@ TEST_F(RunListTest, ADescriptionThatIsNoneDoesNoHarm) {
     EXPECT_EQ(found[0].ranks, 0) << text;
     EXPECT_EQ(found[0].run_dir, folder->path()) << text;
   }
+}
+
+// What opened or read one of these would wait for ever.
+TEST_F(RunListTest, PipesAndLinksAreNotOpened) {
+  auto folder = RunFolder::Make();
+  ASSERT_TRUE(folder.ok());
+  const fs::path made = folder->path();
+  ASSERT_EQ(::mkfifo((made / kDescriptionName).c_str(), 0600), 0);
+  auto found = Find();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].job, "");
+  const fs::path other = Base() / "run-123-abcdef";
+  fs::create_directory(other);
+  ASSERT_EQ(::mkfifo((other / kLockName).c_str(), 0600), 0);
+  const fs::path linked = Base() / "run-124-abcdef";
+  fs::create_directory(linked);
+  fs::create_symlink(made / kLockName, linked / kLockName);
+  EXPECT_EQ(Find().size(), 1u) << "they are none of ours";
+  EXPECT_TRUE(RunFolder::Make().ok()) << "nor does a start wait for them";
+  EXPECT_TRUE(fs::exists(other));
+}
+
+TEST_F(RunListTest, OnlyWhatIsOverIsRemoved) {
+  auto folder = RunFolder::Make();
+  ASSERT_TRUE(folder.ok());
+  const Status lives = RemoveRun(folder->path());
+  EXPECT_EQ(lives.code(), StatusCode::kFailedPrecondition) << lives.ToString();
+  const fs::path foreign = Base() / "run-no-lock";
+  fs::create_directory(foreign);
+  EXPECT_EQ(RemoveRun(foreign).code(), StatusCode::kFailedPrecondition);
+  const fs::path killed = Base() / "run-123-abcdef";
+  fs::create_directory(killed);
+  std::ofstream(killed / kLockName) << "";
+  std::ofstream(killed / journal::kFileName) << "x";
+  EXPECT_TRUE(RemoveRun(killed).ok());
+  EXPECT_FALSE(fs::exists(killed));
+  EXPECT_TRUE(fs::exists(folder->path()) && fs::exists(foreign));
 }
 
 FoundRun Live() {

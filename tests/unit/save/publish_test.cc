@@ -238,7 +238,7 @@ TEST(Publish, WithoutAQuorumLeavesLatestAndOldCheckpointsAlone) {
   ASSERT_TRUE(world.Write(0, 12, 1).ok() && world.Write(1, 12, 1).ok());
   PublishRequest request = world.ToPublish(12, 1);
   request.moves_latest = false;
-  request.keep = 1;
+  request.keep.newest = 1;
   ASSERT_TRUE(Publish(request, files).ok());
   EXPECT_EQ(Latest(files), "step_0000000010\n");
   EXPECT_EQ(FindNewestComplete("root", files)->step(), Step(10));
@@ -284,6 +284,16 @@ TEST(Rotation, KeepsTheNewestCompleteOnesAndWhatLatestNames) {
   ASSERT_TRUE(published.ok());
   EXPECT_EQ(published->removed, (std::vector<std::string>{"root/step_0000000030", "root/step_0000000020"}));
   EXPECT_EQ(*ListSteps("root", files), (std::vector<Step>{Step(40)}));
+}
+
+TEST(Rotation, KeepsThoseOfEveryNthStepForGood) {
+  MemoryFileSystem files;
+  World world("root", files);
+  world.keep_every = 30;
+  for (uint64_t step = 10; step <= 100; step += 10) ASSERT_TRUE(world.Save(step, 1, 2).ok());
+  EXPECT_EQ(*ListSteps("root", files), (std::vector<Step>{Step(100), Step(90), Step(60), Step(30)}));
+  ASSERT_TRUE(world.Save(110, 1, 2).ok());
+  EXPECT_EQ(*ListSteps("root", files), (std::vector<Step>{Step(110), Step(100), Step(90), Step(60), Step(30)}));
 }
 
 TEST(Rotation, DoesNotCountADamagedOneAndLeavesHigherStepsAlone) {

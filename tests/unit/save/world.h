@@ -148,7 +148,7 @@ class World {
   }
   Result<PublishedSave> PublishStep(uint64_t step, uint64_t generation, int keep = 2) {
     PublishRequest request = ToPublish(step, generation);
-    request.keep = keep;
+    request.keep = {keep, keep_every};
     return Publish(request, files_);
   }
   // The whole of it: state of `step`, both parts, publication.
@@ -197,6 +197,7 @@ class World {
   }
 
   std::string job = "job-a";
+  uint64_t keep_every = 0;
   std::vector<std::string> side_files;
 
  private:

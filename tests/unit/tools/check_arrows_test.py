@@ -129,6 +129,15 @@ class CheckArrows(unittest.TestCase):
             with self.subTest(other=other):
                 self.assertEqual(run({**CLEAN, **ours, "runtime/sim/seal.h": other})[0], 0)
 
+    def test_an_event_of_the_log_can_be_looked_up(self):
+        page = {"tools/OPERATIONS.md": "| `node_lost`, `node_back` | which host; a run_ended in a sentence is none |\n"}
+        for line, event in (('LogLine("node_gone", {})', "node_gone"), ('LogLine(ended ? "node_lost" : "run_ended", {})', "run_ended"),
+                            ('Write("event=save_failed step=" + step)', "save_failed")):
+            self.see("runtime/a.cc:2", f"event {event} is not in tools/OPERATIONS.md", files={**page, "runtime/a.cc": f"\n{line};\n"})
+        code, output = run({**CLEAN, **page, "runtime/a.cc": 'LogLine("node_lost", {}); LogLine(back ? "node_back" : "node_lost", {});\n',
+                            "runtime/sim/a.cc": 'LogLine("seed", {});\n'})
+        self.assertEqual(code, 0, output)
+
     def test_a_clean_tree_passes(self):
         code, output = run(CLEAN)
         self.assertEqual(code, 0, output)
