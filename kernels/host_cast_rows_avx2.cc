@@ -77,6 +77,34 @@ struct Float32ToFloat16 {
   }
 };
 
+struct Float32ToFloat8E4M3 {
+  static constexpr auto kSlow = CastRow<NarrowFloat<E4M3>, WideFloat>;
+  static constexpr int64_t kTo = 1, kFrom = 4;
+  // Eight lanes of 32 bits with a code each.
+  static __m256i Eight(const float* at) {
+    const __m256i bits = _mm256_castps_si256(_mm256_loadu_ps(at));
+    const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(INT32_MAX));
+    // Exponent and fraction as one number, to nearest, ties to even. What is too large, infinity and NaN are beyond 0x7F, the NaN.
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(magnitude, 20), _mm256_set1_epi32(1));
+    const __m256i raised = _mm256_add_epi32(_mm256_add_epi32(magnitude, odd), _mm256_set1_epi32(0x7FFFF - (120 << 23)));
+    const __m256i normal = _mm256_min_epu32(_mm256_srli_epi32(raised, 20), _mm256_set1_epi32(0x7F));
+    // Below 2^-6 it is so many of 2^-9, to which an addition to 2^14 rounds.
+    const __m256 unit = _mm256_set1_ps(16384.0f);
+    const __m256i small = _mm256_sub_epi32(_mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(magnitude), unit)),
+                                           _mm256_castps_si256(unit));
+    const __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(121 << 23), magnitude);
+    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
+    return _mm256_or_si256(_mm256_blendv_epi8(normal, small, is_small), sign);
+  }
+  static __m256i Convert(const uint8_t* from) {
+    const auto* at = reinterpret_cast<const float*>(from);
+    const __m256i first = _mm256_packus_epi32(Eight(at), Eight(at + 8));
+    const __m256i second = _mm256_packus_epi32(Eight(at + 16), Eight(at + 24));
+    // Packed within halves: groups of four are in the order 0 2 4 6 1 3 5 7.
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  }
+};
+
 // A NaN of eight floats becomes the quiet one.
 __m256i WithQuietNans(__m256 value) {
   const __m256 nan = _mm256_or_ps(_mm256_and_ps(value, _mm256_set1_ps(-0.0f)),
@@ -154,6 +182,7 @@ RowCast RowCastAvx2(ElementType to, ElementType from) {
   if (from == kFloat32 && to == kBFloat16) return CastDenseRow<Float32ToBFloat16>;
   if (from == kFloat64 && to == kBFloat16) return CastDenseRow<Float64ToBFloat16>;
   if (from == kFloat32 && to == kFloat16) return CastDenseRow<Float32ToFloat16>;
+  if (from == kFloat32 && to == kFloat8E4M3) return CastDenseRow<Float32ToFloat8E4M3>;
   if (from == kBFloat16 && to == kFloat32) return CastDenseRow<BFloat16ToFloat32>;
   if (from == kFloat16 && to == kFloat32) return CastDenseRow<Float16ToFloat32>;
   if (from == kFloat64 && to == kFloat32) return CastDenseRow<Float64ToFloat32>;

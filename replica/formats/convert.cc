@@ -167,6 +167,7 @@ void NoteUnwritten(const Content& content, const Outline& outline, std::vector<s
   for (const OutlineFile& file : outline.files)
     for (const Segment& segment : file.segments)
       if (segment.kind == Segment::Kind::kTensor) written.insert(segment.tensor);
+  written.insert(outline.told.begin(), outline.told.end());
   const std::vector<uint32_t> owners = OwnersOf(content);
   std::string first;
   size_t count = 0;
@@ -266,6 +267,7 @@ Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destin
   }
   std::vector<CatalogObject> objects = ObjectsFor(*to, source, &converted.notes);
   std::erase_if(objects, [&](const CatalogObject& object) { return !IsWanted(options.only, object.key); });
+  for (CatalogObject& object : to->FurtherObjects(source)) objects.push_back(std::move(object));
   std::erase_if(objects, [&](const CatalogObject& object) {
     const std::string refusal = to->RefusalOf(object);
     if (!refusal.empty())
@@ -290,6 +292,7 @@ Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destin
   converted.path = options.into_root ? checkpoint::Join(destination, names.name) : destination;
   KINTSUGI_ASSIGN_OR_RETURN(Outline outline, to->Lay(content, objects, lay, converted.path));
   NoteUnwritten(content, outline, &converted.notes);
+  converted.notes.insert(converted.notes.end(), outline.notes.begin(), outline.notes.end());
   if (options.into_root) outline = OfOneStep(std::move(outline), names);
   Sidecar about{std::string(to->name()), lay.step, {}, {}, options.is_model_alone};
   if (options.side_files) about.side_files = AddSideFiles(source, *to, names, &outline, &converted.left_out);

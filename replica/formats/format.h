@@ -53,6 +53,8 @@ struct LayOptions {
   uint64_t file_bytes_max = uint64_t{5} * 1000 * 1000 * 1000;  // of a file of Hugging Face shards
   uint64_t step = 0;
   int zero_stage = 2;                // of DeepSpeed
+  int stages = 1;                    // of a pipeline, each of `shards` ranks: of Megatron's older layout
+  bool distributed_optimizer = false;  // the same: states for a DistributedOptimizer
   std::string model_base = "model";  // of Hugging Face's files: what stands before their ending
   ModelPart model;                   // where Format::keeps_model_apart
 };
@@ -86,6 +88,10 @@ class KINTSUGI_EXPORT Format {
   // `destination` is the path that is asked for: its ending may choose between a file and a folder.
   virtual Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects,
                               const LayOptions& options, const std::string& destination) const;
+  // What its readers look for beside what the source calls so, made of what it has: objects that Lay gets too.
+  virtual std::vector<CatalogObject> FurtherObjects(const Catalog&) const { return {}; }
+  // How a run that saves in this format is laid out, where its objects say so and the format's readers ask for the same.
+  virtual void FollowRun(const std::vector<CatalogObject>&, LayOptions*) const {}
   // Why the format's readers would not take a file with this object in it; empty: they do.
   virtual std::string RefusalOf(const CatalogObject&) const { return ""; }
   // What the format keeps of the content beside the content itself: Lay gets it, too, as aliases of another type.

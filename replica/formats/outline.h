@@ -83,6 +83,8 @@ struct Outline {
   bool is_folder = true;
   std::vector<OutlineFile> files;  // data: any order, side by side
   std::vector<OutlineFile> marks;  // one after the other, when the data files are on the disk
+  std::vector<uint32_t> told;      // tensors that no file holds, for what they say stands elsewhere
+  std::vector<std::string> notes;  // what a person should know
 };
 
 }  // namespace kintsugi::formats

@@ -114,6 +114,7 @@ Result<SavedAs> SaveAs(const std::string& source, const std::string& root, const
     convert.lay.file_bytes_max =
         std::clamp(catalog.ByteCount() / static_cast<uint64_t>(std::max(options.shards, 1)) + 1, kFileBytesMin,
                    LayOptions{}.file_bytes_max);
+  format->FollowRun(catalog.objects(), &convert.lay);
   std::vector<std::string> warnings;
   KINTSUGI_RETURN_IF_ERROR(SetModelApart(options, *format, &catalog, &convert.lay.model, &warnings));
   convert.write.memory_bytes = options.memory_bytes;

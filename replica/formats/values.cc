@@ -60,7 +60,8 @@ auto WithTree(const CatalogObject& object, Use use) -> decltype(use(std::declval
   return {};
 }
 
-// The attributes of a namespace of plain data, each as an object; nothing for anything else.
+}  // namespace
+
 std::vector<CatalogObject> AttributesOf(const CatalogObject& object) {
   return WithTree(object, [&](const Tree& tree) {
     std::vector<CatalogObject> attributes;
@@ -77,8 +78,6 @@ std::vector<CatalogObject> AttributesOf(const CatalogObject& object) {
     return attributes;
   });
 }
-
-}  // namespace
 
 std::optional<Value> ScalarOf(const CatalogObject& object) {
   if (object.data.size() > kScalarBytesMax) return std::nullopt;

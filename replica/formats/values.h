@@ -31,6 +31,9 @@ inline constexpr Known kKnownToDeepSpeed[] = {{"consumed_samples", "global_sampl
 // called before.
 std::vector<CatalogObject> CalledAsKnown(std::span<const Known> known, const std::vector<CatalogObject>& objects);
 
+// The attributes of a namespace of plain data (argparse.Namespace), each as an object; nothing for anything else.
+std::vector<CatalogObject> AttributesOf(const CatalogObject& object);
+
 // The scalar that an object is, whatever form it is kept in.
 std::optional<Values::Value> ScalarOf(const CatalogObject& object);
 CatalogObject ScalarObject(const std::string& name, const Values::Value& value);

@@ -110,6 +110,7 @@ class Loader {
   Status PrepareSameNames() {
     const Metadata& stored = catalog_->metadata();
     KINTSUGI_RETURN_IF_ERROR(FindUnderAliases());
+    target_->Remove(NothingOf(stored));
     const auto verdict = JudgeStrictly(options_.strict, stored, target_->metadata());
     for (const layout::LayoutError& error : verdict.errors)
       if (error.code == layout::ErrorCode::kUnexpected)
@@ -130,6 +131,16 @@ class Loader {
                               reshard::Inflow::Make(*plan_, stored, target_->metadata(), 0, bindings_));
     inflow_.emplace(std::move(inflow));
     return Status::Ok();
+  }
+
+  // Tensors without elements that who saved did not know of: nothing of them is missing.
+  std::vector<std::string> NothingOf(const Metadata& stored) const {
+    std::vector<std::string> names;
+    for (const layout::KeyMeta& key : target_->metadata().keys)
+      if (std::count(key.global_shape.begin(), key.global_shape.begin() + key.axes, 0) > 0 &&
+          stored.Find(key.name).empty())
+        names.push_back(key.name);
+    return names;
   }
 
   // What this rank will hold as it is stored. An alias has no bytes, and no sum, of its own.

@@ -56,6 +56,9 @@ class Figures {
   Json figures_ = Json::array();
 };
 
+// What a script of this folder prints, given MIB and RUNS; null where that interpreter, or what the script imports, is not there.
+Json AskPeer(const std::string& python, const std::string& script, uint64_t mib, int runs);
+
 // --json [FILE|-]; read the choice with JsonTarget after parsing.
 void AddJsonOption(CLI::App& app, std::string* json);
 std::string JsonTarget(const CLI::App& app, const std::string& json);

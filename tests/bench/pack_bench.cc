@@ -33,17 +33,6 @@ struct Options {
   std::string json;
 };
 
-// What torch reaches, by case; nothing where there is none.
-Json AskTorch(const Options& options) {
-  const std::string command = "'" + options.python + "' '" KINTSUGI_SOURCE_DIR "/tests/bench/pack_peers.py' " +
-                              std::to_string(options.mib) + " " + std::to_string(options.runs) + " 2>/dev/null";
-  FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) return {};
-  std::string text;
-  for (char part[4096]; const size_t count = std::fread(part, 1, sizeof part, pipe);) text.append(part, count);
-  return pclose(pipe) == 0 ? Json::parse(text) : Json();
-}
-
 struct Case {
   std::string id;
   double bytes = 0;  // (read + written) / 2
@@ -80,7 +69,7 @@ class Bench {
         rates_["memcpy"].push_back(base);
       }
     }
-    torch_ = AskTorch(options_);
+    torch_ = AskPeer(options_.python, KINTSUGI_SOURCE_DIR "/tests/bench/pack_peers.py", options_.mib, options_.runs);
     Figure base{"memcpy", Median(rates_["memcpy"]), "GB/s"};
     base.more["runs"] = Rounded(rates_["memcpy"]);
     figures.Add(base);

@@ -2,7 +2,7 @@
 //
 // State of 64 tensors goes from one process into the memory of another, into pages that are warm (touched before) and
 // fresh (mapped just now, as in a respawned process), over each link, with and without checksums. Baselines, in the
-// same run and interleaved with the rest: one memcpy of one thread, a raw socket loop, a bare Gloo loop. Values are
+// same run and interleaved with the rest: one memcpy of one thread (behind the rest, torch's copy of one thread, stream_peers.py), a raw socket loop, a bare Gloo loop. Values are
 // medians. CPU is that of both processes together, the kernel's part included: it says what a way costs where cores are
 // short or others use them.
 #include <unistd.h>
@@ -29,6 +29,7 @@ struct Options {
   bool fresh = true;
   ChecksumAlgorithm checksum = SendOptions().checksum;
   std::vector<std::string> only;
+  std::string python = KINTSUGI_SOURCE_DIR "/build/python/bin/python";
   std::string json;
 };
 
@@ -69,6 +70,7 @@ class Bench {
     }
     PeakMemory();
     AddTo(figures);
+    AddTorch(figures);
   }
 
  private:
@@ -230,6 +232,20 @@ class Bench {
     }
   }
 
+  // torch's own copy, of one thread, just behind the rest; nothing where there is none.
+  void AddTorch(Figures& figures) const {
+    const Json torch = AskPeer(options_.python, KINTSUGI_SOURCE_DIR "/tests/bench/stream_peers.py", options_.mib, options_.runs);
+    if (torch.is_null()) return;
+    for (const std::string pages : {"/warm", "/fresh"}) {
+      if (pages == "/fresh" && !options_.fresh) continue;
+      const auto rates = torch["rates"]["torch" + pages].get<std::vector<double>>();
+      Figure figure{"torch" + pages, Median(rates), "GB/s"};
+      if (rates_.contains("memcpy" + pages)) figure.baseline = Median(rates_.at("memcpy" + pages));
+      figure.more = {{"baseline_id", "memcpy" + pages}, {"runs", Rounded(rates)}, {"version", torch["version"]}};
+      figures.Add(figure);
+    }
+  }
+
   const Options options_;
   const uint64_t size_bytes_;
   const std::filesystem::path directory_;
@@ -250,6 +266,7 @@ int Main(int argc, char** argv) {
   app.add_flag("!--warm-only", options.fresh, "Leave out the destination with fresh pages");
   app.add_option("--checksum", options.checksum, "Of the blocks")
       ->transform(CLI::CheckedTransformer(ChecksumNames(), CLI::ignore_case));
+  app.add_option("--python", options.python, "An interpreter that has torch, to be shown beside")->capture_default_str();
   app.add_option("--only", options.only, "Only ways whose name contains this word; repeatable");
   AddJsonOption(app, &options.json);
   CLI11_PARSE(app, argc, argv);

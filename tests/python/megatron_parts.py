@@ -103,6 +103,15 @@ for bf16 in (False, True):
             storages[key] = (begin, begin + tensor.nbytes)
         assert "decoder.layers.1.mlp.linear_fc1.weight_v" in keys and "decoder.layers.1.mlp.linear_fc1.weight" not in keys
 
+# What Megatron's load_checkpoint compares comes from the model, and from the script what is a value and no rank's own.
+said = objects.arguments(found, chunk, ddp.ddp_config)
+assert (said["num_layers"], said["hidden_size"], said["max_position_embeddings"], said["transformer_impl"]) == (2, 16, 8, "local"), said
+assert said["use_distributed_optimizer"] and said["untie_embeddings_and_output_weights"] and said["add_position_embedding"], said
+assert objects.plain(types.SimpleNamespace(lr=0.5, rank=3, params_dtype=torch.bfloat16, save=None)) == {"lr": 0.5, "save": None}
+assert objects.plain(None) == {}
+stands = objects.rank(found, [chunk], boxes.METADATA)
+assert "decoder.layers.1.mlp.linear_fc2._extra_state/shard_0_1" in stands["no_extra_state"] and stands["tensors"] == 1, stands
+
 # A module's extra state is the cell in which Megatron places it, and comes back.
 class Scaled(type(chunk.decoder.layers[1].mlp.linear_fc2)):
     def get_extra_state(self):
@@ -276,7 +285,7 @@ assert sorted(boxes.further_names(keys, [sharing])) == sorted([
 # Mistakes.
 run = types.SimpleNamespace()
 refused("kintsugi.torch.join() makes what", kintsugi.megatron.protect, run, ddp, optimizer)
-make = lambda *things: protected.Protected(found, run, *things, 0, 8, {})  # noqa: E731
+make = lambda *things: protected.Protected(found, run, *things, 0, 8, None, {})  # noqa: E731
 refused("model is a GPTModel: Megatron's DistributedDataParallel", make, [chunk], optimizer, None)
 refused("optimizer is a AdamW, not what", make, [ddp], torch.optim.AdamW([plain]), None)
 refused("opt_param_scheduler is a StepLR", make, [ddp], optimizer, torch.optim.lr_scheduler.StepLR(torch.optim.SGD([plain]), 1))

@@ -3,6 +3,7 @@
   megatron_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each way to be parallel, each kind of fault, each phase
 """
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -26,36 +27,88 @@ WAYS = {
 ROUNDING = 2e-4
 
 
-def resized(door, how, goes_on, loads, arguments=("--save-every", "3"), expect=0):
+def resized(door, how, goes_on, loads, arguments=("--save-every", "3"), expect=0, nproc=4,
+            form="megatron"):
     """A checkpoint in Megatron's own form: megatron-core loads it at another TP x PP x DP, bit for bit what the run held, and a run goes on
     from it there with the losses of the undisturbed one, to the rounding of sums that are added up in another order.
 
-    `goes_on`, `loads`: (ranks, arguments). With `arguments` a rank is lost for good, and it is the dying gasp that is read."""
+    `goes_on`: (ranks, arguments). `loads`: see by_megatron. With `arguments` a rank is lost for good, and it is the dying gasp that is read."""
     def test(_):
         def program(way):
             return [*GPT[:1], "--steps", "6", "--batch", "24", "--dropout", "0", *way]
 
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
             saves = Path(folder, "saves")
-            whole, _ = door.run(("--save-dir", ""), program(how))
-            door.run(("--save-dir", str(saves), "--save-format", "megatron", *arguments), program(how), expect=expect)
+            if goes_on:
+                whole, _ = door.run(("--save-dir", ""), program(how), nproc)
+            door.run(("--save-dir", str(saves), "--save-format", form, *arguments), program(how), nproc, expect=expect)
             done = min(int(one.name.removeprefix("step_")) for one in saves.glob("step_*"))
             step, iteration = saves / f"step_{done:010d}", saves / "megatron" / f"iter_{done:07d}"
-            converted = subprocess.run([str(door.bin / "kintsugi"), "ckpt", "convert", step, f"{folder}/whole.pt", "--to", "torch"],
-                                       capture_output=True, text=True, timeout=60, check=False)
-            if converted.returncode != 0:
-                raise Failure(converted.stderr[-2000:])
-            for ranks, way in loads:
-                loaded = subprocess.run([door.python, "-W", "ignore", str(HERE / "megatron_load.py"), str(iteration), f"{folder}/whole.pt",
-                                         str(ranks), *way], capture_output=True, text=True, timeout=300, env=door.environment())
-                if loaded.returncode != 0 or loaded.stdout.count("the very bits") != ranks:
-                    raise Failure(f"{way}: {loaded.stdout[-2000:]}{loaded.stderr[-4000:]}")
+            convert(door, step, f"{folder}/whole.pt", "torch")
+            by_megatron(door, Path(folder), iteration, f"{folder}/whole.pt", done, loads, (train_options(how).tensor, train_options(how).pipeline))
             for ranks, way in goes_on:
                 rest, log = door.run(("--resume", str(iteration), "--save-dir", ""), program(way), ranks)
                 apart = [abs(a - b) for a, b in zip(whole["losses"][done:], rest["losses"])]
                 if len(rest["losses"]) != 6 - done or max(apart) > ROUNDING or rest["incidents"] or "event=resumed_reshaped" not in log:
                     raise Failure(f"{ranks} ranks, {way}: {rest['losses']}, undisturbed {whole['losses'][done:]}\n{log[-4000:]}")
     return test
+
+
+def convert(door, source, destination, form, *options):
+    converted = subprocess.run([str(door.bin / "kintsugi"), "ckpt", "convert", source, destination, "--to", form, *options],
+                               capture_output=True, text=True, timeout=60, check=False)
+    if converted.returncode != 0:
+        raise Failure(f"{options}: {converted.stderr[-2000:]}")
+    return destination
+
+
+def older(door, source, destination, way):
+    """Megatron's older files, for such a trainer."""
+    options = train_options(way)
+    convert(door, source, destination, "megatron-legacy", "--shards", str(options.tensor), "--pipeline", str(options.pipeline),
+            *(["--distributed-optimizer"] if options.distributed else []))
+    return next(Path(destination).glob("iter_*"))
+
+
+def train_options(way):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tensor", type=int, default=1)
+    parser.add_argument("--pipeline", type=int, default=1)
+    parser.add_argument("--distributed", action="store_true")
+    return parser.parse_known_args(way)[0]
+
+
+def by_megatron(door, folder, iteration, whole, done, loads, saved_by):
+    """megatron-core loads the checkpoint, and what is made of it. `loads`: (ranks, arguments), of torch_dist; with "legacy" before them, of
+    the older files; with "live" between, of those that the run itself saved; with "again", of those made of what megatron-core itself then saves. `saved_by`: its TP and PP."""
+    first, second = [], []
+    for number, (*form, ranks, way) in enumerate(loads):
+        options = train_options(way)
+        check = {"form": "torch_dist", "folder": str(iteration), "ranks": ranks, "way": way,
+                 "rng": form != ["legacy", "again"] and (options.tensor, options.pipeline) == saved_by}
+        if form == ["legacy", "again"]:
+            second.append({**check, "form": "legacy", "made_of": str(folder / "again"), "folder": str(folder / f"older-{number}")})
+        elif form == ["legacy", "live"]:
+            first.append({**check, "form": "legacy", "folder": str(iteration.parent.parent / "megatron-legacy" / iteration.name)})
+        elif form == ["legacy"]:
+            first.append({**check, "form": "legacy", "folder": str(older(door, iteration, folder / f"older-{number}", way))})
+        else:
+            first.append(check)
+    if second:
+        first[0]["saves"] = str(folder / "again" / f"iter_{done:07d}")
+    _load(door, folder, whole, done, first)
+    for check in second:
+        check["folder"] = str(older(door, Path(check.pop("made_of"), f"iter_{done:07d}"), check["folder"], check["way"]))
+    if second:
+        _load(door, folder, whole, done, second)
+
+
+def _load(door, folder, whole, done, checks):
+    (folder / "checks.json").write_text(json.dumps(checks))
+    loaded = subprocess.run([door.python, "-W", "ignore", str(HERE / "megatron_load.py"), whole, str(done), str(folder / "checks.json")],
+                            capture_output=True, text=True, timeout=300, env=door.environment(), check=False)
+    if loaded.returncode != 0 or loaded.stdout.count("the very bits") != sum(check["ranks"] for check in checks):
+        raise Failure(f"{loaded.stdout[-2000:]}{loaded.stderr[-4000:]}")
 
 
 def skip_without_megatron(door):
@@ -88,12 +141,16 @@ if __name__ == "__main__":
     def sizes():
         tensor, bf16, sharded = ("--tensor", "2"), ("--bf16",), ("--distributed",)
         yield ("TP 2 x DP 2, saved as Megatron's: at TP 1, at PP 2, at TP 2 x PP 2 of 8 ranks",
-               resized(door, tensor, [(2, ()), (4, ("--pipeline", "2")), (8, (*tensor, "--pipeline", "2"))], [(1, ()), (4, ("--pipeline", "2"))]))
+               resized(door, tensor, [(2, ()), (4, ("--pipeline", "2")), (8, (*tensor, "--pipeline", "2"))], [(1, ()), (4, ("--pipeline", "2")), ("legacy", 1, ()), ("legacy", "live", 2, tensor), ("legacy", 4, (*tensor, *sharded)),
+                        ("legacy", "again", 4, (*tensor, "--pipeline", "2"))], form="megatron,megatron-legacy"))
         yield ("PP 2 x DP 2, interleaved, saved as Megatron's: at TP 2 of one stage, and at PP 2 that is not",
-               resized(door, ("--pipeline", "2", "--virtual", "2"), [(2, tensor), (4, ("--pipeline", "2"))], [(2, tensor)]))
+               resized(door, ("--pipeline", "2", "--virtual", "2"), [(2, tensor), (4, ("--pipeline", "2"))],
+                       [(2, tensor), ("legacy", 2, ("--pipeline", "2"))]))
         yield ("DP 4, DistributedOptimizer, bf16, saved as Megatron's: at TP 2 x PP 2, at DP 3, and without it",
                resized(door, (*sharded, *bf16), [(4, (*sharded, *bf16, *tensor, "--pipeline", "2")), (3, (*sharded, *bf16)), (2, bf16)],
-                       [(4, (*sharded, *bf16, "--pipeline", "2")), (2, (*bf16, *tensor))]))
+                       [(4, (*sharded, *bf16, "--pipeline", "2")), (2, (*bf16, *tensor)), ("legacy", 2, (*bf16, *tensor)),
+                        ("legacy", "live", 2, (*sharded, *bf16)), ("legacy", 4, (*sharded, *bf16, *tensor, "--pipeline", "2"))],
+                       form="megatron,megatron-legacy"))
         yield ("TP 2 x DP 2, saved as Megatron's: with a DistributedOptimizer",
                resized(door, tensor, [(4, sharded)], [(2, sharded)]))
         yield ("TP 2 x DP 2, a rank is lost for good: the dying gasp is Megatron's too",
@@ -128,6 +185,11 @@ if __name__ == "__main__":
         struck("DistributedOptimizer over 2 ranks, bf16, overlapped: an exception in a backward pass, killed in an update",
                "throw:1@3:backward", "kill:0@7:update", how=WAYS["DP 4, DistributedOptimizer, bf16, overlapped"], nproc=2,
                options=("--snapshot-every", "2"), paths=[["retry", "reload"]]),
+        ("bf16, TP 2: what Megatron's own loaders make of its saves, and of the older files made of them",
+         resized(door, ("--tensor", "2", "--bf16"), [],
+                 [(1, ("--bf16",)), (2, ("--bf16", "--tensor", "2")), ("legacy", "live", 2, ("--bf16", "--tensor", "2")),
+                  ("legacy", 2, ("--bf16", "--distributed")),
+                  ("legacy", "again", 4, ("--bf16", "--tensor", "2", "--pipeline", "2"))], nproc=2, form="megatron,megatron-legacy")),
         ("what is read from Megatron, put back and refused", door.alone("megatron_parts.py")),
     ]
     cases = [*sizes(), *matrix(), ("types of the trainer are as they say", door.typed(GPT[0]))] if options.soak else short

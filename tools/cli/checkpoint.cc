@@ -28,7 +28,8 @@ struct Options {
   std::string path, other, format, other_format, to, aoa, dtype, layout, against;
   std::vector<std::string> only;
   std::string max_shard_size = "5GB", memory = "1GiB";
-  int shards = 1, threads = 0, zero_stage = 2;
+  int shards = 1, stages = 1, threads = 0, zero_stage = 2;
+  bool distributed_optimizer = false;
   std::optional<uint64_t> step;
   bool json = false, digests = false, skip_objects = false, overwrite = false, no_side_files = false,
        trust_sums = false;
@@ -176,6 +177,8 @@ Result<formats::ConvertOptions> ReadConvertOptions(const Options& options) {
   convert.step = options.step;
   convert.lay.shards = options.shards;
   convert.lay.zero_stage = options.zero_stage;
+  convert.lay.stages = options.stages;
+  convert.lay.distributed_optimizer = options.distributed_optimizer;
   convert.write.threads = options.threads;
   convert.write.overwrite = options.overwrite;
   if (!options.aoa.empty()) {
@@ -378,6 +381,12 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
   convert->add_option("--zero-stage", options->zero_stage, "Which of DeepSpeed's stages is written: 1, 2 or 3")
       ->check(CLI::Range(1, 3))
       ->capture_default_str();
+  convert
+      ->add_option("--pipeline", options->stages, "Stages of megatron-legacy, each of --shards tensor-parallel ranks")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  convert->add_flag("--distributed-optimizer", options->distributed_optimizer,
+                    "Of megatron-legacy: the optimizer's states in distrib_optim.pt, for a DistributedOptimizer");
   convert->add_option("--max-shard-size", options->max_shard_size, "Largest file of Hugging Face shards")
       ->capture_default_str();
   convert->add_option("--dtype", options->dtype, "Cast every tensor of floats: bf16, fp16, float32, ..");

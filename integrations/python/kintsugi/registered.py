@@ -9,7 +9,7 @@ import ctypes
 import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from . import _core
 from ._errors import Error
@@ -195,13 +195,14 @@ class Registered:
         for name, variable in variables_of(owner, names, sys._getframe(1)).items():
             self.register_object(name, variable, take_over)
 
-    def register_values(self, key: str, thing: NamedValues) -> None:
+    def register_values(self, key: str, thing: NamedValues, take_over: Literal["rank-zero", "derived"] = "rank-zero") -> None:
         """The same for small numbers and texts that are equal on all ranks: `thing.state_dict()` gives them by name ("consumed_samples",
         "opt_param_scheduler.num_steps": dots are dictionaries within each other). A checkpoint of any format has each of them under
-        its name, as a number, where the format's own readers look for it; a run with other ranks takes them over from there."""
-        values = Values(key, thing)
+        its name, as a number, where the format's own readers look for it; a run with other ranks takes them over from there, or, where they
+        never change in a run, goes on with its own ("derived")."""
+        values = Values(key, thing, never_changes=take_over == "derived")
         values.encode()  # what is no value is told here
-        self.agent.register_object(key, True, *take_over_of(key, "rank-zero"))
+        self.agent.register_object(key, True, *take_over_of(key, take_over))
         self._objects.add(key, values)
 
     def exchange_object(self, key: str, thing: Codec) -> None:

@@ -27,11 +27,15 @@ class NamedValues(Protocol):
 class Values(Encoder):
     """The state of a thing as such bytes, and back."""
 
-    def __init__(self, key: str, thing: NamedValues) -> None:
+    def __init__(self, key: str, thing: NamedValues, *, never_changes: bool = False) -> None:
         self._key = key
         self._thing = thing
+        self._encoded = self._written() if never_changes else None
 
     def encode(self) -> bytes:
+        return self._written() if self._encoded is None else self._encoded
+
+    def _written(self) -> bytes:
         state = self._thing.state_dict()
         if not isinstance(state, dict):
             raise Error(f"values '{self._key}': state_dict gives a {type(state).__name__}, not a dictionary of names", Code.INVALID_ARGUMENT)

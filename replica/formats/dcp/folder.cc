@@ -230,7 +230,7 @@ std::string FileName(size_t rank) { return "__" + std::to_string(rank) + "_0.dis
 Status AddFolder(Catalog* catalog, const std::string& folder) { return Reader(catalog, folder).Run(); }
 
 Status LayFolder(const Content& content, const std::vector<CatalogObject>& given, const LayOptions& options,
-                 const std::string& prefix, Outline* outline) {
+                 const std::string& prefix, Outline* outline, const std::set<uint32_t>& elsewhere) {
   std::vector<CatalogObject> objects = given;
   if (!options.model.prefix.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(objects.emplace_back(), ModelObject(content, given, options.model));
@@ -248,7 +248,7 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& given
   }
   const std::vector<uint32_t> owners = OwnersOf(content);
   for (uint32_t i = 0; i < content.size(); ++i) {
-    if (owners[i] != i) continue;
+    if (owners[i] != i || elsewhere.contains(i)) continue;
     const CatalogTensor& tensor = content[i];
     const std::string name = NameIn(options.model, tensor);
     TensorEntry entry{name, tensor.dtype, tensor.shape, {}};

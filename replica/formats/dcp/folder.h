@@ -4,6 +4,8 @@
 // Threads: pure.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 
 #include "replica/formats/format.h"
@@ -15,8 +17,9 @@ inline constexpr std::string_view kMetadataName = ".metadata";
 // Adds every tensor and object of the folder.
 Status AddFolder(Catalog* catalog, const std::string& folder);
 // Data files __RANK_0.distcp under `prefix` ("iter_0000012/", or nothing), and .metadata as the first mark. A tied tensor's
-// other names are entries of their own that name the same bytes: readers ask for each.
+// other names are entries of their own that name the same bytes: readers ask for each. `elsewhere`: tensors, by number, that
+// the caller writes into a file of its own.
 Status LayFolder(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
-                 const std::string& prefix, Outline* outline);
+                 const std::string& prefix, Outline* outline, const std::set<uint32_t>& elsewhere = {});
 
 }  // namespace kintsugi::formats::dcp

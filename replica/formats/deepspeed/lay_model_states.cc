@@ -140,21 +140,6 @@ void AppendRange(const Content& content, uint32_t number, FlatRange range, int64
   storage->boxes.back().zeros += static_cast<uint64_t>(zeros) * storage->element_bytes;
 }
 
-Result<OutlineFile> LayStateDict(const std::string& name, const std::vector<torch::Leaf>& leaves,
-                                 const std::vector<Storage>& storages) {
-  OutlineFile file;
-  file.name = name;
-  zip::Layer layer(&file, "archive");
-  KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
-  layer.AddBytes("data.pkl", std::move(pickled));
-  torch::AddSmallEntries(&layer);
-  for (size_t i = 0; i < storages.size(); ++i)
-    layer.AddBoxes("data/" + std::to_string(i), storages[i].boxes, storages[i].element_bytes);
-  torch::AddVersion(&layer);
-  layer.Finish();
-  return file;
-}
-
 Result<OutlineFile> LayModelStates(const Content& content, const Sorted& sorted, const LayOptions& options,
                                    const std::string& folder, std::optional<int> data_rank) {
   std::vector<torch::Leaf> leaves;
@@ -282,7 +267,7 @@ Result<OutlineFile> LayModelStates(const Content& content, const Sorted& sorted,
     writer->SetItems();
   });
   add("ds_version", [](PickleWriter* writer) { writer->Text(kVersion); });
-  return LayStateDict(folder + (data_rank ? CutModelFileName(*data_rank) : ModelFileName(0)), leaves, stored);
+  return torch::LayStateDict(folder + (data_rank ? CutModelFileName(*data_rank) : ModelFileName(0)), leaves, stored);
 }
 
 }  // namespace kintsugi::formats::deepspeed

@@ -167,7 +167,7 @@ class Writer {
           if (state.find(':') == std::string::npos) leaves.push_back(ObjectLeaf(StateOfGroup(index, state), object));
     }
     AddRest(partitions, &leaves);
-    return LayStateDict("", leaves, storages);
+    return torch::LayStateDict("", leaves, storages);
   }
 
   // Where what the optimizer within keeps stands.

@@ -15,7 +15,7 @@
 
 #include "replica/formats/deepspeed/names.h"
 #include "replica/formats/deepspeed/slices.h"
-#include "replica/formats/torch/state_dict.h"
+#include "replica/formats/torch/lay.h"
 
 namespace kintsugi::formats::deepspeed {
 
@@ -73,17 +73,10 @@ Result<Sorted> Sort(const Content& content, const std::vector<CatalogObject>& ob
 Result<OutlineFile> LayModelStates(const Content& content, const Sorted& sorted, const LayOptions& options,
                                    const std::string& folder, std::optional<int> data_rank = std::nullopt);
 
-// A storage of one file: which tensors, or parts of them, and the bytes of an element.
-struct Storage {
-  std::vector<zip::Layer::PaddedBox> boxes;
-  uint64_t element_bytes = 0;
-};
+using Storage = torch::LaidStorage;
 Storage StorageOf(const Content& content, uint32_t number);
 // Appends elements of tensor `number`, counted row-major, and `zeros` elements behind them.
 void AppendRange(const Content& content, uint32_t number, FlatRange range, int64_t zeros, Storage* storage);
-// A zip of a state dictionary whose tensors lie in these storages, by their places.
-Result<OutlineFile> LayStateDict(const std::string& name, const std::vector<torch::Leaf>& leaves,
-                                 const std::vector<Storage>& storages);
 torch::Leaf ObjectLeaf(Path path, const CatalogObject* object);
 Path TextPath(std::initializer_list<std::string_view> parts);
 

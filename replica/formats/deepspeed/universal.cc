@@ -142,9 +142,9 @@ class Universal final : public Format {
                         writer->Text(deepspeed::kVersion);
                         return Status::Ok();
                       }});
-    KINTSUGI_ASSIGN_OR_RETURN(OutlineFile optimizer, deepspeed::LayStateDict(folder + std::string(deepspeed::kZero) +
-                                                                                 "/" + std::string(kOptimizerFile),
-                                                                             leaves, {}));
+    KINTSUGI_ASSIGN_OR_RETURN(
+        OutlineFile optimizer,
+        torch::LayStateDict(folder + std::string(deepspeed::kZero) + "/" + std::string(kOptimizerFile), leaves, {}));
     outline.files.push_back(std::move(optimizer));
     OutlineFile mark;
     mark.name = deepspeed::kLatestUniversal;
@@ -252,17 +252,15 @@ class Universal final : public Format {
         for (const auto& [key, object] : values->second)
           if (key.starts_with(state + ":"))
             leaves.push_back(deepspeed::ObjectLeaf(TextPath({key.substr(state.size() + 1)}), object));
-      KINTSUGI_ASSIGN_OR_RETURN(
-          OutlineFile file, deepspeed::LayStateDict(place + state + std::string(kEnding), leaves,
-                                                        {deepspeed::StorageOf(content, number)}));
+      KINTSUGI_ASSIGN_OR_RETURN(OutlineFile file, torch::LayStateDict(place + state + std::string(kEnding), leaves,
+                                                                      {deepspeed::StorageOf(content, number)}));
       outline->files.push_back(std::move(file));
     }
     if (values == sorted.values.end()) return Status::Ok();
     for (const auto& [state, object] : values->second) {
       if (state.find(':') != std::string::npos) continue;
-      KINTSUGI_ASSIGN_OR_RETURN(OutlineFile file,
-                                deepspeed::LayStateDict(place + state + std::string(kEnding),
-                                                        {deepspeed::ObjectLeaf(Path(), object)}, {}));
+      KINTSUGI_ASSIGN_OR_RETURN(OutlineFile file, torch::LayStateDict(place + state + std::string(kEnding),
+                                                                      {deepspeed::ObjectLeaf(Path(), object)}, {}));
       outline->files.push_back(std::move(file));
     }
     return Status::Ok();

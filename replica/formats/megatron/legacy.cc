@@ -1,26 +1,33 @@
-// Megatron's older layout: a file of torch.save for each model-parallel rank, read only.
+// Megatron's older layout: a file of torch.save for each model-parallel rank. Written by legacy.h; read:
 //
 //   ROOT/iter_0000012/mp_rank_<tensor>[_<pipeline>][_<expert>]/model_optim_rng.pt
 //
 // One rank's values keep their names; of several each has its folder's name in front ("mp_rank_01.model.w"), for the
 // files do not say along which axis a tensor is cut: an AOA program does (`mp_rank_00.model.w, mp_rank_01.model.w -> w,
 // axis=0`).
+#include "replica/formats/megatron/legacy.h"
+
+#include "callbacks/state/key.h"
 #include "replica/formats/formats.h"
 #include "replica/formats/megatron/names.h"
+#include "replica/formats/megatron/rng.h"
+#include "replica/formats/megatron/settings.h"
 #include "replica/formats/torch/state_dict.h"
+#include "replica/formats/values.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats {
 namespace {
 
 using checkpoint::Join;
-
-constexpr std::string_view kFile = "model_optim_rng.pt", kOptimizer = "distrib_optim.pt", kRank = "mp_rank_";
+using megatron::kBufferFile;
+using megatron::kModelFile;
+using megatron::kRankFolder;
 
 Result<std::vector<std::string>> RanksIn(const std::string& folder) {
   KINTSUGI_ASSIGN_OR_RETURN(std::vector<std::string> names, SortedNames(folder));
   std::erase_if(names, [&](const std::string& name) {
-    return !name.starts_with(kRank) || KindOfPath(Join(folder, name)) != PathKind::kFolder;
+    return !name.starts_with(kRankFolder) || KindOfPath(Join(folder, name)) != PathKind::kFolder;
   });
   return names;
 }
@@ -31,38 +38,87 @@ class MegatronLegacy final : public Format {
   std::string_view what() const override {
     return "Megatron's mp_rank_NN/model_optim_rng.pt: a root with its tracker, or one iter_N folder";
   }
-  bool writes() const override { return false; }
-
   bool Recognises(const std::string& path) const override {
     if (KindOfPath(path) != PathKind::kFolder) return false;
     const auto folder = megatron::FolderOf(path);
     if (!folder.ok() || KindOfPath(*folder) != PathKind::kFolder) return false;
     const auto ranks = RanksIn(*folder);
-    return ranks.ok() && !ranks->empty() && IsFile(Join(Join(*folder, ranks->front()), kFile));
+    return ranks.ok() && !ranks->empty() && IsFile(Join(Join(*folder, ranks->front()), kModelFile));
   }
 
   Result<Catalog> Read(const std::string& path, const ReadOptions& options) const override {
     KINTSUGI_ASSIGN_OR_RETURN(const std::string folder, megatron::FolderOf(path));
     KINTSUGI_ASSIGN_OR_RETURN(const std::vector<std::string> ranks, RanksIn(folder));
     if (ranks.empty())
-      return Status(StatusCode::kNotFound, "'" + folder + "' has no folder " + std::string(kRank) + "NN");
+      return Status(StatusCode::kNotFound, "'" + folder + "' has no folder " + std::string(kRankFolder) + "NN");
     Catalog catalog("megatron-legacy", folder);
     if (const auto step = megatron::StepOf(folder)) catalog.SetStep(*step);
     for (const std::string& rank : ranks) {
-      const std::string place = Join(Join(folder, rank), kFile);
-      auto file = MappedFile::Open(place, rank + "/" + std::string(kFile));
+      const std::string place = Join(Join(folder, rank), kModelFile);
+      auto file = MappedFile::Open(place, rank + "/" + std::string(kModelFile));
       if (file.status().code() == StatusCode::kNotFound)
         return Status(StatusCode::kDataLoss, "'" + place + "' is missing: the checkpoint is not whole");
       if (!file.ok()) return file.status();
       KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive((*file)->text(), place));
       const Path prefix = ranks.size() == 1 ? Path() : PathOf(rank);
       KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, archive, catalog.AddFile(*file), prefix, options));
-      if (IsFile(Join(Join(folder, rank), kOptimizer)))
-        catalog.AddNote("left out: '" + Join(Join(folder, rank), kOptimizer) +
+      if (IsFile(Join(Join(folder, rank), kBufferFile)))
+        catalog.AddNote("left out: '" + Join(Join(folder, rank), kBufferFile) +
                         "', the distributed optimizer's buffers: their order is the trainer's own");
     }
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
     return catalog;
+  }
+
+  std::string RefusalOf(const CatalogObject& object) const override {
+    if (GridName(object.key) == megatron::kRngState) return "";
+    if (GridName(object.key).empty() && (object.form == CatalogObject::Form::kPickle || ScalarOf(object))) return "";
+    return "Megatron's older files have no place for what one rank alone kept";
+  }
+
+  std::vector<CatalogObject> FurtherObjects(const Catalog& source) const override {
+    std::vector<CatalogObject> further = megatron::RngStatesOfRun(source.objects());
+    if (const auto step = megatron::StepOf(source))
+      further.push_back(ScalarObject(std::string(megatron::kStepObject), Values::Value(*step)));
+    if (!megatron::GroupsIn(source.objects()).empty()) return further;
+    const auto groups = megatron::GroupsOfRun(source.objects());
+    for (size_t i = 0; i < groups.size(); ++i)
+      for (const auto& [name, setting] : groups[i].settings) {
+        CatalogObject object = setting;
+        object.key = "optimizer.param_groups." + std::to_string(i) + "." + name;
+        object.path.clear();
+        further.push_back(std::move(object));
+      }
+    return further;
+  }
+
+  void FollowRun(const std::vector<CatalogObject>& objects, LayOptions* lay) const override {
+    const SavedValues saved(objects);
+    const auto number = [&](const char* name) {
+      const Values::Value* const value = saved.Find(std::string("args.") + name);
+      const auto* const found = value ? std::get_if<int64_t>(value) : nullptr;
+      return found && *found > 0 ? static_cast<int>(*found) : 1;
+    };
+    lay->shards = number("tensor_model_parallel_size");
+    lay->stages = number("pipeline_model_parallel_size");
+    const Values::Value* const distributed = saved.Find("args.use_distributed_optimizer");
+    lay->distributed_optimizer = distributed && *distributed == Values::Value(true);
+  }
+
+  StepNames StepNamesOf(uint64_t step) const override {
+    return {megatron::IterationFolder(step), std::string(megatron::kTracker), std::to_string(step)};
+  }
+
+  Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
+                      const std::string&) const override {
+    KINTSUGI_ASSIGN_OR_RETURN(Outline outline,
+                              megatron::LayLegacy(content, CalledAsKnown(kKnownToMegatron, objects), options,
+                                                  megatron::IterationFolder(options.step) + "/"));
+    OutlineFile tracker;
+    tracker.name = megatron::kTracker;
+    tracker.AddBytes(std::to_string(options.step));
+    outline.marks.push_back(std::move(tracker));
+    return outline;
   }
 };
 

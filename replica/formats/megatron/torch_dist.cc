@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <set>
 
+#include "callbacks/state/key.h"
 #include "replica/formats/dcp/folder.h"
 #include "replica/formats/formats.h"
+#include "replica/formats/megatron/common.h"
 #include "replica/formats/megatron/names.h"
-#include "replica/formats/torch/state_dict.h"
+#include "replica/formats/megatron/rng.h"
+#include "replica/formats/torch/lay.h"
 #include "replica/formats/values.h"
 #include "replica/save/file_system.h"
 #include "replica/save/names.h"
@@ -22,12 +25,13 @@ using checkpoint::Join;
 
 constexpr std::string_view kMark = "metadata.json";
 constexpr std::string_view kCommon = "common.pt";
-// In it: names of Megatron's (megatron/training/checkpointing.py, save_checkpoint).
-constexpr std::string_view kArgs = "args", kIteration = "iteration", kVersion = "checkpoint_version";
-constexpr double kVersionWritten = 3.0;
 using megatron::FolderOf;
 using megatron::IterationFolder;
+using megatron::kIteration;
+using megatron::kOptimizer;
 using megatron::kTracker;
+using megatron::kVersion;
+using megatron::kVersionWritten;
 
 // What the folder's mark says of a field; empty where there is none.
 std::string BackendOf(const std::string& folder, const char* field = "sharded_backend") {
@@ -39,69 +43,17 @@ std::string BackendOf(const std::string& folder, const char* field = "sharded_ba
   return document->Root().Read(field, &backend).ok() ? backend : "";
 }
 
-// What common.pt holds: objects at their paths, values of `args` in the namespace that Megatron's loader takes them
-// from, and what it asks of every checkpoint.
-class Common {
- public:
-  // REQUIRES: `object` outlives this.
-  void Add(const CatalogObject& object) {
-    Path path = object.path.empty() ? PathOf(object.key) : object.path;
-    names_.insert(path[0].text);
-    if (path.size() == 1 && path[0].text == kArgs) has_args_ = true;
-    objects_.emplace_back(std::move(path), &object);
-  }
+constexpr std::string_view kCommonStep = "common_step";
 
-  std::vector<torch::Leaf> Leaves(uint64_t step) const {
-    std::vector<torch::Leaf> leaves;
-    std::vector<std::pair<std::string, const CatalogObject*>> args;
-    for (const auto& [path, object] : objects_) {
-      if (path[0].text != kArgs || path.size() == 1)
-        leaves.push_back({path, [object = object](pickle::PickleWriter* writer) { return Write(*object, writer); }});
-      else if (has_args_)  // a whole one is there: values stay beside it under their own names
-        leaves.push_back(
-            {PathOf(object->key), [object = object](pickle::PickleWriter* writer) { return Write(*object, writer); }});
-      else
-        args.emplace_back(JoinPath({path.begin() + 1, path.end()}), object);
-    }
-    if (!args.empty())
-      leaves.push_back(
-          {PathOf(std::string(kArgs)), [args](pickle::PickleWriter* writer) { return WriteArgs(args, writer); }});
-    const auto say = [&](std::string_view name, std::function<void(pickle::PickleWriter*)> write) {
-      if (names_.count(std::string(name))) return;
-      leaves.push_back({PathOf(std::string(name)), [write](pickle::PickleWriter* writer) {
-                          write(writer);
-                          return Status::Ok();
-                        }});
-    };
-    say(kIteration, [step](pickle::PickleWriter* writer) { writer->Int(static_cast<int64_t>(step)); });
-    say(kVersion, [](pickle::PickleWriter* writer) { writer->Float(kVersionWritten); });
-    return leaves;
-  }
+Path Below(Path path, std::initializer_list<std::string_view> parts) {
+  for (const std::string_view part : parts) path.push_back({PathPart::Kind::kText, std::string(part), 0});
+  return path;
+}
 
- private:
-  static Status Write(const CatalogObject& object, pickle::PickleWriter* writer) {
-    return torch::WriteObject(object, writer).Annotate("object '" + object.key + "'");
-  }
-  static Status WriteArgs(const std::vector<std::pair<std::string, const CatalogObject*>>& args,
-                          pickle::PickleWriter* writer) {
-    writer->Global("argparse", "Namespace");
-    writer->EmptyTuple();
-    writer->New();
-    writer->EmptyDict();
-    writer->Mark();
-    for (const auto& [name, object] : args) {
-      writer->Text(name);
-      KINTSUGI_RETURN_IF_ERROR(Write(*object, writer));
-    }
-    writer->SetItems();
-    writer->Build();
-    return Status::Ok();
-  }
-
-  std::vector<std::pair<Path, const CatalogObject*>> objects_;
-  std::set<std::string> names_;  // at the top
-  bool has_args_ = false;
-};
+// Which of the tensors stand in common.pt: what Megatron keeps of an optimizer once for all parameters.
+bool IsCommon(const CatalogTensor& tensor) {
+  return tensor.key == "optimizer.state.common_step" || tensor.key == "optimizer.optimizer.state.common_step";
+}
 
 // Whether it only says again what the folder's name and every writer say.
 bool IsSaidAgain(const CatalogObject& object, std::optional<uint64_t> step) {
@@ -152,8 +104,17 @@ class TorchDist final : public Format {
       KINTSUGI_ASSIGN_OR_RETURN(auto file, MappedFile::Open(common, std::string(kCommon)));
       KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(file->text(), common));
       KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, archive, catalog.AddFile(file), {}, options));
-      catalog.DropObjects([&](const CatalogObject& object) { return IsSaidAgain(object, catalog.step()); });
+      const bool is_of_run = !megatron::GroupsOfRun(catalog.objects()).empty();
+      catalog.DropObjects([&](const CatalogObject& object) {
+        return IsSaidAgain(object, catalog.step()) ||
+               (is_of_run && object.path.size() > 1 && object.path[0].text == kOptimizer);
+      });
     }
+    // What a run said of itself in its own words says it.
+    std::set<std::string> again;
+    for (const CatalogObject& cell : megatron::EmptyCellsOfRun(catalog.objects())) again.insert(cell.key);
+    for (const CatalogObject& cell : megatron::RngStatesOfRun(catalog.objects())) again.insert(cell.key);
+    catalog.DropObjects([&](const CatalogObject& object) { return again.contains(object.key); });
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish());
     return catalog;
   }
@@ -162,29 +123,67 @@ class TorchDist final : public Format {
     return {IterationFolder(step), std::string(kTracker), std::to_string(step)};
   }
 
+  // A run's settings of its optimizer, as Megatron's load_state_dict looks for them: of whichever optimizer it is.
+  std::vector<CatalogObject> FurtherObjects(const Catalog& source) const override {
+    std::vector<CatalogObject> further = megatron::EmptyCellsOfRun(source.objects());
+    for (CatalogObject& cell : megatron::RngStatesOfRun(source.objects())) further.push_back(std::move(cell));
+    if (!megatron::GroupsIn(source.objects()).empty()) return further;
+    const std::vector<megatron::ParamGroup> groups = megatron::GroupsOfRun(source.objects());
+    const auto step = megatron::StepOf(source);
+    // One with master weights has a dictionary of its own for them.
+    for (const Path& optimizer :
+         {megatron::PathOfTexts({kOptimizer}), megatron::PathOfTexts({kOptimizer, kOptimizer})}) {
+      const auto add = [&](Path path, CatalogObject object) {
+        object.key = JoinPath(path);
+        object.path = std::move(path);
+        further.push_back(std::move(object));
+      };
+      for (size_t i = 0; i < groups.size(); ++i) {
+        Path group = Below(optimizer, {"param_groups"});
+        group.push_back({PathPart::Kind::kIndex, "", static_cast<int64_t>(i)});
+        for (const auto& [name, object] : groups[i].settings) add(Below(group, {name}), object);
+        if (step && !groups[i].NumberOf("step"))
+          add(Below(group, {"step"}), ScalarObject("step", Values::Value(*step)));
+      }
+      // A DistributedOptimizer asks how its states are cut: as the parameters are.
+      if (!groups.empty() && optimizer.size() == 1)
+        add(Below(optimizer, {"param_state_sharding_type"}),
+            ScalarObject("param_state_sharding_type", Values::Value(std::string("fully_reshardable"))));
+      if (step && !groups.empty())
+        add(Below(optimizer, {"state", kCommonStep}), ScalarObject(std::string(kCommonStep), Values::Value(*step)));
+    }
+    return further;
+  }
+
   Result<Outline> Lay(const Content& content, const std::vector<CatalogObject>& objects, const LayOptions& options,
                       const std::string&) const override {
     const std::string folder = IterationFolder(options.step) + "/";
     std::vector<CatalogObject> sharded;
-    Common common;
+    megatron::Common common;
     const std::vector<CatalogObject> called = CalledAsKnown(kKnownToMegatron, objects);
     for (const CatalogObject& object : called) {
-      if (object.form == CatalogObject::Form::kPickle || ScalarOf(object))
+      if (GridName(object.key).empty() && (object.form == CatalogObject::Form::kPickle || ScalarOf(object)))
         common.Add(object);
       else
         sharded.push_back(object);
     }
-    const std::vector<torch::Leaf> leaves = common.Leaves(options.step);
+    std::vector<torch::Leaf> leaves = common.Leaves(options.step);
+    std::vector<torch::LaidStorage> storages;
+    std::set<uint32_t> in_common;
+    for (uint32_t i = 0; i < content.size(); ++i) {
+      const CatalogTensor& tensor = content[i];
+      if (!IsCommon(tensor)) continue;
+      in_common.insert(i);
+      leaves.push_back({tensor.path.empty() ? PathOf(tensor.key) : tensor.path,
+                        [&tensor, storage = std::to_string(storages.size())](pickle::PickleWriter* writer) {
+                          torch::WriteTensor(storage, tensor.dtype, tensor.shape, writer);
+                          return Status::Ok();
+                        }});
+      storages.push_back({{{i, layout::WholeBox(tensor.shape), 0}}, DTypeSize(tensor.dtype)});
+    }
     Outline outline;
-    KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, sharded, options, folder, &outline));
-    OutlineFile file;
-    file.name = folder + std::string(kCommon);
-    zip::Layer layer(&file, "common");
-    KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
-    layer.AddBytes("data.pkl", std::move(pickled));
-    torch::AddSmallEntries(&layer);
-    torch::AddVersion(&layer);
-    layer.Finish();
+    KINTSUGI_RETURN_IF_ERROR(dcp::LayFolder(content, sharded, options, folder, &outline, in_common));
+    KINTSUGI_ASSIGN_OR_RETURN(OutlineFile file, torch::LayStateDict(folder + std::string(kCommon), leaves, storages));
     outline.files.push_back(std::move(file));
     OutlineFile mark;
     mark.name = folder + std::string(kMark);

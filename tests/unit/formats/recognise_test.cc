@@ -50,8 +50,9 @@ TEST(Recognise, IsOneFormatOrHasARule) {
   WriteModel(source, {"module.w", "zero.w.fp32", "zero.w.exp_avg"});
   std::vector<std::pair<std::string, std::string>> places = {{source, "safetensors"}};
   for (const Format* format : AllFormats()) {
-    if (!format->writes()) continue;
-    const std::string name(format->name()), place = folder / (name + (name == "torch" ? ".pt" : ""));
+    const std::string name(format->name());
+    if (!format->writes() || name == "megatron-legacy") continue;  // which writes no names but a GPT's: below
+    const std::string place = folder / (name + (name == "torch" ? ".pt" : ""));
     const Status written = Write(source, place, name);
     ASSERT_TRUE(written.ok()) << written.ToString();
     places.emplace_back(place, name);

@@ -347,5 +347,20 @@ TEST(CastRegion, DenseRowsOfAnyLengthAndAlignmentAreElementByElement) {
     }
 }
 
+// Every upper half of a float, with lower halves about the ties: subnormals, all limits, infinities and NaNs among them.
+TEST(CastRegion, DenseFloatsBecomeFloat8AsEachByItself) {
+  for (const uint32_t low : {0x0000u, 0x0001u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) {
+    std::vector<uint32_t> source(65536);
+    for (uint32_t i = 0; i < source.size(); ++i) source[i] = i << 16 | low;
+    for (const ElementType to : {kFloat8E4M3, kFloat8E5M2}) {
+      std::vector<uint8_t> dense(source.size()), alone(source.size());
+      CastRegion(dense.data(), to, source.data(), kFloat32,
+                 {.axes = 1, .length = {65536}, .to_stride = {1}, .from_stride = {4}});
+      for (size_t i = 0; i < source.size(); ++i) CastRegion(&alone[i], to, &source[i], kFloat32, {});
+      ASSERT_EQ(dense, alone) << low;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kintsugi

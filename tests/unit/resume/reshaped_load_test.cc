@@ -172,6 +172,20 @@ TEST(ReshapedLoad, KeysOnOneSideAreJudgedByTheStrictMode) {
       << missing.ToString();
 }
 
+TEST(ReshapedLoad, WhatHasNoElementIsNotMissed) {
+  const TemporaryFolder root;
+  const std::string path = Save(root.path(), {2, 1, 1}, {{"a", {4}, -1}});
+  for (LoadedRank& rank : LoadAll(path, {3, 1, 1}, {{"a", {4}, -1}, {"nothing", {0, 3}, -1}})) {
+    ASSERT_TRUE(rank.status.ok()) << rank.status.ToString();
+    rank.world->ForEach(
+        [](const std::string& key, int64_t element, float& value) { EXPECT_EQ(value, ValueOf(key, element)); });
+  }
+  const std::string both = Save(root.path() + "/both", {2, 1, 1}, {{"a", {4}, -1}, {"nothing", {0, 3}, -1}});
+  EXPECT_TRUE(FirstError(LoadAll(both, {3, 1, 1}, {{"a", {4}, -1}, {"nothing", {0, 3}, -1}})).ok());
+  const Status other = FirstError(LoadAll(both, {3, 1, 1}, {{"a", {4}, -1}, {"nothing", {2, 3}, -1}}));
+  EXPECT_NE(other.message().find("'nothing'"), std::string::npos) << other.ToString();
+}
+
 TEST(ReshapedLoad, ATiedTensorIsFoundUnderEitherName) {
   const Global emb{"emb", {8, 6}, 0}, head{"head", {8, 6}, 0}, other{"other", {5}, -1};
   const Cut from{4, 2, 1}, to{3, 1, 3};

@@ -75,6 +75,11 @@ TEST_F(LoadCheckpoint, NamesKeyAndBothShardsWhenTheLayoutDiffersAndTouchesNothin
   const Status absent = LoadWith("layer.bias", [](ShardedTensor& t) { t.key = "layer.new"; });
   EXPECT_EQ(absent.code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Names(absent.message(), "layer.new", "not in the checkpoint")) << absent.ToString();
+  // What has no element is not missed where who saved did not know of it, and refused where it was another.
+  const Status nothing = LoadWith("nothing", [](ShardedTensor& t) { t.key = "nothing.new"; });
+  EXPECT_TRUE(nothing.ok()) << nothing.ToString();
+  const Status other = LoadWith("nothing", [](ShardedTensor& t) { t.dtype = DType::kInt32; });
+  EXPECT_TRUE(Names(other.message(), "nothing", "int32", "float32")) << other.ToString();
 }
 
 TEST_F(LoadCheckpoint, TakesTheShardOfItsOwnHoldersWhereTwoLookAlike) {

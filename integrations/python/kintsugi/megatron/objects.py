@@ -85,6 +85,67 @@ class Samples:
         self._consumed, self._passed = kept if isinstance(kept, int) else kept["consumed_samples"], 0  # an int: of version 0.1.0
 
 
+class Fixed:
+    """What a script has set up, for the readers of its checkpoints: a run goes on with its own."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self._state = state
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._state
+
+    def load_state_dict(self, kept: dict[str, Any]) -> None: ...
+
+
+# Of a TransformerConfig, by the names that Megatron's arguments have.
+_ARGUMENTS = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "kv_channels", "num_query_groups", "normalization",
+              "layernorm_epsilon", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "attention_dropout", "hidden_dropout", "bf16", "fp16",
+              "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "sequence_parallel",
+              "context_parallel_size", "expert_model_parallel_size")  # fmt: skip
+_OF_ONE_RANK = ("rank", "local_rank")
+
+
+def arguments(core: Core, chunk: Any, ddp_config: Any) -> dict[str, Any]:
+    """What Megatron's load_checkpoint compares with its own arguments, as the model says it."""
+    config = chunk.config
+    vocabulary, length = getattr(chunk, "vocab_size", None), getattr(chunk, "max_sequence_length", None)
+    positions = getattr(chunk, "position_embedding_type", None)
+    found = {
+        **{name: getattr(config, name, None) for name in _ARGUMENTS},
+        "swiglu": getattr(config, "gated_linear_unit", None),
+        "num_experts": getattr(config, "num_moe_experts", None),
+        "padded_vocab_size": vocabulary,
+        "max_position_embeddings": length,
+        "position_embedding_type": positions,
+        "add_position_embedding": None if positions is None else positions == "learned_absolute",
+        "untie_embeddings_and_output_weights": not getattr(chunk, "share_embeddings_and_output_weights", False),
+        "use_distributed_optimizer": ddp_config.use_distributed_optimizer,
+        # Which names its layer norms have, where checkpoints do not say.
+        "transformer_impl": "local" if any(name.endswith("input_layernorm.weight") for name, _ in chunk.named_parameters()) else "transformer_engine",
+        "data_parallel_size": core.parallel_state.get_data_parallel_world_size(),
+    }
+    return {name: value for name, value in found.items() if value is None or isinstance(value, (bool, int, float, str))}
+
+
+def plain(args: Any) -> dict[str, Any]:
+    """What of a namespace is a value, and the same on all ranks."""
+    if args is None:
+        return {}
+    return {name: value for name, value in vars(args).items()
+            if name not in _OF_ONE_RANK and (value is None or isinstance(value, (bool, int, float, str)))}  # fmt: skip
+
+
+def rank(core: Core, chunks: Iterable[Any], metadata: dict[str, Any]) -> dict[str, Any]:
+    """Where this rank stands, and which extra states of its modules are None: Megatron's loader asks for each of them."""
+    state = core.parallel_state
+    return {
+        "no_extra_state": [value.unique_key for _, _, value in _extra_states(core, chunks, metadata) if value.data is None],
+        "pipeline": state.get_pipeline_model_parallel_rank(), "pipelines": state.get_pipeline_model_parallel_world_size(),
+        "tensor": state.get_tensor_model_parallel_rank(), "tensors": state.get_tensor_model_parallel_world_size(),
+        "data": state.get_data_parallel_rank(with_context_parallel=True),
+    }  # fmt: skip
+
+
 class RngTracker:
     """Megatron's named states of random generators (tensor parallel ranks draw other numbers in some places, the same in others)."""
 
@@ -200,11 +261,17 @@ class ExtraState:
 
 def extra_states(core: Core, chunks: Iterable[Any], metadata: dict[str, Any]) -> Iterator[tuple[str, tuple[Sequence[int], Sequence[int]], ExtraState]]:
     """Key, (place, shape) and module of each extra state that is not None, as the chunks' sharded_state_dict has them."""
+    for chunk, name, value in _extra_states(core, chunks, metadata):
+        if value.data is not None:
+            module = chunk.get_submodule(name.removesuffix(_EXTRA_STATE).rstrip("."))
+            yield value.key, (tuple(value.global_offset), tuple(value.global_shape)), ExtraState(module)
+
+
+def _extra_states(core: Core, chunks: Iterable[Any], metadata: dict[str, Any]) -> Iterator[tuple[Any, str, Any]]:
     for chunk in chunks:
         for name, value in chunk.sharded_state_dict(metadata=dict(metadata)).items():
-            if isinstance(value, core.ShardedObject) and name.endswith(_EXTRA_STATE) and value.data is not None:
-                module = chunk.get_submodule(name.removesuffix(_EXTRA_STATE).rstrip("."))
-                yield value.key, (tuple(value.global_offset), tuple(value.global_shape)), ExtraState(module)
+            if isinstance(value, core.ShardedObject) and name.endswith(_EXTRA_STATE):
+                yield chunk, name, value
 
 
 class Settings(OptimizerGroups):

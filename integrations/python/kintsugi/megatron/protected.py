@@ -26,25 +26,28 @@ def protect(
     *,
     consumed_samples: int = 0,
     global_batch_size: int | Callable[[], int] | None = None,
+    args: Any = None,
     take_over: Mapping[str, TakeOver] | None = None,
 ) -> Protected:
     """What `run.register` is for plain torch. `model`: Megatron's DistributedDataParallel, or one for each chunk of an interleaved
     pipeline; `optimizer`: of get_megatron_optimizer. From here on `optimizer.step()` is the gate of the step in hand.
 
     `consumed_samples`: before the first step. `global_batch_size`: where Megatron's calculator of microbatches does not know it.
+    `args`: what the script was told, as Megatron's get_args(); its numbers, texts and truths are in the `args` of Megatron's checkpoints,
+    beside what the model's configuration says.
     `take_over`: by name, how objects go on with other ranks where this is not known: "model.buffers".
     """
     if not isinstance(run, TorchRun):
         raise Error(f"run is a {type(run).__name__}: kintsugi.torch.join() makes what kintsugi.megatron.protect takes", Code.INVALID_ARGUMENT)
     return Protected(Core(), run, model if isinstance(model, list) else [model], optimizer, opt_param_scheduler, consumed_samples,
-                     global_batch_size, dict(take_over or {}))  # fmt: skip
+                     global_batch_size, args, dict(take_over or {}))  # fmt: skip
 
 
 class Protected:
     """A Megatron trainer of a run. Made by `protect`."""
 
     def __init__(self, core: Core, run: TorchRun, wrapped: list[Module], optimizer: Any, scheduler: Any, consumed: int, batch: Any,
-                 said: dict[str, TakeOver]) -> None:  # fmt: skip
+                 args: Any, said: dict[str, TakeOver]) -> None:  # fmt: skip
         for ddp in wrapped:
             if not isinstance(ddp, core.DistributedDataParallel):
                 raise Error(f"model is a {type(ddp).__name__}: Megatron's DistributedDataParallel around it is what holds its gradients", Code.INVALID_ARGUMENT)
@@ -74,6 +77,9 @@ class Protected:
                 run.register_values(key, thing)
             else:
                 run.register_object(key, thing, said.pop(key, known))
+        arguments = {**objects.arguments(core, self._chunks[0], self._wrapped[0].ddp_config), **objects.plain(args)}
+        run.register_values("args", objects.Fixed({f"args.{name}": value for name, value in arguments.items()}), "derived")
+        run.register_object("megatron.rank", objects.Fixed(objects.rank(core, self._chunks, METADATA)), "derived")
         for key, place, state in objects.extra_states(core, self._chunks, METADATA):
             run.register_object(key, state, said.pop(key, None), grid=place)
         if said:
