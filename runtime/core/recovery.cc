@@ -46,7 +46,7 @@ int ExitOf(StatusCode code) { return code == StatusCode::kInvalidArgument ? kExi
 
 Recovery::Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& end, Comparison& comparison,
                    SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Saves& saves,
-                   CheckpointList& checkpoints)
+                   CheckpointList& checkpoints, Roads& roads)
     : board_(board),
       processes_(processes),
       faults_(faults),
@@ -57,6 +57,7 @@ Recovery::Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& e
       hangs_(hangs),
       saves_(saves),
       checkpoints_(checkpoints),
+      roads_(roads),
       times_(board.policy.Phases()) {}
 
 // ---- CLEAN, ADMIT ------------------------------------------------------------------------------------------------
@@ -292,6 +293,7 @@ void Recovery::OnFailed(Rank rank, const PhaseDone& done) {
 void Recovery::CountFailure(Rank rank, const PhaseDone& done, bool echo) {
   Member& member = board_.At(rank);
   if (!board_.incident.open()) faults_.Open(rank, FaultKind::kHandlerFailed, done.text, board_.now());
+  roads_.Take(rank, done.unreached);
   member.handler_failures += echo ? kEchoFailure : kOwnFailure;
   if (member.handler_failures >= kFailuresMax) {
     const std::string text = "its handlers failed again and again, last: " + done.text;
@@ -328,6 +330,8 @@ bool Recovery::RanOut() {
 
 void Recovery::Retry() {
   const Failed failed = std::exchange(FailedNow(), {.of = board_.transitions()});
+  roads_.Conclude();
+  if (const std::optional<Roads::CutOff> cut = roads_.FindCutOff()) return DoWithout(*cut);
   const std::string text = std::string(PhaseName(board_.phase())) + " failed without another cause";
   std::vector<Rank> hopeless;
   if (failed.ran_out)
@@ -337,6 +341,19 @@ void Recovery::Retry() {
   if (hopeless.empty()) return faults_.Lock(text);
   for (Member& member : board_.members) member.handler_failures = 0;
   faults_.GiveUp(hopeless, FaultKind::kStalled, board_.now(), text + ", again and again");
+}
+
+// A spare node has the ranks of the host that others cannot reach; without one what is held is saved while all are there.
+void Recovery::DoWithout(const Roads::CutOff& cut) {
+  if (!board_.course.ever_ran) return end_.EndUnbegun(cut.text);
+  if (board_.policy.node_ranks > 0 && roads_.spare_nodes() > 0) {
+    board_.Act(NodeCutOff{cut.ranks.front(), cut.text});
+    std::vector<Rank> ranks = cut.ranks;
+    std::erase_if(ranks, [this](Rank rank) { return board_.At(rank).life == Life::kDead; });
+    return faults_.GiveUp(ranks, FaultKind::kConnectionLost, board_.now(), cut.text);
+  }
+  board_.course.given_up = cut.text + ": save and leave";
+  faults_.Lock(board_.course.given_up);
 }
 
 // ---- on to the next phase ----------------------------------------------------------------------------------------

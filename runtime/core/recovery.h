@@ -22,6 +22,7 @@
 #include "runtime/core/hang_watch.h"
 #include "runtime/core/phase_times.h"
 #include "runtime/core/processes.h"
+#include "runtime/core/roads.h"
 #include "runtime/core/run_end.h"
 #include "runtime/core/saves.h"
 #include "runtime/core/snapshot_orders.h"
@@ -32,7 +33,7 @@ class Recovery {
  public:
   Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& end, Comparison& comparison,
            SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Saves& saves,
-           CheckpointList& checkpoints);
+           CheckpointList& checkpoints, Roads& roads);
 
   // STOP is over, and the way to repair is chosen.
   void Enter(const std::string& reason);
@@ -84,6 +85,7 @@ class Recovery {
   void AwaitResumed();
   void LimitTheLast();
   void OnFailed(Rank rank, const PhaseDone& done);
+  void DoWithout(const Roads::CutOff& cut);
   void CountFailure(Rank rank, const PhaseDone& done, bool echo);
   Status TakeLoaded();
   void ForgetUnregistered();
@@ -99,6 +101,7 @@ class Recovery {
   HangWatch& hangs_;
   Saves& saves_;
   CheckpointList& checkpoints_;
+  Roads& roads_;
   PhaseTimes times_;
   std::map<Rank, Step> loaded_;  // resume by the trainer's loader: what each has loaded
   Failed retry_;

@@ -60,6 +60,7 @@ struct Course {
   bool checkpoint_known = false;  // the controller was told of one
   bool nonsense = false;          // a handler lied: about a checkpoint, for example
   TimePoint last_progress;        // newest commit or disturbance
+  TimePoint last_struck;          // newest planned fault
 };
 
 class World {
