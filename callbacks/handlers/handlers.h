@@ -67,6 +67,9 @@ struct HandlerContext {
   // repair on a resume from a directory in a form of the trainer's own, where `step` is 0: the step that was loaded,
   // set by the handler and equal on all ranks.
   Step loaded_step;
+  // rebuild_group: peers that could not be connected to, set by the handler where it fails for that; after three attempts
+  // in vain the run does without the host that most cannot reach.
+  std::vector<UnreachedPeer> unreached;
   // rename: what a person should know of the checkpoint; else what the incident's record says of it. Set by the
   // handler.
   std::string remark;

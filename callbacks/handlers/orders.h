@@ -37,6 +37,13 @@ struct RepairMove {
   Rank snapshot_of{-1};  // reload from memory: the rank whose snapshot the sources keep; else -1
 };
 
+// A rank that another one could not connect to, and the port on its host.
+struct UnreachedPeer {
+  Rank rank;
+  uint16_t port = 0;  // 0: not known
+  bool operator==(const UnreachedPeer&) const = default;
+};
+
 // The layout of an entry that is no shard: a rank whose objects nobody else has stores them.
 inline constexpr int kObjectsAlone = -1;
 

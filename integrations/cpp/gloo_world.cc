@@ -29,7 +29,8 @@ Status GlooWorld::Rebuild(HandlerContext& call, void* self) {
                          .rank = call.rank.value(),
                          .size = call.world_size,
                          .deadline = call.deadline,
-                         .cancel = call.cancel};
+                         .cancel = call.cancel,
+                         .unreached = &call.unreached};
   KINTSUGI_ASSIGN_OR_RETURN(group.device, CreateGlooDevice(world.address_));
   world.device_ = group.device;
   KINTSUGI_ASSIGN_OR_RETURN(world.group_, GlooGroup::Connect(*call.store, group));

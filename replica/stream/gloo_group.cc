@@ -36,7 +36,8 @@ Result<std::unique_ptr<GlooGroup>> GlooGroup::Connect(Store& store, const GlooGr
                       .deadline = options.deadline,
                       .device = options.device,
                       .address = options.address,
-                      .cancel = options.cancel};
+                      .cancel = options.cancel,
+                      .unreached = options.unreached};
   KINTSUGI_ASSIGN_OR_RETURN(auto groups, ConnectAll(store, join, {all}));
   return std::move(groups.front());
 }

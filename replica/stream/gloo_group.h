@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "callbacks/handlers/cancel.h"
+#include "callbacks/handlers/orders.h"
 #include "callbacks/handlers/store.h"
 #include "replica/stream/rank_address.h"
 #include "runtime/base/clock.h"
@@ -47,6 +48,8 @@ struct GlooJoin {
   GlooDevice device;              // null: made for these groups
   RankAddress address;            // of that device
   CancelToken* cancel = nullptr;  // ends connecting; afterwards it is the owner who calls Abort
+  // Gets whom this rank dialed in vain: HandlerContext::unreached, in a rebuild handler. Ranks are those that meet.
+  std::vector<UnreachedPeer>* unreached = nullptr;
 };
 
 // Which members of a group connect to each other. Connecting and ending them is what an incident waits for.
@@ -71,6 +74,7 @@ struct GlooGroupOptions {
   GlooDevice device;              // null: the group makes its own
   RankAddress address;            // of that device
   CancelToken* cancel = nullptr;  // ends connecting; afterwards it is the owner who calls Abort
+  std::vector<UnreachedPeer>* unreached = nullptr;  // as GlooJoin's
 };
 
 class KINTSUGI_EXPORT GlooGroup {

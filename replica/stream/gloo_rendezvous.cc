@@ -1,5 +1,6 @@
 #include "replica/stream/gloo_rendezvous.h"
 
+#include <arpa/inet.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/address.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -45,6 +47,23 @@ bool Dials(const Address& self, const Address& peer) {
   return order != 0 ? order > 0 : a.sin_port > b.sin_port;
 }
 
+uint16_t PortOf(const Address& address) {
+  const auto& of = address.getSockaddr();
+  return ntohs(of.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(of).sin6_port
+                                        : reinterpret_cast<const sockaddr_in&>(of).sin_port);
+}
+
+// Gloo's own words have the bytes of the port in the wrong order.
+std::string TextOf(const Address& address) {
+  const auto& of = address.getSockaddr();
+  char text[INET6_ADDRSTRLEN] = "";
+  const void* const host = of.ss_family == AF_INET6
+                               ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(of).sin6_addr)
+                               : &reinterpret_cast<const sockaddr_in&>(of).sin_addr;
+  (void)inet_ntop(of.ss_family, host, text, sizeof text);
+  return std::string(text) + " port " + std::to_string(PortOf(address));
+}
+
 // A context whose pairs are made here instead of by Gloo's rendezvous.
 class OwnContext final : public gloo::Context {
  public:
@@ -75,6 +94,7 @@ class Rendezvous {
     }
     if (join_.device->aborted()) status = {StatusCode::kCancelled, "aborted by the runtime"};
     if (!status.ok()) {
+      if (dialing_ && status.code() != StatusCode::kCancelled) status = TellUnreached(status.code());
       std::this_thread::sleep_for(kConnectGrace);
       join_.device->turns().AwaitHandled();  // the ranks that dialed this one got through
       return status.Annotate("connecting " + place_ + Elapsed());
@@ -115,7 +135,11 @@ class Rendezvous {
     }
     {
       const LoopTurns::Asked turns(join_.device->turns());
-      for (const Dial& dial : dials) Complete(dial);
+      for (const Dial& dial : dials) {
+        dialing_ = dial;
+        Complete(dial);
+      }
+      dialing_.reset();
     }
     for (const Dial& dial : awaited) Complete(dial);
     for (Joining& joining : joining_) joining.context->transport().Connected();
@@ -208,6 +232,14 @@ class Rendezvous {
     dial.joining->context->transport().ConnectPair(dial.peer, dial.address);
   }
 
+  // It listens, by its own word: who waits for a peer that has not dialed cannot know whose fault that is.
+  Status TellUnreached(StatusCode code) const {
+    const int rank = dialing_->joining->members->ranks[static_cast<size_t>(dialing_->peer)];
+    const Address address(dialing_->address);
+    if (join_.unreached) join_.unreached->push_back({Rank(rank), PortOf(address)});
+    return {code, "could not reach rank " + std::to_string(rank) + " at " + TextOf(address)};
+  }
+
   std::string KeyOf(int rank) const { return join_.prefix + "/" + std::to_string(rank); }
 
   void Name(const Joining& joining) {
@@ -226,6 +258,7 @@ class Rendezvous {
   std::vector<Joining> joining_;
   std::map<int, stream::GlooRankListeners> published_;  // by rank of the rendezvous
   std::string place_;                                   // what the work is about
+  std::optional<Dial> dialing_;                         // the pair that is being dialed
 };
 
 }  // namespace

@@ -69,8 +69,8 @@ Status Relocations::Drop(const std::vector<std::string>& keys) {
 
 void Relocations::Settle() {
   if (!addresses_.Settle()) return;
-  TellReady();
   offer_.Offer();
+  TellReady();
 }
 
 void Relocations::TellReady() {
@@ -79,7 +79,8 @@ void Relocations::TellReady() {
                      registered_.layouts(),
                      registered_.gate().mode != GateMode::kOff,
                      offer_.warning(),
-                     {unregistered_.begin(), unregistered_.end()}});
+                     {unregistered_.begin(), unregistered_.end()},
+                     offer_.held()});
 }
 
 }  // namespace kintsugi

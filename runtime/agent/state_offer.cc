@@ -17,7 +17,8 @@ void StateOffer::Begin() {
 void StateOffer::Offer() {
   if (self_.options.state_fd < 0) return;  // no launcher, or one that holds nothing
   const std::string why = keeper_.Offer(has_mirrored_);
-  if (!why.empty())
+  held_ = why.empty();
+  if (!held_)
     warning_ = "when its process is lost its state cannot be adopted, all of it will be streamed: " + why;
 }
 

@@ -31,6 +31,8 @@ class StateOffer {
   // Again where it has moved.
   void Offer();
   Status Withdraw() { return keeper_.Withdraw(); }
+  // What its process holds now outlives it.
+  bool held() const { return held_; }
   // Why it could not be offered; empty: it was, or nobody wants it.
   const std::string& warning() const { return warning_; }
 
@@ -52,6 +54,7 @@ class StateOffer {
   bool has_mirrored_ = false;
   std::optional<Step> ahead_at_;  // the step of this rank's newest bytes, where its partners have not got them
   std::string warning_;
+  bool held_ = false;
 };
 
 }  // namespace kintsugi

@@ -174,6 +174,7 @@ Status Tasks::Conclude() {
 
 void Tasks::Answer(const Status& status) {
   KINTSUGI_CHECK(open_, "an answer to no task");
+  if (!status.ok()) open_->done.unreached = std::move(open_->call.unreached);
   core::PhaseDone done = std::move(open_->done);
   done.code = status.code();
   done.unregistered.assign(relocations_.unregistered().begin(), relocations_.unregistered().end());

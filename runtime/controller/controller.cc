@@ -298,6 +298,10 @@ void Controller::Act(const core::ControllerAction& action) {
                    log_->Write(LogLevel::kWarning, LogLine("inexact", {{"rank", a.rank.ToString()}, {"text", a.text}}));
                    host_.OnInexact(a.rank, a.text);
                  },
+                 [&](const core::ReplaceRefused& a) { host_.OnReplaceRefused(a); },
+                 [&](const core::RoadClosed& a) { host_.OnRoadClosed(a); },
+                 [&](const core::AttemptsGrow& a) { host_.OnAttempts(a); },
+                 [&](const core::NodeCutOff& a) { host_.OnCutOff(a); },
                  [&](const core::AskWitness&) { host_.OnAskWitness(); },
                  [&](const core::SaveSettled& a) { host_.OnSave(a); },
                  [&](const core::SnapshotSettled& a) {

@@ -41,6 +41,11 @@ class ControllerHost {
   virtual void OnSave(const core::SaveSettled& /*settled*/) {}
   // Something of a rank is not what an undisturbed run would have, told once.
   virtual void OnInexact(Rank /*rank*/, const std::string& /*text*/) {}
+  // A rank could not reach another one; an incident goes on and on; a host is taken for away.
+  virtual void OnRoadClosed(const core::RoadClosed& /*road*/) {}
+  virtual void OnAttempts(const core::AttemptsGrow& /*grown*/) {}
+  virtual void OnCutOff(const core::NodeCutOff& /*cut*/) {}
+  virtual void OnReplaceRefused(const core::ReplaceRefused& /*refused*/) {}
   virtual void OnNotice(Rank rank, const std::string& text) = 0;
   virtual void OnEnded(const core::RunEnded& ended) = 0;
   virtual void OnAskWitness() {}  // its word is given with Feed

@@ -67,4 +67,19 @@ nlohmann::json IncidentJson(const core::IncidentRecord& record, bool over, TimeP
   return json;
 }
 
+std::string UnreachableLine(const core::RoadClosed& road) {
+  return LogLine("unreachable",
+                 {{"from", "rank " + road.from.ToString() + " on " + road.from_host},
+                  {"to", "rank " + road.to.ToString() + " on " + road.to_host},
+                  {"port", std::to_string(road.port)},
+                  {"remedy", "both reach the leader: look at the firewall and the network between these two hosts"}});
+}
+
+std::string GoesOnLine(const core::AttemptsGrow& grown) {
+  return LogLine("incident_goes_on", {{"id", std::to_string(grown.incident)},
+                                      {"attempts", std::to_string(grown.attempts)},
+                                      {"for", WholeSeconds(grown.since)},
+                                      {"last", grown.reason}});
+}
+
 }  // namespace kintsugi

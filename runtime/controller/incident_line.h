@@ -21,6 +21,10 @@ double DownMilliseconds(const core::IncidentRecord& record, TimePoint now);
 // "event=incident id= cause= ranks= rung= down_ms= steps_lost=", for incidents that are over at `now`.
 std::string IncidentLine(const core::IncidentRecord& record, TimePoint now);
 
+// "event=unreachable from= to= port=", "event=incident_goes_on id= attempts= for= last=".
+std::string UnreachableLine(const core::RoadClosed& road);
+std::string GoesOnLine(const core::AttemptsGrow& grown);
+
 // What everybody is told of it. `fault` is the signal: who injected it knows better.
 IncidentSummary Summarize(const core::IncidentRecord& record, TimePoint now);
 

@@ -229,7 +229,7 @@ void Attendance::OnReplacementExited(const ProcessExited& exited) {
   halt_.ReconsiderMajority();
 }
 
-// ---- new processes that somebody asks for ------------------------------------------------------------------------
+// ---- ranks that another node has ---------------------------------------------------------------------------------
 
 // All lock again first: a rank that answers has heard of the move, and only with a majority of these does it hold.
 void Attendance::OnMoved(const RanksMoved& moved) {
@@ -252,28 +252,6 @@ void Attendance::MoveTo(Rank rank) {
   member.doubted = member.incarnation;
   member.start_failure.clear();
   processes_.StartNext(rank);
-}
-
-std::string Attendance::WhyNotReplaced(Rank rank) const {
-  if (!board_.members.Has(rank)) return "there is no rank " + rank.ToString();
-  if (board_.course.leaving) return "the run saves and leaves";
-  if (board_.phase() != Phase::kRunning || board_.incident.open())
-    return "the run is in " + std::string(PhaseName(board_.phase())) +
-           (board_.incident.open() ? " after a fault" : "") + ": ask again once it trains";
-  const Member& member = board_.At(rank);
-  if (member.life != Life::kReady) return "rank " + rank.ToString() + " has no process yet";
-  if (member.respawns >= board_.policy.max_respawns) return NoRespawnText(rank, member.start_failure);
-  for (const int layout : board_.replicas().LayoutsOf(rank))
-    if (board_.replicas().Holders(layout, rank).size() < 2)
-      return "rank " + rank.ToString() + " holds state that no other rank holds: a new process would not get it";
-  return "";
-}
-
-void Attendance::OnReplaceAsked(Rank rank) {
-  if (const std::string why = WhyNotReplaced(rank); !why.empty())
-    return board_.Note(Rank(0), "not replaced on request: " + why);
-  faults_.GiveUp({rank}, FaultKind::kOperator, board_.now(),
-                 "an operator asked for a new process of rank " + rank.ToString());
 }
 
 }  // namespace kintsugi::core

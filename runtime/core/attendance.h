@@ -1,5 +1,5 @@
 // Attendance: who comes, goes and comes back: joins, lost connections, processes that have ended, ranks that another
-// node takes over; and a new process for a rank on request.
+// node takes over.
 //
 // Threads: none.
 // Errors: a join that does not fit is refused with the reason; news of an older life is dropped.
@@ -24,9 +24,6 @@ class Attendance {
   void OnExited(const ProcessExited& exited);
   // Their node's processes, should they live, are of lives that were given up.
   void OnMoved(const RanksMoved& moved);
-  // Empty: an operator may have a new process for this rank.
-  std::string WhyNotReplaced(Rank rank) const;
-  void OnReplaceAsked(Rank rank);
 
  private:
   // A rank that nobody here started names no incarnation.

@@ -34,6 +34,7 @@ struct Course {
   bool listening = false;  // a controller that took it over: nothing is ordered yet
   bool leaving = false;    // a stop was asked for: what is held is saved, and nothing repaired any more
   TimePoint leave_by;      // with it: until when all must have left
+  std::string given_up;    // why nothing is repaired any more, and what is held is saved to be resumed; empty: it is
   Step resume_step;        // where it last went on from
   TimePoint went_on_at;    // when
 };

@@ -53,13 +53,14 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [this](const OperatorStop&) { parts_.saves.Request(true); },
                  [this](const OperatorPause&) { parts_.saves.AskForPause(); },
                  [this](const OperatorContinue&) { parts_.saves.AskToContinue(); },
-                 [this](const OperatorReplace& e) { attendance_.OnReplaceAsked(e.rank); },
+                 [this](const OperatorReplace& e) { parts_.saves.AskToReplace(e.rank); },
                  [this](const OperatorInject& e) {
                    if (parts_.board.members.Has(e.rank)) parts_.board.SendTo(e.rank, InjectOrder{e.injection});
                  },
                  [this](const ProcessFound& e) { takeover_.OnFound(e); },
                  [this](const Tick&) { OnTick(); },
                  [this](const SparesWaiting& e) { parts_.processes.TellSpares(e); },
+                 [this](const SpareNodes& e) { parts_.roads.TellSpareNodes(e.here); },
                  [this](const StateHeld& e) { parts_.processes.TellHeld(e); },
                  [&](const TieRuleTaken& e) { parts_.board.majority.TakeRule(e.rule), reconsider(); },
                  [this](const RanksMoved& e) { attendance_.OnMoved(e); },
@@ -176,6 +177,7 @@ void ControllerCore::OnTick() {
                          "the control connection did not come back");
   parts_.hangs.Check();
   if (phase() == Phase::kEnded || parts_.saves.CheckGrace()) return;
+  parts_.saves.CheckReplacements();
   if (parts_.board.now() >= parts_.recovery.retry_at()) return parts_.recovery.Retry();
   if (parts_.board.now() >= parts_.board.deadline()) return OnDeadline();
   if (parts_.board.now() >= parts_.board.save_deadline()) OnSaveDeadline();

@@ -50,7 +50,7 @@ class ControllerCore {
   std::optional<Duration> LateBy(Rank rank) const { return parts_.hangs.LateBy(rank); }
   const SnapshotRounds& snapshots() const { return parts_.rounds; }
   // Empty: an operator may have a new process for this rank.
-  std::string WhyNotReplaced(Rank rank) const { return attendance_.WhyNotReplaced(rank); }
+  std::string WhyNotReplaced(Rank rank) const { return parts_.saves.replacements().WhyNot(rank); }
   // Where ranks park, what was asked for, and the step at which all stand, once they do.
   const Saves& saves() const { return parts_.saves; }
   // Still listening to what it took over.

@@ -58,6 +58,10 @@ struct OperatorContinue {};
 struct OperatorReplace {
   Rank rank;
 };
+// How many nodes wait with no ranks of their own.
+struct SpareNodes {
+  int here = 0;
+};
 struct OperatorStop {};  // preemption: finish the step, save, leave
 struct OperatorInject {
   Rank rank;
@@ -80,7 +84,8 @@ struct Tick {};
 
 using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
                                      OperatorInject, ProcessFound, Tick, SparesWaiting, StateHeld, TieRuleTaken,
-                                     WitnessWord, OperatorPause, OperatorContinue, OperatorReplace, RanksMoved>;
+                                     WitnessWord, OperatorPause, OperatorContinue, OperatorReplace, RanksMoved,
+                                     SpareNodes>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 
@@ -195,12 +200,36 @@ struct InexactNews {
   Rank rank;
   std::string text;
 };
+// A new process was asked for, and is not to be had after all.
+struct ReplaceRefused {
+  Rank rank;
+  std::string why;
+};
+// A rank could not connect to another one, told once in an incident.
+struct RoadClosed {
+  Rank from;
+  Rank to;
+  uint16_t port = 0;
+  std::string from_host, to_host;
+};
+// Other hosts cannot reach the one of these ranks: it is taken for away, whatever it says, and a spare node has them next.
+struct NodeCutOff {
+  Rank first;
+  std::string text;
+};
+// An incident takes long: told at attempts that lie further and further apart.
+struct AttemptsGrow {
+  uint64_t incident = 0;
+  int attempts = 0;
+  Duration since{};
+  std::string reason;
+};
 // An even split: the witness's lease is wanted, to have and to hold.
 struct AskWitness {};
 
 using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
                                       CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled, SaveSettled,
-                                      InexactNews>;
+                                      InexactNews, RoadClosed, NodeCutOff, AttemptsGrow, ReplaceRefused>;
 
 // Exit codes of a run (tools/OPERATIONS.md and --help).
 inline constexpr int kExitSuccess = 0;

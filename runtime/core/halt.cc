@@ -12,6 +12,8 @@ using enum HaltState;
 
 // More attempts than any sequence of real faults needs: something is wrong that recovery cannot mend.
 constexpr int kAttemptsMax = 100;
+// So many are told of, and twice as many, and so on: a power of two.
+constexpr int kAttemptsTold = 4;
 // From the order to kill a process to its launcher's word that it has ended, where that launcher is here.
 constexpr Duration kReapLimit = std::chrono::seconds(1);
 // From one such word to the next of processes that were killed together.
@@ -48,6 +50,7 @@ void Halt::Lock(const std::string& reason) {
   if (board_.incident.attempt() >= kAttemptsMax + 2 * board_.policy.world_size)
     return end_.EndWithoutSave("gave up after " + std::to_string(board_.incident.attempt()) +
                                " attempts at one incident; last: " + reason);
+  CheckLength(reason);
   saves_.Cancel();
   board_.SetPhase(Phase::kLock, reason);
   SetState(kAnswers);
@@ -75,6 +78,19 @@ void Halt::Lock(const std::string& reason) {
   rescue_.Forget();
   board_.Order(board_.LiveRanks(), board_.policy.LockLimit(), [](Rank) { return LockOrder{}; });
   if (board_.NobodyWaits()) AfterLock();
+}
+
+// Faults follow each other, and attempts that fail for themselves: the first ones pass unnoticed, and none goes on for ever.
+void Halt::CheckLength(const std::string& reason) {
+  const IncidentRecord& record = board_.incident.record();
+  const int attempts = board_.incident.attempt();
+  const Duration since = board_.now() - record.detected_at;
+  if (attempts < kAttemptsTold) return;
+  if ((attempts & (attempts - 1)) == 0) board_.Act(AttemptsGrow{record.id, attempts, since, reason});
+  if (since < board_.policy.IncidentLimit() || !board_.course.given_up.empty()) return;
+  board_.course.given_up = "the run did not come back in " + std::to_string(attempts) + " attempts within " +
+                           WholeSeconds(since) + ": save and leave; last: " + reason;
+  board_.Note(Rank(0), board_.course.given_up);
 }
 
 void Halt::OnLockReply(Rank rank, const LockReply& reply) {
@@ -223,7 +239,8 @@ void Halt::Stop() {
   SetState(kParking);
   // Who hangs has had its time already: one rank the learnt limit, all together the longest healthy step.
   const std::optional<Duration> ran_out = board_.incident.TakeRanOut();
-  const bool hung = ran_out || board_.incident.record().signal == FaultKind::kHang;
+  // Where all stand in one place nobody is to blame, and what they are in may be their own: that has its whole time.
+  const bool hung = ran_out || (board_.incident.record().signal == FaultKind::kHang && !board_.incident.Named().empty());
   Duration limit = hung ? std::min(hangs_.ParkLimit(), board_.policy.StopLimit()) : board_.policy.StopLimit();
   if (ran_out) limit = std::min(limit, *ran_out);
   // What is left of the grace period is for writing.
@@ -329,6 +346,7 @@ std::string Halt::WhyNoRung() const {
 void Halt::RestartStart() {
   SetState(kNone);
   if (board_.majority.minority()) return end_.End(kExitStartup, "no majority of the ranks came");
+  if (!board_.course.given_up.empty()) return end_.EndUnbegun(board_.course.given_up);
   // Nothing is lost yet: everybody starts from the registered state or the checkpoint. Where that is damaged, a new
   // process registers it again.
   for (Rank rank : board_.LiveRanks())

@@ -40,6 +40,7 @@ class Halt : public NextAttempt {
 
  private:
   void SetState(HaltState to);
+  void CheckLength(const std::string& reason);
   void AfterLock();
   void AwaitMajority();
   void AskWitnessWhereItDecides();

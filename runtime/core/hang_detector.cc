@@ -266,7 +266,6 @@ std::optional<Hang> HangDetector::OnTick(TimePoint now) {
   hang.place = earliest->place;
   FindWaiting(&hang);
   hang.all = (hang.ranks.size() == in_loop && in_loop == ranks_.size()) || !hang.waiting.empty();
-  if (hang.all && hang.still < limits_.most) return std::nullopt;
   if (!hang.all) FindShortOf(&hang);
   hang.certain = !hang.all && hang.ranks.size() + in_gate == in_loop && in_loop == ranks_.size() &&
                  earliest->place.phase != TrainPhase::kGate;

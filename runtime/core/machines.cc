@@ -8,6 +8,7 @@ Machines::Machines(Policy policy, Term term)
     : board(std::move(policy), term),
       inexact(board),
       repeats(board.policy.world_size),
+      roads(board),
       gate(board.policy.world_size),
       rounds(board.policy.snapshot_every, board.policy.snapshot_auto),
       processes(board, gate, rounds, repeats),
@@ -19,6 +20,7 @@ Machines::Machines(Policy policy, Term term)
       survey(board, checkpoints, repeats, comparison),
       saves(board, end, faults, comparison, survey, hangs, checkpoints, repeats),
       rescue(board, processes, faults, comparison, survey, saves),
-      recovery(board, processes, faults, end, comparison, rounds, snapshots, hangs, saves, checkpoints, repeats) {}
+      recovery(board, processes, faults, end, comparison, rounds, snapshots, hangs, saves, checkpoints, repeats,
+               roads) {}
 
 }  // namespace kintsugi::core

@@ -16,6 +16,7 @@
 #include "runtime/core/recovery.h"
 #include "runtime/core/repeats.h"
 #include "runtime/core/rescue.h"
+#include "runtime/core/roads.h"
 #include "runtime/core/run_end.h"
 #include "runtime/core/saves.h"
 #include "runtime/core/snapshot_orders.h"
@@ -32,6 +33,7 @@ struct Machines {
   CheckpointList checkpoints;
   InexactList inexact;
   Repeats repeats;
+  Roads roads;
   ControlGate gate;
   SnapshotRounds rounds;
   Processes processes;

@@ -67,6 +67,7 @@ struct Ready {
   bool gate = true;
   std::string warning;  // what of this registration costs its rank something, for the log; empty: nothing
   std::vector<std::string> unregistered;  // tensors that were registered once and are no part of the state any more
+  bool state_held = false;                // its launcher keeps its state whole should the process end
 };
 struct Beat {
   uint64_t count = 0;
@@ -103,6 +104,7 @@ struct PhaseDone {
   Step loaded;                      // kRepair from a checkpoint whose step only the trainer's loader knows: that step
   std::vector<std::string> unregistered;  // as Ready's, with what the trainer took out of its state in this task
   bool objects_ahead = false;             // as Parked's, of objects that were adopted in kRepair
+  std::vector<UnreachedPeer> unreached;   // kRebuild, where it failed
 };
 struct Resumed {};  // the trainer's loop runs again
 struct Finished {   // the loop returned ok; the rank keeps its state until all have finished

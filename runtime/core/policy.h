@@ -25,6 +25,7 @@ struct Checkpoint {
 
 struct Policy {
   int world_size = 1;
+  int node_ranks = 0;                                 // on each of several hosts; 0: one host, or nobody says
   int max_respawns = 10;                              // per rank
   Duration silence = std::chrono::seconds(1);         // no sign of life for this long is a fault
   Duration step_timeout = std::chrono::seconds(60);   // the longest a healthy step, or a handler on small state, takes
@@ -72,6 +73,8 @@ struct Policy {
     return {2 * hang_factor, std::max<Duration>(2 * Hangs().least, std::chrono::seconds(10))};
   }
   Duration RepairLimit() const { return 10 * step_timeout; }
+  // No single wait takes as long: an incident that does goes from attempt to attempt.
+  Duration IncidentLimit() const { return RepairLimit() + 2 * (join_timeout + consent_wait); }
   // A handler that ran into its own limit has this long to say so before it counts as one that ignores it.
   Duration AnswerSlack() const { return silence; }
 

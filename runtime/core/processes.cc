@@ -34,7 +34,7 @@ void Processes::StartNext(Rank rank) {
 void Processes::Respawn(Rank rank) {
   Member& member = board_.At(rank);
   if (member.life != Life::kDead || member.respawns >= board_.policy.max_respawns || board_.course.leaving ||
-      !repeats_.hopeless().empty())
+      !repeats_.hopeless().empty() || !board_.course.given_up.empty())
     return;
   ++member.respawns;
   if (board_.policy.can_spawn) return StartNext(rank);

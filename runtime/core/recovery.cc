@@ -63,7 +63,7 @@ int ExitOf(StatusCode code) { return code == StatusCode::kInvalidArgument ? kExi
 
 Recovery::Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& end, Comparison& comparison,
                    SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Saves& saves,
-                   CheckpointList& checkpoints, Repeats& repeats)
+                   CheckpointList& checkpoints, Repeats& repeats, Roads& roads)
     : board_(board),
       processes_(processes),
       faults_(faults),
@@ -75,6 +75,7 @@ Recovery::Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& e
       saves_(saves),
       checkpoints_(checkpoints),
       repeats_(repeats),
+      roads_(roads),
       times_(board.policy.Phases()) {}
 
 // ---- CLEAN, ADMIT ------------------------------------------------------------------------------------------------
@@ -310,6 +311,7 @@ void Recovery::OnFailed(Rank rank, const PhaseDone& done) {
 void Recovery::CountFailure(Rank rank, const PhaseDone& done, bool echo) {
   Member& member = board_.At(rank);
   if (!board_.incident.open()) faults_.Open(rank, FaultKind::kHandlerFailed, done.text, board_.now());
+  roads_.Take(rank, done.unreached);
   member.handler_failures += echo ? kEchoFailure : kOwnFailure;
   if (!echo && CountHandler(rank, done)) return;
   if (member.handler_failures >= kFailuresMax) {
@@ -361,6 +363,8 @@ bool Recovery::RanOut() {
 
 void Recovery::Retry() {
   const Failed failed = std::exchange(FailedNow(), {.of = board_.transitions()});
+  roads_.Conclude();
+  if (const std::optional<Roads::CutOff> cut = roads_.FindCutOff()) return DoWithout(*cut);
   const std::string text = std::string(PhaseName(board_.phase())) + " failed without another cause";
   std::vector<Rank> hopeless;
   if (failed.ran_out)
@@ -370,6 +374,19 @@ void Recovery::Retry() {
   if (hopeless.empty()) return faults_.Lock(text);
   for (Member& member : board_.members) member.handler_failures = 0;
   faults_.GiveUp(hopeless, FaultKind::kStalled, board_.now(), text + ", again and again");
+}
+
+// A spare node has the ranks of the host that others cannot reach; without one what is held is saved while all are there.
+void Recovery::DoWithout(const Roads::CutOff& cut) {
+  if (!board_.course.ever_ran) return end_.EndUnbegun(cut.text);
+  if (board_.policy.node_ranks > 0 && roads_.spare_nodes() > 0) {
+    board_.Act(NodeCutOff{cut.ranks.front(), cut.text});
+    std::vector<Rank> ranks = cut.ranks;
+    std::erase_if(ranks, [this](Rank rank) { return board_.At(rank).life == Life::kDead; });
+    return faults_.GiveUp(ranks, FaultKind::kConnectionLost, board_.now(), cut.text);
+  }
+  board_.course.given_up = cut.text + ": save and leave";
+  faults_.Lock(board_.course.given_up);
 }
 
 // ---- on to the next phase ----------------------------------------------------------------------------------------

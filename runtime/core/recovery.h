@@ -23,6 +23,7 @@
 #include "runtime/core/phase_times.h"
 #include "runtime/core/processes.h"
 #include "runtime/core/repeats.h"
+#include "runtime/core/roads.h"
 #include "runtime/core/run_end.h"
 #include "runtime/core/saves.h"
 #include "runtime/core/snapshot_orders.h"
@@ -33,7 +34,7 @@ class Recovery {
  public:
   Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& end, Comparison& comparison,
            SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Saves& saves,
-           CheckpointList& checkpoints, Repeats& repeats);
+           CheckpointList& checkpoints, Repeats& repeats, Roads& roads);
 
   // STOP is over, and the way to repair is chosen.
   void Enter(const std::string& reason);
@@ -85,6 +86,7 @@ class Recovery {
   void AwaitResumed();
   void LimitTheLast();
   void OnFailed(Rank rank, const PhaseDone& done);
+  void DoWithout(const Roads::CutOff& cut);
   void CountFailure(Rank rank, const PhaseDone& done, bool echo);
   bool CountHandler(Rank rank, const PhaseDone& done);
   Status TakeLoaded();
@@ -102,6 +104,7 @@ class Recovery {
   Saves& saves_;
   CheckpointList& checkpoints_;
   Repeats& repeats_;
+  Roads& roads_;
   PhaseTimes times_;
   std::map<Rank, Step> loaded_;  // resume by the trainer's loader: what each has loaded
   Failed retry_;

@@ -50,6 +50,7 @@ void Registrations::Take(Member& member, const Ready& ready) {
   member.registry = std::move(registry);
   member.layouts = ready.layouts;
   member.registered = true;
+  member.state_held = ready.state_held;
 }
 
 bool Registrations::Remove(Member& member, const std::vector<std::string>& keys) {

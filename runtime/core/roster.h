@@ -62,6 +62,7 @@ struct Member {
   Incarnation doubted;                 // the newest life whose memory is not to be adopted
   bool adopted = false;                // this process was told to map it, and may have
   int rescues = 0;                     // processes that were started only to save what is held
+  bool state_held = false;     // its launcher keeps its state whole should the process end
   bool objects_ahead = false;  // its partners do not have its newest mirrored objects
   bool needs_repair = false;
   std::vector<std::string> damaged_keys;  // with needs_repair: only these

@@ -23,6 +23,7 @@ Saves::Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, 
       repeats_(repeats),
       points_(board, hangs),
       writer_(board, checkpoints),
+      replacements_(board),
       pause_asked_(board.policy.takes_over && board.policy.pause_asked) {}
 
 std::optional<Step> Saves::paused_at() const {
@@ -50,7 +51,9 @@ void Saves::Request(bool then_end) {
 void Saves::BeginRequested() {
   // In an incident a request waits until the run goes on; a stop is met by the incident itself.
   if (board_.phase() != Phase::kRunning) return;
-  if (!request_.waits() && !board_.course.leaving) return BeginPause();
+  replacements_.ForgetMet();
+  if (!board_.course.leaving && replacements_.NeedsSave()) request_.Ask();
+  if (!request_.waits() && !board_.course.leaving) return replacements_.waits() ? BeginReplacing() : BeginPause();
   end_after_save_ = end_after_save_ || board_.course.leaving;
   request_.Begin();
   gathers_to_save_ = true;
@@ -111,10 +114,56 @@ void Saves::OnParked(Rank rank, Step step) {
 }
 
 void Saves::LeavePoints() {
-  if (StaysPaused()) return;
+  if (Replaces() || StaysPaused()) return;
   board_.SetSave(SaveState::kNone);  // where all had come for a pause that nobody asks for any more
   points_.LeaveAll();
   MaybeFinish();
+}
+
+// ---- new processes that somebody asks for ------------------------------------------------------------------------
+
+void Saves::AskToReplace(Rank rank) {
+  if (const std::string why = replacements_.WhyNot(rank); !why.empty())
+    return board_.Act(ReplaceRefused{rank, why});
+  replacements_.Ask(rank);
+  BeginRequested();
+}
+
+// Nothing is written: all meet at a boundary, and compare where that was asked for. What is under way ends in it too.
+void Saves::BeginReplacing() {
+  gathers_to_save_ = false;
+  if (board_.save() == SaveState::kPaused) {
+    board_.SetSave(SaveState::kGathering);
+    return MaybeSave();
+  }
+  if (board_.save() != SaveState::kNone) return;
+  points_.Begin();
+  points_.Arm();
+}
+
+// In place of going on from where all have parked. What the process holds is that of the step now, and is kept beyond it.
+bool Saves::Replaces() {
+  const std::optional<Step> parked = points_.ParkedAt();
+  if (board_.course.leaving || board_.phase() != Phase::kRunning || !parked) return false;
+  replacements_.ForgetMet();
+  if (!replacements_.waits()) return false;
+  const Rank rank = replacements_.next();
+  if (replacements_.NeedsSave() && (writer_.step() != *parked || writer_.failed())) {
+    // Asked for while others were on their way: the next boundary is its.
+    if (writer_.failed()) RefuseReplacement("what was to be saved before could not be: " + writer_.failure());
+    return false;
+  }
+  (void)replacements_.Take();
+  faults_.GiveUp({rank}, FaultKind::kOperator, board_.now(),
+                 "an operator asked for a new process of rank " + rank.ToString());
+  return true;
+}
+
+void Saves::RefuseReplacement(const std::string& why) { board_.Act(ReplaceRefused{replacements_.Take(), why}); }
+
+void Saves::CheckReplacements() {
+  if (board_.phase() != Phase::kRunning || !InLoops(board_.save()) || !replacements_.IsLate()) return;
+  RefuseReplacement("the ranks did not come to the end of a step within " + WholeSeconds(board_.policy.step_timeout));
 }
 
 // ---- saves -------------------------------------------------------------------------------------------------------
@@ -126,7 +175,9 @@ void Saves::MaybeSave() {
   if (!step) return;
   board_.plan.choice = {*step, StepReason::kUpdateBegun};
   const bool asked_for = save == SaveState::kGathering && gathers_to_save_;
-  if (save == SaveState::kGathering && !asked_for && !points_.IsPeriodic(*step)) return LeavePoints();
+  // Nor is one of two copies given up before it is known that they are the same.
+  const bool replaces = replacements_.waits() && !board_.course.leaving;
+  if (save == SaveState::kGathering && !asked_for && !replaces && !points_.IsPeriodic(*step)) return LeavePoints();
   // Replicas that differ are found before they are saved: a checkpoint then never holds what nobody can vouch for.
   if (board_.policy.verify_every > 0 && verified_step_ != *step) return Compare(SaveState::kVerifying);
   if (!asked_for && !points_.SavesAt(*step)) return LeavePoints();

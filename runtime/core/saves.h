@@ -3,7 +3,7 @@
 //
 // An incident ends a save and a pause; both are made up for once the run goes on. What is asked for and overtaken by
 // the end of training is saved there. A pause uses the save points: all park at one boundary and stay. A save that is
-// asked for meanwhile is made there. A pause ends with its controller: one that takes the run over has not heard of it.
+// asked for meanwhile is made there. Where a new process was asked for, the old one goes there too, in place of leaving the boundary. A pause ends with its controller: one that takes the run over has not heard of it.
 //
 // Threads: none.
 // Errors: a save that fails is told, and the run goes on; the last one is tried three times.
@@ -18,6 +18,7 @@
 #include "runtime/core/comparison.h"
 #include "runtime/core/faults.h"
 #include "runtime/core/pending_save.h"
+#include "runtime/core/replacements.h"
 #include "runtime/core/run_end.h"
 #include "runtime/core/save_points.h"
 #include "runtime/core/survey.h"
@@ -33,6 +34,9 @@ class Saves {
   void Request(bool then_end);
   void AskForPause();
   void AskToContinue();
+  // A new process for a rank, once all stand where that costs nothing.
+  void AskToReplace(Rank rank);
+  const Replacements& replacements() const { return replacements_; }
   bool pause_asked() const { return pause_asked_; }
   // The step at which all stand, once they do.
   std::optional<Step> paused_at() const;
@@ -60,6 +64,8 @@ class Saves {
   void OnPublished(Step step, const std::string& directory) { writer_.OnPublished(step, directory); }
   // Call at every tick. True: the grace period of a stop is nearly over, and all are locked to save at once.
   bool CheckGrace();
+  // ... where no boundary comes for one that is to be replaced.
+  void CheckReplacements();
 
  private:
   // Empty: replicas are compared at the end.
@@ -67,6 +73,9 @@ class Saves {
   void BeginPause();
   bool StaysPaused();
   void SaveWhilePaused();
+  void BeginReplacing();
+  bool Replaces();
+  void RefuseReplacement(const std::string& why);
   void MaybeSave();
   void Compare(SaveState state);
   void LeavePoints();
@@ -83,6 +92,7 @@ class Saves {
   SavePoints points_;
   CheckpointWriter writer_;
   PendingSave request_;
+  Replacements replacements_;
   TimePoint stop_deadline_ = TimePoint::Max();
   bool end_after_save_ = false;
   int last_save_failures_ = 0;

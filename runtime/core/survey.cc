@@ -28,6 +28,7 @@ Condition ConditionOf(const Member& member) {
 
 std::string Survey::Leaving() const {
   if (!repeats_.hopeless().empty()) return repeats_.hopeless();
+  if (!board_.course.given_up.empty()) return board_.course.given_up;
   if (board_.majority.minority()) return "no majority of the ranks answers: save and leave";
   return board_.course.leaving ? "a stop was asked for: save and leave" : "";
 }

@@ -22,6 +22,7 @@ class Bytes {
   void Put(uint64_t value) { out_->append(reinterpret_cast<const char*>(&value), sizeof value); }
   void Put(int64_t value) { Put(static_cast<uint64_t>(value)); }
   void Put(int value) { Put(static_cast<uint64_t>(value)); }
+  void Put(uint16_t value) { Put(static_cast<uint64_t>(value)); }
   void Put(bool value) { out_->push_back(value ? 1 : 0); }
   void Put(double value) { Put(std::bit_cast<uint64_t>(value)); }
   void Put(Duration value) { Put(static_cast<int64_t>(value.count())); }

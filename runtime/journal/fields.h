@@ -35,6 +35,7 @@ KINTSUGI_SIGN(19, "operator_pause", core::OperatorPause)
 KINTSUGI_SIGN(20, "operator_continue", core::OperatorContinue)
 KINTSUGI_BARE(21, "operator_replace", core::OperatorReplace, (rank, 21))
 KINTSUGI_MESSAGE(22, "ranks_moved", core::RanksMoved, (first, 1), (ranks, 2), (node, 3))
+KINTSUGI_BARE(23, "spare_nodes", core::SpareNodes, (here, 23))
 
 // ---- what comes out: as words and as a digest, never as bytes --------------------------------------------------------
 
@@ -58,11 +59,15 @@ KINTSUGI_SAID("notice", core::Notice, (rank), (text))
 KINTSUGI_SAID("ask_witness", core::AskWitness)
 KINTSUGI_SAID("snapshot_settled", core::SnapshotSettled, (step), (counts), (rank), (text), (cost))
 KINTSUGI_SAID("inexact_news", core::InexactNews, (rank), (text))
+KINTSUGI_SAID("road_closed", core::RoadClosed, (from), (to), (port), (from_host), (to_host))
+KINTSUGI_SAID("node_cut_off", core::NodeCutOff, (first), (text))
+KINTSUGI_SAID("replace_refused", core::ReplaceRefused, (rank), (why))
+KINTSUGI_SAID("attempts_grow", core::AttemptsGrow, (incident), (attempts), (since), (reason))
 KINTSUGI_SAID("save_settled", core::SaveSettled, (step), (saved), (rank), (text))
 
 // ---- what the core goes by: as words --------------------------------------------------------------------------------
 
-KINTSUGI_FIELDS(core::Policy, (world_size), (max_respawns), (silence), (step_timeout), (join_timeout), (grace),
+KINTSUGI_FIELDS(core::Policy, (world_size), (node_ranks), (max_respawns), (silence), (step_timeout), (join_timeout), (grace),
                 (repairs_per_rank), (save_every), (verify_every), (snapshot_every), (snapshot_auto), (save_directory),
                 (resume_directory), (resume_step), (begins_again), (resume_by_trainer), (hang_factor), (hang_least), (can_spawn),
                 (adopts), (needs_consent), (consent_wait), (tie_rule), (takes_over), (began), (incidents_before), (pause_asked), (part), (checkpoints))

@@ -34,6 +34,8 @@ void ControllerDuties::OnTransition(const core::Transition& t) {
                                 {"elapsed_ms",
                                  std::to_string(static_cast<int64_t>(ToMilliseconds(now - account_.result().begin)))},
                                 {"reason", t.reason}}));
+  // Launchers whose ranks were moved have weight from here on (Placement::Counts): they must know before this leader is lost.
+  if (t.to == core::Phase::kRunning) hosts_.PulseAll();
   meter_.Tell(now);
 }
 
@@ -53,6 +55,20 @@ void ControllerDuties::OnSave(const core::SaveSettled& settled) {
   const std::string line = account_.OnSave(settled, SteadyClock::SteadyNow());
   if (!line.empty()) hosts_.Say(LogLevel::kWarning, line);
   desk_.OnSave(settled);
+}
+
+void ControllerDuties::OnReplaceRefused(const core::ReplaceRefused& refused) {
+  hosts_.Say(LogLevel::kWarning,
+             LogLine("not_replaced", {{"rank", refused.rank.ToString()}, {"why", refused.why}}));
+  desk_.OnReplaceRefused(refused.rank, refused.why);
+}
+
+void ControllerDuties::OnRoadClosed(const core::RoadClosed& road) {
+  hosts_.Say(LogLevel::kWarning, UnreachableLine(road));
+}
+
+void ControllerDuties::OnAttempts(const core::AttemptsGrow& grown) {
+  hosts_.Say(LogLevel::kWarning, GoesOnLine(grown));
 }
 
 void ControllerDuties::OnNotice(Rank rank, const std::string& text) {

@@ -37,6 +37,10 @@ class ControllerDuties final : public ControllerHost {
   void OnCheckpoint(const core::Checkpoint& checkpoint) override;
   void OnSave(const core::SaveSettled& settled) override;
   void OnInexact(Rank rank, const std::string& text) override { account_.OnInexact(rank, text); }
+  void OnReplaceRefused(const core::ReplaceRefused& refused) override;
+  void OnRoadClosed(const core::RoadClosed& road) override;
+  void OnAttempts(const core::AttemptsGrow& grown) override;
+  void OnCutOff(const core::NodeCutOff& cut) override { hosts_.CutOff(cut.first, cut.text); }
   void OnNotice(Rank rank, const std::string& text) override;
   void OnEnded(const core::RunEnded& ended) override { ending_.End(ended); }
   void OnAskWitness() override;

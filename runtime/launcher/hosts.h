@@ -50,6 +50,8 @@ class Hosts {
   virtual void Kill(Rank rank, Incarnation incarnation, const std::string& reason) = 0;
   // Arms a fault where its rank lives. `request`: as it was asked for.
   virtual void Inject(const Injection& injection, const std::string& request, Respond respond) = 0;
+  // Others cannot reach the host of the ranks from this one on: it is away, whatever it says.
+  virtual void CutOff(Rank /*first*/, const std::string& /*why*/) {}
   // Into the log here and of every host.
   virtual void Say(LogLevel level, const std::string& line) = 0;
 

@@ -24,4 +24,10 @@ std::string MeetingHint(const std::string& why) {
   return "is its launcher running?";
 }
 
+std::string LoopbackHint(const std::string& address) {
+  if (!address.starts_with("127.") && address != "::1") return "";
+  return "; the rendezvous is " + address +
+         ", which no other host can reach: name an address of this host's network, or mend its name in /etc/hosts";
+}
+
 }  // namespace kintsugi

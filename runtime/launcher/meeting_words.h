@@ -32,4 +32,7 @@ std::string ListOf(const std::vector<int>& nodes);
 // What to look at where a place was not reached, by what was seen: nobody listens, no answer at all, no such name.
 std::string MeetingHint(const std::string& why);
 
+// Of node 0's own address, where no other host can reach it; empty: others may.
+std::string LoopbackHint(const std::string& address);
+
 }  // namespace kintsugi

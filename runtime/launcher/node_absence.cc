@@ -30,7 +30,22 @@ void NodeAbsence::OnStarted() {
     controller_.Feed(core::RanksMoved{book_.FirstOf(block), book_.shape().local_ranks, book_.NumberOf(moved.node)});
 }
 
+void NodeAbsence::CutOff(int number, const std::string& why) {
+  book_.At(number).cut_off = true;
+  bulletin_.Say(LogLevel::kWarning, LogLine("node_cut_off", {{"node", std::to_string(book_.NumberOf(number))},
+                                                             {"address", book_.At(number).place.address},
+                                                             {"why", why},
+                                                             {"then", "a spare node takes its ranks over"}}));
+}
+
+void NodeAbsence::TellSpareNodes() {
+  const size_t here = book_.Spares().size();
+  if (account_.started() && !account_.ended() && std::exchange(spares_told_, here) != here)
+    controller_.Feed(core::SpareNodes{static_cast<int>(here)});
+}
+
 void NodeAbsence::Check(TimePoint now) {
+  TellSpareNodes();
   CheckNodes(now);
   MoveBlocks(now);
 }
@@ -38,7 +53,8 @@ void NodeAbsence::Check(TimePoint now) {
 void NodeAbsence::CheckNodes(TimePoint now) {
   const Duration limit = account_.started() ? waits_.to_return : waits_.to_begin;
   for (NodeBook::Node& node : book_.all()) {
-    if (!book_.HasRanks(node.number) || node.here || now - node.lost_at < limit) continue;
+    const bool away = !node.here && now - node.lost_at >= limit;
+    if (!book_.HasRanks(node.number) || !(away || node.cut_off)) continue;
     if (!account_.started())
       return above_.OnNobodyCame(book_.Name(node.number) + " did not come within " + WholeSeconds(limit));
     if (account_.awaits_ends()) {
@@ -66,6 +82,7 @@ void NodeAbsence::GiveUpWaiting(NodeBook::Node& node) {
 }
 
 std::string NodeAbsence::WhyNotBack(int node) const {
+  if (book_.At(node).cut_off) return "others cannot reach " + book_.Name(node) + ", and no spare node is here";
   return book_.Name(node) + " did not come back within " + WholeSeconds(waits_.to_return);
 }
 

@@ -40,11 +40,14 @@ class NodeAbsence {
   // Ten times a second.
   void Check(TimePoint now);
   void OnLost(int node);
+  // It is here, and taken for away from now on: others cannot reach it.
+  void CutOff(int node, const std::string& why);
 
  private:
   void CheckNodes(TimePoint now);
   void GiveUpWaiting(NodeBook::Node& node);
   void MoveBlocks(TimePoint now);
+  void TellSpareNodes();
   void SayAway(NodeBook::Node& node);
   void SayGone(NodeBook::Node& node);
   std::string WhyNotBack(int node) const;
@@ -58,6 +61,7 @@ class NodeAbsence {
   EvenSplits& splits_;
   NodeBulletin& bulletin_;
   HostEvents& above_;
+  size_t spares_told_ = 0;
 };
 
 }  // namespace kintsugi

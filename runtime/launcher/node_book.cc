@@ -78,7 +78,7 @@ bool NodeBook::AllHere() const {
 std::vector<int> NodeBook::Spares() const {
   std::vector<int> spares;
   for (const Node& node : nodes_)
-    if (node.here && IsSpare(node.number)) spares.push_back(node.number);
+    if (node.here && !node.cut_off && IsSpare(node.number)) spares.push_back(node.number);
   return spares;
 }
 
@@ -92,7 +92,7 @@ std::vector<int> NodeBook::Away() const {
 std::vector<core::Host> NodeBook::Hosts() const {
   std::vector<core::Host> hosts;
   for (const Node& node : nodes_)
-    if (HasRanks(node.number) || IsSpare(node.number)) hosts.push_back({node.number, node.here, node.lost_at});
+    if (HasRanks(node.number) || IsSpare(node.number)) hosts.push_back({node.number, node.here && !node.cut_off, node.cut_off ? TimePoint() : node.lost_at});
   return hosts;
 }
 

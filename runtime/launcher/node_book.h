@@ -38,6 +38,7 @@ class NodeBook {
     bool here = false;
     bool seen = false;                          // it was here once
     TimePoint lost_at;                          // where it is not here
+    bool cut_off = false;                       // it is, and others cannot reach it: it gets no ranks
     bool said_away = false, said_gone = false;  // to the logs, of this absence
     wire::NodePlace place;                    // where it hears the others
     std::map<Rank, Incarnation> to_spawn;       // what waits until it is here

@@ -10,6 +10,8 @@ namespace kintsugi {
 namespace {
 
 constexpr Duration kAskEvery = std::chrono::milliseconds(100);
+// Until what was said last is on its way.
+constexpr Duration kLastWord = std::chrono::milliseconds(300);
 
 }  // namespace
 
@@ -99,7 +101,8 @@ void NodeElector::TellWaiting(TimePoint now) {
         LogLine("waits_for_nodes", {{"missing", ListOf(Missing())},
                                     {"for", waited},
                                     {"at_most", limit},
-                                    {"hint", "start `kintsugi run --node-rank N` there, with the same --rendezvous"}}));
+                                    {"hint", "start `kintsugi run --node-rank N` there, with the same --rendezvous" +
+                                                 LoopbackHint(state_.run().node_address)}}));
   const int whom = state_.options.controllers.empty() ? 0 : state_.run().nodes;
   const std::string why = electorate_.WhyNotReached(whom);
   state_.log->Write(LogLevel::kWarning,
@@ -119,6 +122,7 @@ std::string NodeElector::SoughtPlace() const {
 }
 
 void NodeElector::NobodyFound() {
+  if (!misfit_.ok()) return ends_.Fail(misfit_);
   const NodeLauncherOptions& options = state_.options;
   const std::string limit = WholeSeconds(state_.run().policy.join_timeout);
   if (!state_.self.founds()) {
@@ -172,8 +176,14 @@ void NodeElector::OnAsked(const wire::NodeHello& hello, const Electorate::Reply&
   if (const std::string why = WhyRefused(hello); !why.empty()) {
     state_.log->Write(LogLevel::kWarning,
                       LogLine("node_refused", {{"node", std::to_string(hello.node_rank)}, {"why", why}}));
-    return reply(wire::Encode(state_.run().job, line_.term(),
-                              wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
+    reply(wire::Encode(state_.run().job, line_.term(),
+                       wire::NodeOrder(wire::NodeWelcome{.accepted = false, .text = why})));
+    // No run comes of these two, and of nobody else: to wait for the others would be in vain.
+    if (state_.self.founds() && !knows_leader() && hello.nodes != state_.run().nodes && misfit_.ok()) {
+      misfit_ = {StatusCode::kInvalidArgument, why + ": give every node the same --nnodes"};
+      seek_until_ = SteadyClock::SteadyNow() + kLastWord;
+    }
+    return;
   }
   // A leader knows where its nodes are: a caller that only says it is a node does not change that.
   if (knows_leader()) return reply(line_.LeadsFrame());

@@ -62,6 +62,7 @@ class NodeElector {
   std::map<int, wire::NodeHello> asked_;  // the first leader's: nodes that have asked, before anybody leads
   TimePoint seek_until_, asked_at_;
   MeetingWords words_;
+  Status misfit_;  // why no run can come of those that ask
 };
 
 }  // namespace kintsugi

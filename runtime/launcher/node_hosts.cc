@@ -58,8 +58,12 @@ bool NodeHosts::AllHere() const { return run_.policy.takes_over || book_.AllHere
 
 void NodeHosts::Spawn(Rank rank, Incarnation incarnation) {
   const int node = book_.NodeOf(rank);
-  if (!hub_.Send(node, wire::SpawnWorker{rank, incarnation})) book_.At(node).to_spawn[rank] = incarnation;
+  if (book_.At(node).cut_off || !hub_.Send(node, wire::SpawnWorker{rank, incarnation}))
+    book_.At(node).to_spawn[rank] = incarnation;
 }
+
+// Nothing is started there any more, so that a spare node has its ranks next.
+void NodeHosts::CutOff(Rank first, const std::string& why) { absence_.CutOff(book_.NodeOf(first), why); }
 
 // A node that is away is told when it comes back.
 void NodeHosts::Kill(Rank rank, Incarnation incarnation, const std::string& reason) {

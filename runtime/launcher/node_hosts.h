@@ -44,6 +44,7 @@ class NodeHosts final : public Hosts {
   void OnStarted() override { absence_.OnStarted(); }
   void Spawn(Rank rank, Incarnation incarnation) override;
   void Kill(Rank rank, Incarnation incarnation, const std::string& reason) override;
+  void CutOff(Rank first, const std::string& why) override;
   void Inject(const Injection& injection, const std::string& request, Respond respond) override;
   void Say(LogLevel level, const std::string& line) override { bulletin_.Say(level, line); }
   void Check(TimePoint now) override { absence_.Check(now); }

@@ -105,10 +105,19 @@ void OperatorDesk::Replace(const ControlWords& words, Respond respond) {
   if (!words.wait) respond(AnswerLine({{"ok", true}, {"rank", words.rank->value()}}));
 }
 
+void OperatorDesk::OnReplaceRefused(Rank refused, const std::string& why) {
+  std::erase_if(waiting_replaces_, [&](const auto& waiting) {
+    if (waiting.first == refused) waiting.second(RefusalLine(why));
+    return waiting.first == refused;
+  });
+}
+
 void OperatorDesk::OnIncident(const core::IncidentRecord& record) {
   for (auto waiting = waiting_replaces_.begin(); waiting != waiting_replaces_.end();) {
     const Rank rank = waiting->first;
-    if (std::find(record.ranks.begin(), record.ranks.end(), rank) == record.ranks.end()) {
+    // It may have been struck by something else, and still be in its place.
+    const bool is_met = !controller_.core().saves().replacements().Waits(rank);
+    if (!is_met || std::find(record.ranks.begin(), record.ranks.end(), rank) == record.ranks.end()) {
       ++waiting;
       continue;
     }

@@ -41,6 +41,7 @@ class OperatorDesk {
   bool OnRequest(const ControlWords& words, RunState run, Respond respond);
   // What the controller tells its host.
   void OnSave(const core::SaveSettled& settled);
+  void OnReplaceRefused(Rank rank, const std::string& why);
   void OnIncident(const core::IncidentRecord& record);
   // Now and then, while somebody waits for a pause: they are told when all ranks stand.
   void Poll();

@@ -97,6 +97,7 @@ void Agents::BeginTrainer(Process* p) {
     Ready ready;
     ready.layouts = world_.plan.claims.at(p->rank);
     ready.gate = world_.plan.gate != GateKind::kOff;
+    ready.state_held = world_.plan.policy.adopts;
     p->core->SetReady(ready);
     trainers_.Park(p, TrainerParked::Outcome::kReady);
   });

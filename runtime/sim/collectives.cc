@@ -26,7 +26,19 @@ void Collectives::Enter(Process* p, Meeting kind, uint64_t step, uint64_t value,
   collective.values[r] = value;
   if (object) collective.objects[r] = object;
   collective.tainted |= p->memory.tainted;
-  if (collective.entered < world_.size) return;
+  if (collective.entered == world_.size && CanMeet()) Complete(key, collective);
+}
+
+// All ranks meet in one group.
+bool Collectives::CanMeet() const {
+  if (closed_.empty()) return true;
+  for (const Process* const p : world_.processes.newest())
+    for (const Process* const q : world_.processes.newest())
+      if (p && q && IsClosed(p->node, q->node)) return false;
+  return true;
+}
+
+void Collectives::Complete(const MeetingKey& key, Collective& collective) {
   collective.complete = true;
   for (const uint64_t each : collective.values) collective.sum += each;
   for (Process* const each : world_.processes.newest()) {
@@ -59,6 +71,22 @@ void Collectives::Fail(Process* p) {
   if (!p->blocked_in) return;
   p->blocked_in.reset();
   meeters_.OnBroken(p);
+}
+
+void Collectives::CloseRoads(const NodeRoads& roads) { closed_.insert(roads.begin(), roads.end()); }
+
+void Collectives::OpenRoads(const NodeRoads& roads) {
+  for (const auto& road : roads) closed_.erase(closed_.find(road));
+  if (!CanMeet()) return;
+  for (auto& [key, collective] : open_)
+    if (collective.entered == world_.size && !collective.complete && !broken_.count(key.generation))
+      Complete(key, collective);
+}
+
+std::vector<UnreachedPeer> Collectives::UnreachedBy(const Process* p) const {
+  for (const Process* const peer : world_.processes.newest())
+    if (peer && peer->rank < p->rank && IsClosed(p->node, peer->node)) return {{peer->rank, 4711}};
+  return {};
 }
 
 void Collectives::BreakGroup(Generation generation) {

@@ -37,6 +37,13 @@ class Collectives {
   void Enter(Process* p, Meeting kind, uint64_t step, uint64_t value, std::optional<Object> object = std::nullopt);
   void BreakGroup(Generation generation);
 
+  // Roads between nodes, one way each, that are closed to ranks: a meeting across one waits, and fails at its limit.
+  using NodeRoads = std::vector<std::pair<int, int>>;  // from, to
+  void CloseRoads(const NodeRoads& roads);
+  void OpenRoads(const NodeRoads& roads);
+  // Of the pairs that connect, the later rank dials: whom this one dials in vain.
+  std::vector<UnreachedPeer> UnreachedBy(const Process* p) const;
+
  private:
   struct Collective {
     std::vector<bool> here;
@@ -47,6 +54,9 @@ class Collectives {
     bool tainted = false;
     bool complete = false;
   };
+  bool CanMeet() const;
+  bool IsClosed(int a, int b) const { return closed_.count({a, b}) > 0 || closed_.count({b, a}) > 0; }
+  void Complete(const MeetingKey& key, Collective& collective);
   void Leave(Process* p, const MeetingKey& key);
   void Fail(Process* p);
 
@@ -54,6 +64,7 @@ class Collectives {
   Meeters& meeters_;
   std::map<MeetingKey, Collective> open_;
   std::set<Generation> broken_;
+  std::multiset<std::pair<int, int>> closed_;
 };
 
 }  // namespace kintsugi::sim

@@ -71,7 +71,18 @@ void Controllers::Act(const ControllerAction& action) {
                    Kill(a);
                  },
                  [this](const Transition& a) { Move(a); },
-                 [&outcome](const IncidentClosed& a) {
+                 [this](const core::NodeCutOff& a) {
+                   world_.Log("the node of rank " + a.first.ToString() + " is cut off: " + a.text);
+                   hosts_.CutOff(a.first);
+                 },
+                 [this](const core::ReplaceRefused& a) {
+                   world_.Log("not replaced: rank " + a.rank.ToString() + ": " + a.why);
+                 },
+                 [this](const core::RoadClosed& a) {
+                   world_.Log("rank " + a.from.ToString() + " cannot reach rank " + a.to.ToString());
+                 },
+                 [this, &outcome](const IncidentClosed& a) {
+                   table_checker_.CheckIncident(a.record);
                    outcome.attempts_max = std::max(outcome.attempts_max, a.record.attempts);
                    if (a.record.rung) outcome.rungs.insert(*a.record.rung);
                    if (a.record.resumed_at) outcome.recoveries.push_back(*a.record.resumed_at - a.record.fault_at);

@@ -26,6 +26,8 @@ class Subordinates {
  public:
   virtual void Spawn(Rank rank, Incarnation incarnation) = 0;
   virtual void Kill(const KillProcess& kill) = 0;
+  // The node of the ranks from this one on is taken for away.
+  virtual void CutOff(Rank first) = 0;
   // The controller that is looked at has come there, or has ended its run.
   virtual void OnPhase(Phase phase) = 0;
   virtual void OnRunEnded() = 0;

@@ -161,6 +161,33 @@ void DrawNodeFault(Random& random, bool first, PlannedFault* fault) {
   if (!first && random.Chance(0.3)) fault->type = FaultType::kSpareNodeLost;
 }
 
+// An order that is to be met while others are lost.
+void DrawOrder(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
+  if (first) {
+    fault->type = FaultType::kReplace;
+    fault->in_phase.reset();
+    fault->in_trainer = TrainerAt::kForward;
+    fault->step = 1 + random.Below(plan.steps);
+  } else if (random.Chance(0.5)) {
+    fault->type = plan.policy.verify_every == 0 || random.Chance(0.7) ? FaultType::kKill : FaultType::kStateFlip;
+    // The one that holds the same, in the simplest layouts.
+    fault->rank = (plan.faults.front().rank + plan.policy.world_size / 2) % plan.policy.world_size;
+  }
+  if (fault->type == FaultType::kStateFlip && !fault->in_trainer) {
+    fault->at.reset();
+    fault->in_phase.reset();
+    fault->in_trainer = TrainerAt::kForward;
+    fault->step = 1 + random.Below(plan.steps);
+  }
+}
+
+// For a while, or for good: of one node to some of the others, both ways or one.
+void DrawRoad(Random& random, bool first, PlannedFault* fault) {
+  if (!first) return;
+  fault->type = FaultType::kRoadClosed;
+  fault->lasting = random.Chance(0.6);
+}
+
 PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile, bool first) {
   PlannedFault fault;
   fault.type =
@@ -171,6 +198,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
     fault.type =
         random.Chance(0.65) ? kLaunchers[random.Below(kLaunchers.size())] : kOfRanks[random.Below(kOfRanks.size())];
   if (profile.spare_nodes_max > 0) DrawNodeFault(random, first, &fault);
+  if (profile.roads) DrawRoad(random, first, &fault);
   if (profile.comparison && first) fault.type = FaultType::kStateFlip;
   if (profile.incident) fault.type = kIncidents[random.Below(kIncidents.size())];
   if (profile.groups > 0 && random.Chance(profile.groups)) fault.type = FaultType::kGroupLost;
@@ -182,6 +210,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   if (fault.type == FaultType::kHandlerHangs) fault.count = 1 + static_cast<int>(random.Below(4));
   if (fault.type == FaultType::kHandlerFails && random.Chance(0.3)) fault.count = 100;
   DrawPlace(random, plan, first, &fault);
+  if (profile.orders) DrawOrder(random, plan, first, &fault);
   // Before the run has begun nothing is held.
   if (profile.pairs > 0 && first && !fault.in_trainer && !IsOfPhase(fault.type)) {
     fault.at.reset();
@@ -308,6 +337,29 @@ const std::vector<Profile>& Profiles() {
        .network = 0,
        .elections = true,
        .spare_nodes_max = 2},
+      {.name = "orders",
+       .description = "as quick, with 10 to 40 steps of 20 ms: an operator asks for a new process of a rank, and up to 3 faults, "
+                      "often of the rank that holds the same; launchers may hold memory, replicas may be compared",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 40,
+       .step_time = 20ms,
+       .faults_min = 1,
+       .faults_max = 4,
+       .network = 0.05,
+       .orders = true},
+      {.name = "roads",
+       .description = "3 or 4 nodes whose launchers elect; roads between nodes that are closed to the ranks alone, for a while or "
+                      "for good, and up to 2 other faults; perhaps a spare node",
+       .nodes = 3,
+       .steps_min = 40,
+       .steps_max = 120,
+       .step_time = 50ms,
+       .faults_min = 1,
+       .faults_max = 3,
+       .network = 0,
+       .elections = true,
+       .roads = true},
       {.name = "comparison",
        .description =
            "as quick, with longer runs, replicas compared every 1 to 4 steps, a bit that flips, and up to 2 other "
@@ -349,6 +401,11 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.spare_nodes = 1 + static_cast<int>(random.Below(static_cast<uint64_t>(profile.spare_nodes_max)));
     plan.spare_after = std::chrono::milliseconds(1500 + random.Below(2000));
   }
+  if (profile.roads) {
+    plan.nodes = 3 + static_cast<int>(random.Below(2));
+    plan.spare_nodes = static_cast<int>(random.Below(2));
+    plan.spare_after = std::chrono::milliseconds(1500 + random.Below(2000));
+  }
   if (profile.elections && ranks == 0) ranks = plan.nodes * (random.Chance(0.7) ? 2 : 4);
   DrawLayout(random, ranks > 0 ? ranks : profile.ranks > 0 ? profile.ranks : drawn, &plan);
   if (profile.node_ranks > 0) plan.nodes = std::max(1, plan.policy.world_size / profile.node_ranks);
@@ -382,6 +439,11 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   if (profile.elections) {
     plan.policy.can_spawn = plan.policy.needs_consent = plan.watched = true;
     plan.policy.consent_wait = plan.spare_nodes > 0 ? 6s : 3s;
+  }
+  if (profile.elections) plan.policy.node_ranks = plan.policy.world_size / plan.nodes;
+  if (profile.orders) {
+    plan.policy.adopts = plan.policy.can_spawn && random.Chance(0.5);
+    if (random.Chance(0.5)) plan.policy.verify_every = 1 + random.Below(6);
   }
   if (profile.comparison) plan.policy.verify_every = 1 + random.Below(4);
   if (profile.groups > 0) {

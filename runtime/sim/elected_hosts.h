@@ -36,6 +36,7 @@ class ElectedHosts final : public Hosts {
   bool Over() const override { return launchers_.Over(); }
   void Spawn(Rank rank, Incarnation incarnation) override { seats_.Spawn(rank, incarnation); }
   void Kill(const KillProcess& kill) override;
+  void CutOff(Rank first) override { seats_.CutOff(first); }
   void OnPhase(Phase phase) override;
   void OnRunEnded() override { seats_.OnRunEnded(); }
   void OnBooted(Process* p) override;

@@ -75,9 +75,26 @@ void EndChecker::CheckEnd(const RunEnded* ended) {
   world_.plan.elections ? CheckElected(*ended, end) : CheckOutcome(*ended, end);
 }
 
+bool EndChecker::ShardOnOneNode() const {
+  const auto& shards = world_.replicas.shards();
+  return std::any_of(shards.begin(), shards.end(), [this](const auto& shard) {
+    return std::all_of(shard.holders.begin(), shard.holders.end(), [&](Rank holder) {
+      return world_.plan.NodeOf(holder.value()) == world_.plan.NodeOf(shard.holders.front().value());
+    });
+  });
+}
+
 void EndChecker::CheckElected(const RunEnded& ended, const std::string& end) {
   if (ended.exit_code == kExitResumable && world_.disk.visible.empty())
     return sink_.Break(Promise::kCheckpoint, end + " without a checkpoint");
+  const auto& struck = world_.outcome.struck;
+  const bool roads_alone = !struck.empty() && std::all_of(struck.begin(), struck.end(), [](const auto& fault) {
+    return fault.first.second == FaultType::kRoadClosed;
+  });
+  // Where the host that most cannot reach is not the only one left to the others.
+  if (roads_alone && world_.plan.spare_nodes > 0 && world_.course.ever_running && world_.plan.policy.max_respawns > 2 &&
+      world_.plan.gate != GateKind::kOff && !world_.plan.policy.save_directory.empty() && !ShardOnOneNode())
+    return sink_.Break(Promise::kInnocent, end + " although a spare node could have the ranks that others cannot reach");
   if (ended.exit_code != kExitResumable && world_.losses.none() && !world_.course.stop_asked)
     sink_.Break(Promise::kInnocent, end + " although nothing was lost");
 }

@@ -24,6 +24,7 @@ class EndChecker {
 
  private:
   void CheckOutcome(const RunEnded& ended, const std::string& end);
+  bool ShardOnOneNode() const;
   void CheckElected(const RunEnded& ended, const std::string& end);
   bool HoldsWhole(Rank rank, int layout, uint64_t step) const;
 

@@ -60,6 +60,7 @@ void Faults::Strike(Fault& fault) {
     return;
   }
   world_.NoteProgress();
+  world_.course.last_struck = world_.Now();
   ++world_.outcome.struck[{phase, plan.type}];
   if (!world_.course.ever_running) world_.course.start_disturbed = true;
 }

@@ -18,8 +18,11 @@ void Handlers::Start(Process* p) {
   }
   // Handlers keep their limit.
   world_.For(p, p->running->order.limit, [this, p, phase, generation = p->running->generation] {
-    if (p->running && p->running->generation == generation && p->running->order.phase == phase)
-      Finish(p, {.phase = phase, .code = StatusCode::kDeadlineExceeded, .text = "no answer from a peer"});
+    if (!p->running || p->running->generation != generation || p->running->order.phase != phase) return;
+    PhaseDone done{.phase = phase, .code = StatusCode::kDeadlineExceeded, .text = "no answer from a peer"};
+    // Who waits for others, all of which are there.
+    if (phase == Phase::kRebuild && p->blocked_in && !p->troubles.hangs) done.unreached = collectives_.UnreachedBy(p);
+    Finish(p, std::move(done));
   });
   if (p->troubles.failing_handlers > 0) {
     --p->troubles.failing_handlers;

@@ -9,13 +9,14 @@ void HeldMemory::Mark(Process* p, core::StateMark mark) {
   if (mark == core::StateMark::kNotYet) return;
   // What was held is streamed over, not adopted; a reload brings what was compared.
   if (!p->adopted && p->running && p->running->order.rung != Rung::kReload && world_.left.count(p->rank)) rot_.Lose(p);
-  world_.left.erase(p->rank);
+  // A process that has not mapped it writes into memory of its own until it is in its loop.
+  if (!core::LeavesHeldWhole(mark, p->adopted)) world_.left.erase(p->rank);
 }
 
 void HeldMemory::Hold(const Process* p, const std::string& cause) {
   if (!world_.plan.policy.adopts) return;
   Left& left = world_.left[p->rank];
-  core::LastWords last{p->incarnation, p->mark, p->Word(), true, cause.find("SIGSEGV") == std::string::npos};
+  core::LastWords last{p->incarnation, p->mark, p->Word(), true, cause.find("SIGSEGV") == std::string::npos, p->adopted};
   if (world_.hook) world_.hook->BeforeHeld(&last);
   left.held = core::HeldAfter(left.held, last);
   if (left.held && left.held->of == p->incarnation) {

@@ -13,12 +13,14 @@ void Losses::Disturb(int rank) {
 }
 
 bool Losses::OneLost(int times) const {
-  return std::any_of(losses_.begin(), losses_.end(), [times](const auto& loss) { return loss.second >= times; });
+  return std::any_of(losses_.begin(), losses_.end(), [&](const auto& loss) {
+    return loss.second + static_cast<int>(asked_.count(loss.first)) >= times;
+  });
 }
 
 bool Losses::ShardAtRisk(const ReplicaMap& replicas) const {
   return std::any_of(replicas.shards().begin(), replicas.shards().end(), [this](const auto& shard) {
-    return std::all_of(shard.holders.begin(), shard.holders.end(), [this](Rank r) { return lost(r.value()); });
+    return std::all_of(shard.holders.begin(), shard.holders.end(), [this](Rank r) { return losses_.count(r.value()) > 0; });
   });
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "runtime/core/replica_map.h"
 #include "runtime/sim/plan.h"
@@ -20,11 +21,14 @@ class Losses {
   void Late(int rank) { Lose(rank, policy_.can_spawn ? 1 : 1 + policy_.max_respawns); }
   void AllLate();
   void Disturb(int rank);
+  // Somebody asked for a new process of it: it is given up for that, and nothing of it may be lost.
+  void Ask(int rank) { asked_.insert(rank); }
 
   bool none() const { return losses_.empty(); }
-  bool lost(int rank) const { return losses_.count(rank) > 0; }
+  bool lost(int rank) const { return losses_.count(rank) > 0 || asked_.count(rank) > 0; }
+  bool asked() const { return !asked_.empty(); }
   bool struck(int rank) const { return lost(rank) || disturbed_.count(rank) > 0; }
-  // Whether one rank was lost that often.
+  // Whether one rank was lost that often, what was asked for included.
   bool OneLost(int times) const;
   // Whether all that hold one shard were.
   bool ShardAtRisk(const ReplicaMap& replicas) const;
@@ -32,6 +36,7 @@ class Losses {
  private:
   const Policy& policy_;
   std::map<int, int> losses_, disturbed_;  // by rank
+  std::set<int> asked_;
 };
 
 }  // namespace kintsugi::sim

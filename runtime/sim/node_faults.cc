@@ -27,6 +27,8 @@ bool NodeFaults::Strike(const PlannedFault& fault) {
     case FaultType::kNodesCutOneWay:
     case FaultType::kNodesCutInHalves:
       return Cut(fault);
+    case FaultType::kRoadClosed:
+      return CloseRoads(fault);
     case FaultType::kSave:
       if (world_.seat().alive) launchers_.AtSeat(world_.seat(), [this] { controllers_.Feed(OperatorSave{}); });
       return world_.seat().alive;
@@ -95,6 +97,30 @@ bool NodeFaults::Freeze(Launcher& l, Duration length) {
       if (!l.alive) return;
       task();
     }
+  });
+  return true;
+}
+
+// The ranks' own roads: launchers go on hearing each other.
+bool NodeFaults::CloseRoads(const PlannedFault& fault) {
+  const int nodes = world_.plan.nodes, from = world_.plan.NodeOf(fault.rank);
+  const int others = std::min(fault.count, nodes - 1);
+  const bool one_way = world_.random.Chance(0.3);
+  Collectives::NodeRoads roads;
+  for (int i = 1; i <= others; ++i) {
+    roads.emplace_back(from, (from + i) % nodes);
+    if (!one_way) roads.emplace_back((from + i) % nodes, from);
+  }
+  world_.losses.AllLate();
+  world_.Log("closed to ranks: node " + std::to_string(from) + " and " + std::to_string(others) + " more" +
+             (one_way ? ", one way" : "") + (fault.lasting ? ", for good" : ""));
+  collectives_.CloseRoads(roads);
+  if (fault.lasting) return true;
+  world_.In(world_.Between(300'000, 20'000'000), [this, roads] {
+    world_.Log("roads are open again");
+    world_.NoteProgress();
+    world_.course.last_struck = world_.Now();
+    collectives_.OpenRoads(roads);
   });
   return true;
 }

@@ -42,6 +42,7 @@ class NodeFaults {
   void Restart(Launcher& l);
   bool Freeze(Launcher& l, Duration length);
   bool Cut(const PlannedFault& fault);
+  bool CloseRoads(const PlannedFault& fault);
   // Keepalive: the controller's end finds out.
   void CloseLater(NodeLine* line, Duration keepalive);
 

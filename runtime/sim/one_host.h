@@ -40,6 +40,7 @@ class OneHost final : public Hosts {
   bool Over() const override { return world_.seat().ended.has_value(); }
   void Spawn(Rank rank, Incarnation incarnation) override;
   void Kill(const KillProcess& kill) override;
+  void CutOff(Rank /*first*/) override {}  // there is no other
   void OnPhase(Phase phase) override;
   void OnRunEnded() override;
   void OnBooted(Process* p) override;

@@ -45,7 +45,9 @@ std::string_view FaultTypeName(FaultType type) {
                                                                 "nodes_cut_in_halves",
                                                                 "state_flip",
                                                                 "group_lost",
-                                                                "spare_node_lost"};
+                                                                "spare_node_lost",
+                                                                "replace",
+                                                                "road_closed"};
   return kNames[static_cast<size_t>(type)];
 }
 

@@ -67,8 +67,12 @@ enum class FaultType : uint8_t {
   kGroupLost,
   // A spare node, whether it has ranks by then or not.
   kSpareNodeLost,
+  // The operator wants a new process for a rank.
+  kReplace,
+  // Ranks of two nodes cannot connect to each other, and both reach the controller.
+  kRoadClosed,
 };
-inline constexpr int kFaultTypes = 41;
+inline constexpr int kFaultTypes = 43;
 std::string_view FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.
@@ -150,6 +154,8 @@ struct Profile {
   bool incident = false;    // the one fault opens an incident that can be repaired
   double groups = 0;        // share of faults that take all holders of a shard; above 0 snapshots are made
   double pairs = 0;         // the same, without snapshots
+  bool orders = false;      // the first one is an order to replace a rank, others strike its partners
+  bool roads = false;       // with elections: the first one closes roads between nodes; perhaps a spare node waits
 };
 const std::vector<Profile>& Profiles();
 // kInvalidArgument names the profiles there are.

@@ -50,6 +50,8 @@ class Seat {
   std::map<int, NodeLine*> lines;  // of welcomed launchers, by node
   std::map<int, TimePoint> lost_at;
   std::map<int, std::map<Rank, Incarnation>> to_spawn;  // on nodes that are away
+  std::set<int> cut_off;  // nodes that are here, and that others cannot reach
+  int spares_told = 0;
   core::Placement placement;
   Generation running;  // the newest in which all ranks were in their loops
 

@@ -82,7 +82,7 @@ bool Seats::SendTo(int node, const wire::NodeOrder& order) {
 
 void Seats::Spawn(Rank rank, Incarnation incarnation) {
   const int node = world_.SeatedNodeOf(rank);
-  if (!SendTo(node, wire::SpawnWorker{rank, incarnation})) world_.seat().to_spawn[node][rank] = incarnation;
+  if (world_.seat().cut_off.count(node) || !SendTo(node, wire::SpawnWorker{rank, incarnation})) world_.seat().to_spawn[node][rank] = incarnation;
 }
 
 // The controller knows nothing yet: what runs there is what there is.
@@ -130,8 +130,8 @@ void Seats::OnRunEnded() {
 void Seats::CheckNodes(Seat& seat) {
   launchers_.AtSeat(seat, [this, &seat] {
     for (auto& [node, lost_at] : seat.lost_at) {
-      if (seat.lines.count(node) || world_.Now() - lost_at < world_.plan.policy.consent_wait || SpareHere(seat))
-        continue;
+      const bool away = !seat.lines.count(node) && world_.Now() - lost_at >= world_.plan.policy.consent_wait;
+      if (!(away || seat.cut_off.count(node)) || SparesHere(seat) > 0) continue;
       for (const auto& [rank, incarnation] : std::exchange(seat.to_spawn[node], {}))
         if (!world_.seat().ended)
           controllers_.Feed(
@@ -151,17 +151,24 @@ void Seats::Pulse(Seat& seat) {
   });
 }
 
-bool Seats::SpareHere(const Seat& seat) const {
-  return std::any_of(seat.lines.begin(), seat.lines.end(),
-                     [&](const auto& line) { return !seat.placement.BlockOf(line.first, world_.plan.nodes); });
+int Seats::SparesHere(const Seat& seat) const {
+  return static_cast<int>(std::count_if(seat.lines.begin(), seat.lines.end(), [&](const auto& line) {
+    return !seat.cut_off.count(line.first) && !seat.placement.BlockOf(line.first, world_.plan.nodes);
+  }));
 }
 
 void Seats::MoveBlocks(Seat& seat) {
   if (world_.plan.spare_nodes == 0) return;
   launchers_.AtSeat(seat, [this, &seat] {
     if (world_.seat().ended) return;
+    if (const int here = SparesHere(seat); std::exchange(seat.spares_told, here) != here)
+      controllers_.Feed(core::SpareNodes{here});
+    if (world_.seat().ended) return;
     std::vector<core::Host> hosts;
-    for (const auto& [node, lost_at] : seat.lost_at) hosts.push_back({node, seat.lines.count(node) > 0, lost_at});
+    for (const auto& [node, lost_at] : seat.lost_at) {
+      const bool cut_off = seat.cut_off.count(node) > 0;
+      hosts.push_back({node, seat.lines.count(node) > 0 && !cut_off, cut_off ? TimePoint() : lost_at});
+    }
     const auto due = core::NextTakeover(
         seat.placement, world_.plan.nodes, hosts, world_.plan.spare_after, world_.Now(),
         [this](int block) { return world_.core().MayMove(Rank(block * world_.LocalRanks()), world_.LocalRanks()); });

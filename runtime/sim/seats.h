@@ -39,6 +39,7 @@ class Seats final : public SeatEnds {
 
   // Of the controller that is looked at.
   void Spawn(Rank rank, Incarnation incarnation);
+  void CutOff(Rank first) { world_.seat().cut_off.insert(world_.SeatedNodeOf(first)); }
   bool SendTo(int node, const wire::NodeOrder& order);
   void OnRunEnded();
 
@@ -50,7 +51,7 @@ class Seats final : public SeatEnds {
   void OnHello(NodeLine* line, const wire::NodeHello& hello);
   void FoundLives(const core::RankBlock& block, const core::LivesThere& lives);
   void ComparedLives(int node, const core::RankBlock& block, const core::LivesThere& lives);
-  bool SpareHere(const Seat& seat) const;
+  int SparesHere(const Seat& seat) const;
 
   World& world_;
   TableChecker& table_checker_;

@@ -1,5 +1,7 @@
 #include "runtime/sim/table_checker.h"
 
+#include <algorithm>
+
 namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
@@ -9,6 +11,8 @@ namespace {
 // After the last fault and the last commit a run goes on or ends within this time: the longest wait of the default
 // limits is that of a repair whose receiver never answers, and after it everything is tried once more.
 constexpr Duration kProgressLimit = 90s;
+// An incident that nothing adds to has an end, whatever its attempts run into.
+constexpr Duration kIncidentLimit = 75s;
 
 }  // namespace
 
@@ -86,6 +90,21 @@ void TableChecker::CheckKill(const KillProcess& kill) {
                 "rank " + kill.rank.ToString() + ", which nothing struck, is given up: " + kill.reason);
 }
 
+// What was asked for costs no step that somebody holds.
+void TableChecker::CheckIncident(const core::IncidentRecord& record) {
+  const auto& struck = world_.outcome.struck;
+  const bool deaths_alone = std::all_of(struck.begin(), struck.end(), [](const auto& fault) {
+    const FaultType type = fault.first.second;
+    return type == FaultType::kReplace || type == FaultType::kKill || type == FaultType::kExit || type == FaultType::kSave;
+  });
+  if (!world_.losses.asked() || !deaths_alone || world_.losses.ShardAtRisk(world_.replicas) ||
+      world_.plan.gate == GateKind::kOff || record.rung != Rung::kReload || !record.step || !record.begun)
+    return;
+  if (record.begun->value() > record.step->value() + 1)
+    sink_.Break(Promise::kInnocent, "steps after " + record.step->ToString() + " are done again, up to " +
+                                        record.begun->ToString() + ", although every shard was held");
+}
+
 // What one event sets off is bounded by the world: orders, kills, spawns, and the records of one incident.
 void TableChecker::CheckActions(size_t count) {
   if (count > 64 + 16 * world_.size)
@@ -98,6 +117,10 @@ void TableChecker::CheckWaits() {
 }
 
 void TableChecker::CheckProgress() {
+  const auto& incident = world_.core().incident();
+  if (incident && world_.Now() - std::max(incident->detected_at, world_.course.last_struck) > kIncidentLimit)
+    sink_.Break(Promise::kProgress, "an incident has no end: " + std::to_string(incident->attempts) + " attempts within " +
+                                        Milliseconds(world_.Now() - incident->detected_at) + " ms");
   if (world_.Now() - world_.course.last_progress > kProgressLimit)
     sink_.Break(Promise::kProgress, "nothing moves in " + std::string(PhaseName(world_.core().phase())) + " for " +
                                         Milliseconds(kProgressLimit) + " ms");

@@ -30,6 +30,7 @@ class TableChecker {
   void CheckSpawn(Rank rank, Incarnation incarnation);
   void CheckSend(const Send& send);
   void CheckKill(const KillProcess& kill);
+  void CheckIncident(const core::IncidentRecord& record);
   void CheckActions(size_t count);
   void CheckWaits();
   // Where the run is not over.

@@ -61,6 +61,7 @@ struct Course {
   bool nonsense = false;          // a handler lied: about a checkpoint, for example
   std::map<Rank, int> broken_handlers;  // so many of the rank's handlers broke
   TimePoint last_progress;        // newest commit or disturbance
+  TimePoint last_struck;          // newest planned fault
 };
 
 class World {

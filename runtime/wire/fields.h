@@ -28,6 +28,7 @@ KINTSUGI_FIELDS(core::GroupClaim, (ranks, 2), (replicas, 3))
 KINTSUGI_FIELDS(RepairMove, (layout, 1), (destination, 2), (sources, 3), (keys, 4), (adopt, 5),
                 (snapshot_of, 6, RankPlusOne))
 KINTSUGI_FIELDS(SaveEntry, (layout, 1), (holders, 2), (objects_of, 3))
+KINTSUGI_FIELDS(UnreachedPeer, (rank, 1), (port, 2))
 KINTSUGI_FIELDS(core::HeldState, (of, 3), (step, 4), (clean, 5))
 KINTSUGI_FIELDS(core::Checkpoint, (step, 1), (directory, 2))
 
@@ -43,14 +44,14 @@ KINTSUGI_FIELDS(AgentSeal, (job, 1), (header, 0, Inline))
 KINTSUGI_MESSAGE(10, "join", core::JoinRequest, (pid, 1), (host, 2), (watched_by_launcher, 3), (standing, 4),
                  (joined_before, 5))
 KINTSUGI_MESSAGE(11, "ready", core::Ready, (registry, 0, Inline), (layouts, 3, Rows<"layout">), (gate, 4), (warning, 5),
-                 (unregistered, 6))
+                 (unregistered, 6), (state_held, 7))
 KINTSUGI_MESSAGE(12, "beat", core::Beat, (count, 1), (place, 0, Inline))
 KINTSUGI_MESSAGE(13, "fault", core::FaultReport, (kind, 1), (text, 2), (damaged_keys, 3), (step, 4), (in_update, 5),
                  (since, 6), (suspect_from, 7), (signature, 8))
 KINTSUGI_MESSAGE(14, "locked", core::LockReply, (state, 1), (step, 2), (valid, 3))
 KINTSUGI_MESSAGE(15, "parked", core::Parked, (state, 1), (step, 2), (valid, 3), (objects_ahead, 4))
 KINTSUGI_MESSAGE(16, "done", core::PhaseDone, (phase, 1), (code, 2), (text, 3), (bytes_moved, 4), (digests, 5),
-                 (loaded, 6), (unregistered, 7), (objects_ahead, 8))
+                 (loaded, 6), (unregistered, 7), (objects_ahead, 8), (unreached, 9))
 KINTSUGI_MESSAGE(17, "resumed", core::Resumed)
 KINTSUGI_MESSAGE(18, "finished", core::Finished, (step, 1), (objects_ahead, 2), (changed, 3))
 KINTSUGI_MESSAGE(19, "at_gate", core::GateEntered, (step, 1))

@@ -123,6 +123,7 @@ struct WordReader {
   bool Value(std::string_view text, int64_t* out) const { return Number(text, out); }
   bool Value(std::string_view text, int* out) const { return Number(text, out); }
   bool Value(std::string_view text, uint32_t* out) const { return Number(text, out); }
+  bool Value(std::string_view text, uint16_t* out) const { return Number(text, out); }
   bool Value(std::string_view text, double* out) const;
   bool Value(std::string_view text, Duration* out) const;
   bool Value(std::string_view text, TimePoint* out) const;

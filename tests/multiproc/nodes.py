@@ -255,6 +255,31 @@ def hosts_cut_off_one_after_another(runner):
         must_be_same(reference(runner.bin, STEPS, nproc=6), summary, run.logs())
 
 
+def a_closed_road_between_two_hosts(runner):
+    """Both reach the leader: nobody is lost, and no attempt can succeed. It is known who cannot reach whom; then the run is
+    saved, by all."""
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, run_args=["--step-timeout", "2", "--hang-least", "2"], trainer_args=STEPS)
+        run.wait_step(8)
+        net.cut(1, 2)
+        for node in (0, 1, 2):
+            run.wait_log(node, "event=unreachable ")
+        said = re.search(r' warning node=0 .* event=unreachable from="rank (\d) on [^"]*" to="rank (\d) on [^"]*" port=(\d+) ', run.log(0))
+        if not said or sorted(int(rank) // 2 for rank in said.groups()[:2]) != [1, 2] or int(said[3]) < 1024:
+            raise Failure(f"who could not reach whom\n{run.logs()}")
+        summary = run.finish(expect=75)
+        if len(summary["incidents"]) > 2 or "could not reach rank" not in json.dumps(summary["incidents"]):
+            raise Failure(f"{summary['incidents']}")
+        net.heal()
+        run.run_args += ["--resume", str(runner.folder / "checkpoints")]
+        for node in range(3):
+            run.start(node)
+        second = run.finish()
+        expected = reference(runner.bin, STEPS, nproc=6)
+        if summary["losses"] + second["losses"] != expected["losses"] or second["final_digest"] != expected["final_digest"]:
+            raise Failure(f"other bits\n{run.logs()}")
+
+
 def one_direction_lost(runner):
     """The controller hears the node, the node does not hear the controller."""
     with Network(2) as net:
@@ -390,6 +415,25 @@ def nodes_that_do_not_come(runner):
                 raise Failure(f"'{said}' in\n{run.logs()}")
 
 
+def a_meeting_that_cannot_succeed(runner):
+    """Another --nnodes ends node 0, too, at once; a rendezvous that no other host can reach is told while it waits."""
+    with Network(2) as net:
+        run = NodesRun(runner, net, 0, trainer_args=STEPS)
+        run.nodes = 2
+        run.start(0)
+        run.nodes = 3
+        run.start(1)
+        for node in (0, 1):
+            if run.launchers[node][0].wait(60) != 2 or "--nnodes" not in run.log(node):
+                raise Failure(run.logs())
+        net.address = lambda host: "127.0.0.1"
+        run.nodes, run.run_args = 2, ["--join-timeout", "6"]
+        run.start(0)
+        run.wait_log(0, "the rendezvous is 127.0.0.1, which no other host can reach")
+        if run.launchers[0][0].wait(60) != 3:
+            raise Failure(run.logs())
+
+
 def names_and_interfaces_that_come_late(runner):
     """As in a cluster whose hosts start together: the name of node 0 is not known yet, its interface not up."""
     with Network(2) as net:
@@ -428,8 +472,8 @@ TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_spare_of_another_host_takes_the_place, faults_on_every_host,
     another_launcher_of_the_same_node_is_refused, a_launcher_takes_the_place_of_a_silent_one_once,
     a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back, hosts_cut_off_one_after_another,
-    one_direction_lost, a_slow_network, a_host_gone_for_good, asked_on_any_host, preemption_of_one_node_stops_all, mistakes,
-    nodes_that_do_not_come, names_and_interfaces_that_come_late, a_name_that_nobody_makes_known)]
+    one_direction_lost, a_closed_road_between_two_hosts, a_slow_network, a_host_gone_for_good, asked_on_any_host, preemption_of_one_node_stops_all, mistakes,
+    nodes_that_do_not_come, a_meeting_that_cannot_succeed, names_and_interfaces_that_come_late, a_name_that_nobody_makes_known)]
 
 if __name__ == "__main__":
     sys.exit(script(__doc__, TESTS))

@@ -1,8 +1,11 @@
 """What an operator orders: a pause and its end, a save within it, a new process for a rank; by command and through the page."""
 import json
+import os
 import re
+import shutil
 import signal
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -91,6 +94,38 @@ def who_may_not_be_replaced_is_not(runner):
     must(not summary["incidents"], f"{summary['incidents']}")
 
 
+def the_partner_of_a_rank_that_is_replaced_is_lost_too(runner):
+    """Before the new process has the state. Where no launcher keeps it, the run was saved before the old one went."""
+    for args, path in [(["--no-adopt"], "reload"), ([], "adopt")]:
+        with LiveRun(runner, args, SLOW, nproc=2) as run:
+            run.wait_step(3)
+            done = threading.Thread(target=order, args=(run, "replace", "1"), daemon=True)
+            done.start()
+            run.wait_log("spawned rank=1 incarnation=2 ")
+            status = run.status()
+            os.kill(status["ranks"][0]["pid"], signal.SIGKILL)
+            done.join()
+            summary, log = run.finish()
+        must_be_same(reference(runner.bin, TRAINER, nproc=2), summary, log)
+        incident = summary["incidents"][0]
+        must(incident["signal"] == "operator" and incident["path"] in (path, "respawn"), f"{summary['incidents']}\n{log[-3000:]}")
+        must(summary["time"]["redone_s"] < 0.2, f"steps were done again: {summary['time']}")
+        shutil.rmtree(runner.folder / "checkpoints", ignore_errors=True)
+
+
+def a_healthy_copy_is_not_given_up_for_one_that_has_flipped(runner):
+    """Which of two is the wrong one nobody can say, so that none is given up: they are compared first, as before a save."""
+    with LiveRun(runner, ["--verify-every", "1000"], SLOW, nproc=2) as run:
+        run.wait_step(3)
+        order(run, "save")
+        run.wait_step(run.strike("flip", 0, ahead=4) + 1)
+        must(order(run, "replace", "1").startswith("replaced rank 1 "), "once the copies are the same again")
+        summary, log = run.finish()
+    must_be_same(reference(runner.bin, TRAINER, nproc=2), summary, log)
+    must([(i["signal"], i["path"]) for i in summary["incidents"]][0] == ("digest_mismatch", "reload"), f"{summary['incidents']}")
+    must([i["signal"] for i in summary["incidents"]][1:] == ["operator"], f"{summary['incidents']}")
+
+
 def post(url, action, body="{}", method="POST", **headers):
     """The status and the answer, as text."""
     wanted = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
@@ -163,6 +198,8 @@ def without_a_token_there_are_no_orders(runner):
 if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("a paused run stands, is saved and mended, and goes on", a_paused_run_stands_is_saved_and_mended_and_goes_on),
+        ("the partner of a rank that is replaced is lost too", the_partner_of_a_rank_that_is_replaced_is_lost_too),
+        ("a healthy copy is not given up for one that has flipped", a_healthy_copy_is_not_given_up_for_one_that_has_flipped),
         ("who may not be replaced is not", who_may_not_be_replaced_is_not),
         ("the page takes orders of who has the token", the_page_takes_orders_of_who_has_the_token),
         ("without a token there are no orders", without_a_token_there_are_no_orders),

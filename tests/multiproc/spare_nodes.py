@@ -96,6 +96,20 @@ def a_host_that_was_cut_off_returns_as_the_spare(runner):
         must_end_alike(runner, run, summary, LONG, 6)
 
 
+def a_host_that_another_cannot_reach_loses_its_ranks(runner):
+    """Its launcher is here, and so are its ranks; only the road between it and another host is closed."""
+    with Network(4) as net:
+        run = NodesRun(runner, net, 3, run_args=[*SPARE, "--step-timeout", "3", "--hang-least", "2"], trainer_args=LONG, spares=1)
+        wait_warm(run, [3])
+        net.cut(1, 2)
+        wait_place(run, 4, 3)
+        summary = run.finish(nodes=[0, 1, 2, 3])
+        must_end_alike(runner, run, summary, LONG, 6)
+        taken_over(run, 0, 3, "4 to 5")
+        if "event=node_cut_off node=2 " not in run.log(0) or "event=unreachable " not in run.log(3):
+            raise Failure(run.logs())
+
+
 def the_leaders_host_is_lost(runner):
     """First another one leads, then the spare has the ranks."""
     with Network(4) as net:
@@ -178,7 +192,7 @@ def a_second_launcher_of_a_spare_is_refused(runner):
 
 
 SHORT = (a_lost_host_does_not_end_the_run,)
-FULL = (a_host_that_was_cut_off_returns_as_the_spare, the_leaders_host_is_lost, the_leader_dies_while_a_spare_takes_over,
+FULL = (a_host_that_was_cut_off_returns_as_the_spare, a_host_that_another_cannot_reach_loses_its_ranks, the_leaders_host_is_lost, the_leader_dies_while_a_spare_takes_over,
         two_hosts_are_lost_and_two_spares_have_their_ranks, a_spare_that_dies_with_the_ranks_it_took,
         a_spare_that_comes_when_the_host_is_lost, a_second_launcher_of_a_spare_is_refused)
 

@@ -83,6 +83,20 @@ TEST(Cluster, KeepsItsPromisesWithSpareNodes) {
     EXPECT_GT(Struck(campaign, type), 50u) << FaultTypeName(type);
 }
 
+TEST(Cluster, KeepsItsPromisesWhenOperatorsOrder) {
+  const Campaign campaign = RunSeeds("orders", 1, 6001);
+  EXPECT_GT(Struck(campaign, FaultType::kReplace), 3000u);
+  for (Rung rung : {Rung::kAdopt, Rung::kRespawn, Rung::kReload}) EXPECT_TRUE(campaign.rungs().count(rung)) << RungName(rung);
+}
+
+// An incident has an end, and a host that others cannot reach is done without.
+TEST(Cluster, KeepsItsPromisesWhereRoadsAreClosed) {
+  const Campaign campaign = RunSeeds("roads", 1, 3001);
+  EXPECT_GT(Struck(campaign, FaultType::kRoadClosed), 2000u);
+  EXPECT_GT(campaign.moved(), 300u) << "blocks of ranks that a spare node took over";
+  for (const int exit_code : {kExitSuccess, kExitResumable}) EXPECT_GT(campaign.exits().at(exit_code), 300u);
+}
+
 // No shard lies on it alone, and most of the ranks are left: whenever it is lost, the run goes on to its end.
 TEST(Cluster, AHostThatIsLostForGoodDoesNotEndARunWithASpare) {
   const Profile profile = FindProfile("spare_nodes").value();

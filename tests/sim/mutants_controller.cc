@@ -215,6 +215,24 @@ void ForgetsASender(const ControllerCore&, const ControllerEvent&, std::vector<C
       order->entries.pop_back();
 }
 
+// What an operator asks for is done at once, wherever the rank stands.
+void ReplacesAtOnce(const ControllerCore& core, ControllerEvent* event, Extra*) {
+  const auto* asked = std::get_if<core::OperatorReplace>(event);
+  if (!asked || !core.WhyNotReplaced(asked->rank).empty()) return;
+  *event = FromAgent{HeaderOf(core, static_cast<size_t>(asked->rank.value())),
+                     FaultReport{.kind = FaultKind::kStalled, .text = "an operator asked for a new process"}};
+}
+
+// Who dialed in vain does not say whom.
+void NobodyNamed(const ControllerCore&, ControllerEvent* event, Extra*) {
+  if (PhaseDone* const done = MessageIn<PhaseDone>(event)) done->unreached.clear();
+}
+
+// A host that others cannot reach keeps its ranks.
+void StaysInPlace(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) {
+  std::erase_if(*actions, [](const ControllerAction& action) { return std::holds_alternative<core::NodeCutOff>(action); });
+}
+
 }  // namespace
 
 std::vector<Mutant> ControllerMutants() {
@@ -255,6 +273,11 @@ std::vector<Mutant> ControllerMutants() {
        [] { return std::make_unique<StoreFence>(); }},
       {"chunk_not_resent", "a chunk that did not arrive is sent again", "default", 113, Promise::kSameStep,
        [] { return std::make_unique<LostChunk>(); }},
+      {"replaces_at_once", "a healthy process goes where that costs nothing", "orders", 14, Promise::kInnocent,
+       In(ReplacesAtOnce), true},
+      {"nobody_named", "who dialed in vain says whom", "roads", 22, Promise::kInnocent, In(NobodyNamed), true},
+      {"stays_in_place", "a host that others cannot reach loses its ranks", "roads", 22, Promise::kInnocent,
+       Out(StaysInPlace), true},
   };
 }
 

@@ -47,6 +47,8 @@ class StandAlone final : public ControllerHost {
         settled.saved ? saves_.OnRemark(settled) : saves_.OnFailed(settled, SteadyClock::SteadyNow());
     if (!line.empty()) log_->Write(LogLevel::kWarning, line);
   }
+  void OnRoadClosed(const core::RoadClosed& road) override { log_->Write(LogLevel::kWarning, UnreachableLine(road)); }
+  void OnAttempts(const core::AttemptsGrow& grown) override { log_->Write(LogLevel::kWarning, GoesOnLine(grown)); }
   void OnNotice(Rank rank, const std::string& text) override {
     log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
   }

@@ -41,6 +41,7 @@ std::string JournalPath(const RunOptions& options, const std::string& run_direct
 Result<core::Policy> MakePolicy(const RunOptions& options) {
   core::Policy policy;
   policy.world_size = WorldSize(options);
+  policy.node_ranks = options.node.nodes > 1 ? policy.world_size / options.node.nodes : 0;
   policy.max_respawns = options.max_respawns;
   policy.silence = Seconds(options.silence);
   policy.hang_factor = options.hang_factor;

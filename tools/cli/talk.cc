@@ -124,8 +124,10 @@ void AddPause(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& e
   replace->add_option("rank", options->rank, "The rank")->required()->check(CLI::Range(0, 1 << 30));
   AddWaiting(replace, options);
   replace->footer(
-      "Refused where the rank may not be replaced once more (--max-respawns), holds state that no other rank holds,\n"
-      "or a repair is under way.\n"
+      "The old process goes at the end of a step; with --verify-every replicas are compared first. Where nothing but one other\n"
+      "rank would have its state meanwhile (no Agent::AllocateState, two replicas), the run is saved before.\n"
+      "Refused where the rank may not be replaced once more (--max-respawns), holds state that no other rank holds and\n"
+      "nothing can be saved, or a repair is under way.\n"
       "Exit codes: 0 all ranks step again (with --no-wait: asked for), 1 the run ended, or they did not in time, 2\n"
       "refused.");
   replace->callback([options, &exit_code] {

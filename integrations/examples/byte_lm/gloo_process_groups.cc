@@ -58,7 +58,8 @@ Status GlooProcessGroups::Connect(HandlerContext& call) {
                       .rank = call.rank.value(),
                       .deadline = call.deadline,
                       .device = device,
-                      .cancel = call.cancel};
+                      .cancel = call.cancel,
+                      .unreached = &call.unreached};
   KINTSUGI_ASSIGN_OR_RETURN(auto groups, GlooGroup::ConnectAll(*call.store, join, wanted));
   auto connected = std::make_shared<Connected>();
   for (size_t i = 0; i < groups.size(); ++i) connected->groups[wanted[i].ranks] = std::move(groups[i]);

@@ -121,16 +121,17 @@ TEST(Hang, WhoeverLeftItsLoopEarlyIsToBlameAndNotThoseThatWaitForIt) {
   EXPECT_NE(bench.Ended()->text.find("its loop ended after step 8"), std::string::npos) << bench.Ended()->text;
 }
 
-TEST(Hang, ADeadlockOfAllHasTheLearntLimitToComeOutOfItsStep) {
+TEST(Hang, ADeadlockOfAllIsLookedAtSoonAndHasTheWholeTimeToComeOutOfItsStep) {
   Bench bench(HangPolicy());
   bench.Run();
   Steps(bench, 1, 9);
   bench.CommitAll(8);
   bench.hold = Phase::kStop;
-  bench.Pass(4s);  // the step timeout: only then is it a deadlock
+  bench.Pass(2200ms);  // the learnt limit
   ASSERT_EQ(bench.core.phase(), Phase::kStop);
-  EXPECT_TRUE(bench.Killed().empty());
-  bench.Pass(4s + 2s + 1200ms);  // the stop handler's limit, the learnt one, and the time to say so
+  bench.Pass(4s + 4s + 500ms);
+  EXPECT_TRUE(bench.Killed().empty()) << "nobody is known to hang: what they are in may be their own";
+  bench.Pass(700ms);  // after the stop handler's limit, the longest step's, and the time to say so
   EXPECT_EQ(bench.Killed(), (std::set<int>{0, 1, 2, 3}));
 }
 

@@ -196,9 +196,21 @@ TEST(Pause, AskedForBeforeTheRunBeganItIsTheFirstThing) {
   EXPECT_TRUE(bench.core.saves().paused_at());
 }
 
-TEST(Replace, ANewProcessTakesTheRanksPlaceAndTheRankIsNamed) {
-  Bench bench = OperatorBench(Bench::QuickPolicy(4));
+// Four ranks in pairs, of which a launcher keeps the state.
+Bench KeptBench(Policy policy) {
+  policy.adopts = true;
+  Bench bench = OperatorBench(std::move(policy));
+  return bench;
+}
+
+TEST(Replace, TheOldProcessGoesWhereAllStandAtOneStepAndNotBefore) {
+  Bench bench = KeptBench(Bench::QuickPolicy(4));
   bench.Feed(OperatorReplace{Rank(2)});
+  EXPECT_TRUE(bench.Killed().empty());
+  EXPECT_EQ(bench.core.incidents(), 0u);
+  const uint64_t at = ParkAll(bench, 4);
+  EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty()) << "its launcher keeps what it holds";
+  EXPECT_EQ(bench.All<StepDecided>().back().step, Step(at));
   EXPECT_EQ(bench.Killed(), (std::set<int>{2}));
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);
   ASSERT_EQ(bench.All<IncidentClosed>().size(), 1u);
@@ -221,11 +233,91 @@ TEST(Replace, InAnIncidentOrForNobodyItIsNotDone) {
   EXPECT_EQ(bench.Killed().count(2), 0u);
 }
 
-TEST(Replace, InAPauseTheRunPausesAgain) {
+// Else the loss of its partner, before the new process has the state, would be the loss of all.
+TEST(Replace, WhereNothingOutlivesTheProcessTheRunIsSavedFirst) {
   Bench bench = OperatorBench(Bench::QuickPolicy(4));
+  bench.Feed(OperatorReplace{Rank(2)});
+  bench.replacements_come = false;
+  const uint64_t at = ParkAll(bench, 4);
+  ASSERT_EQ(bench.All<CheckpointReady>().size(), 1u);
+  EXPECT_EQ(bench.All<CheckpointReady>()[0].step, Step(at));
+  ASSERT_EQ(bench.Killed(), (std::set<int>{2})) << "in place of leaving the boundary";
+  bench.Exit(0);  // its partner
+  for (int r : {0, 2}) bench.JoinAndReady(r);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kReload);
+  EXPECT_EQ(bench.All<StepDecided>().back().step, Step(at)) << "and no step is lost";
+}
+
+TEST(Replace, WhereNothingOutlivesTheProcessAndNothingCanBeSavedItIsRefused) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.save_directory.clear();
+  Bench bench = OperatorBench(policy);
+  EXPECT_EQ(bench.core.WhyNotReplaced(Rank(2)).find("rank 0 alone holds the same state"), 0u)
+      << bench.core.WhyNotReplaced(Rank(2));
+  bench.Feed(OperatorReplace{Rank(2)});
+  EXPECT_TRUE(bench.Killed().empty());
+}
+
+TEST(Replace, ASaveThatFailsBeforeItLeavesTheOldProcessInPlace) {
+  Bench bench = OperatorBench(Bench::QuickPolicy(4));
+  bench.Feed(OperatorReplace{Rank(2)});
+  bench.hold = Phase::kDump;
+  ParkAll(bench, 4);
+  for (int r = 0; r < 4; ++r)
+    if (!bench.Orders(Phase::kDump, r).empty())
+      bench.Say(r, PhaseDone{.phase = Phase::kDump, .code = StatusCode::kResourceExhausted, .text = "disk full"});
+  EXPECT_TRUE(bench.Killed().empty());
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  ASSERT_EQ(bench.All<ReplaceRefused>().size(), 1u);
+  EXPECT_NE(bench.All<ReplaceRefused>()[0].why.find("disk full"), std::string::npos);
+  EXPECT_FALSE(bench.core.saves().replacements().waits());
+  EXPECT_EQ(bench.Sent<ContinueOrder>().size(), 4u);
+}
+
+TEST(Replace, CopiesAreComparedFirstWhereThatWasAskedFor) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.verify_every = 1000;
+  Bench bench = KeptBench(policy);
+  bench.digests[0][0] = 77;  // its partner's has flipped
+  bench.Feed(OperatorReplace{Rank(2)});
+  ParkAll(bench, 4);
+  EXPECT_FALSE(bench.Killed().count(2)) << "the healthy copy, perhaps";
+  ASSERT_TRUE(bench.Ended()) << "two copies that differ: nothing to go back to";
+  EXPECT_NE(bench.Ended()->exit_code, kExitSuccess);
+}
+
+TEST(Replace, AnIncidentOnTheWayPutsItOffAndAProcessThatIsNewByThenHasMetIt) {
+  Bench bench = KeptBench(Bench::QuickPolicy(4));
+  bench.Feed(OperatorReplace{Rank(2)});
+  bench.Feed(OperatorReplace{Rank(3)});
+  bench.Exit(3);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_TRUE(bench.core.saves().replacements().Waits(Rank(2)));
+  EXPECT_FALSE(bench.core.saves().replacements().Waits(Rank(3)));
+  ParkAll(bench, 4);
+  EXPECT_EQ(bench.Killed(), (std::set<int>{2}));
+  EXPECT_EQ(bench.member(3).incarnation, Incarnation(2)) << "one new process, not two";
+}
+
+TEST(Replace, WhereNoBoundaryComesTheOldProcessStaysAndWhoAskedIsTold) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.hang_factor = 0;
+  Bench bench = KeptBench(policy);
+  bench.Feed(OperatorReplace{Rank(2)});
+  bench.Pass(3900ms);
+  EXPECT_TRUE(bench.All<ReplaceRefused>().empty());
+  bench.Pass(200ms);
+  EXPECT_EQ(bench.All<ReplaceRefused>().size(), 1u);
+  EXPECT_TRUE(bench.Killed().empty());
+}
+
+TEST(Replace, InAPauseItIsDoneAtOnceAndTheRunPausesAgain) {
+  Bench bench = KeptBench(Bench::QuickPolicy(4));
   bench.Feed(OperatorPause{});
   ParkAll(bench, 4);
   bench.Feed(OperatorReplace{Rank(2)});
+  EXPECT_EQ(bench.Killed(), (std::set<int>{2}));
   ASSERT_EQ(bench.core.phase(), Phase::kRunning);
   ParkAll(bench, 4);
   EXPECT_TRUE(bench.core.saves().paused_at());

@@ -104,6 +104,18 @@ TEST_F(Book, ABlockMovesWithWhatItHas) {
   EXPECT_THROW(book.Move(1, {.block = 1, .from = 1, .to = kSpare}, Generation(9)), CheckFailure);
 }
 
+TEST_F(Book, ANodeThatIsCutOffIsAwayForTheChoiceOfATakeoverAndNoSpareAfterIt) {
+  for (int node : {0, 1, kSpare}) Come(node);
+  book.At(1).cut_off = true;
+  const auto hosts = book.Hosts();
+  const auto due = core::NextTakeover(book.placement(), kShape.nodes, hosts, 60s, kBegin, [](int) { return true; });
+  ASSERT_TRUE(due) << "at once, however long a spare node waits for others";
+  EXPECT_EQ(due->block, 1);
+  EXPECT_EQ(due->to, kSpare);
+  book.Move(1, *due, Generation(9));
+  EXPECT_FALSE(book.SpareHere()) << "it is here, and gets no ranks";
+}
+
 TEST_F(Book, OnlyASpareThatIsHereTakesABlock) {
   Come(0);
   EXPECT_THROW(book.Move(1, {.block = 1, .from = 1, .to = kSpare}, Generation(9)), CheckFailure) << "away";

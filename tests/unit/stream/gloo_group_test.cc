@@ -174,6 +174,30 @@ TEST(GlooGroup, ConnectToARankThatDiedAfterPublishingIsBounded) {
   }
 }
 
+// Of two the one with the higher address dials, and knows whom; who waits to be dialed does not.
+TEST(GlooGroup, ConnectNamesWhomItDialedInVain) {
+  for (const bool dials : {true, false}) {
+    MemoryStore store;
+    LastWordsStore last_words(store, 0);
+    const RankAddress low{.hostname = "127.0.0.1"}, high{.hostname = "127.0.0.2"};
+    auto victim = GlooGroup::Connect(
+        last_words, {.prefix = "g1", .rank = 1, .size = 2, .deadline = In(20s), .address = dials ? low : high});
+    EXPECT_EQ(victim.status().code(), StatusCode::kUnavailable) << victim.status().ToString();
+    std::vector<UnreachedPeer> unreached;
+    auto group = GlooGroup::Connect(store, {.prefix = "g1",
+                                            .rank = 0,
+                                            .size = 2,
+                                            .deadline = In(300ms),
+                                            .address = dials ? high : low,
+                                            .unreached = &unreached});
+    EXPECT_FALSE(group.ok());
+    ASSERT_EQ(unreached.size(), dials ? 1u : 0u) << group.status().ToString();
+    if (!dials) continue;
+    EXPECT_EQ(unreached[0].rank, Rank(1));
+    EXPECT_GT(unreached[0].port, 0);
+  }
+}
+
 TEST(GlooGroup, SeveralGroupsShareOneDeviceAndItsAbort) {
   MemoryStore store;
   std::vector<std::thread> threads;
