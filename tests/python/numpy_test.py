@@ -38,7 +38,7 @@ def fails(door, where, expect, words):
     def test(_):
         _, log = door.run((), [*LINE, where], nproc=2, expect=expect)
         last = log.strip().splitlines()[-1]
-        if words not in last or "incarnation=2" in log:
+        if not re.search(words, last) or "incarnation=2" in log:
             raise Failure(f"the last line is '{last}'\n{log[-4000:]}")
     return test
 
@@ -174,9 +174,9 @@ if __name__ == "__main__":
         ("numpy trainer, forks a child", door.same(LINE, [], ["--fork"])),
         ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
         ("numpy trainer, told to save and leave, and resumed", leaves(door)),
-        ("numpy trainer, an exception before its loop", fails(door, "--early", 3, "rank 1 exited with code 1; last line of its error output: LineError: there is no line")),
+        ("numpy trainer, an exception before its loop", fails(door, "--early", 3, r"rank 1 exited with code 1; last line of its error output, \d+ s before: LineError: there is no line")),
         ("numpy trainer, an exception behind its loop", fails(door, "--late", 1, "rank 1 ended the run at step 20: __main__.LineError: the line cannot be written")),
-        ("numpy trainer, an error as its interpreter ends", fails(door, "--spoil", 1, "rank 1 ended the run at step 20: kintsugi._errors.Error: object 'random' (Trainer) cannot be pickled")),
+        ("numpy trainer, an error as its interpreter ends", fails(door, "--spoil", 1, "rank 1 ended the run at step 20: kintsugi._errors.Error: object 'random' .Trainer. cannot be pickled")),
         ("numpy trainer, resumed by 2, 5 and 6 ranks, by each way to take over an object", resized(door)),
         ("numpy trainer, cells of a grid and a cut array resumed by 2, 5 and 6 ranks", cells(door)),
         ("numpy trainer, its values resumed by 3 ranks from every format", values(door)),
