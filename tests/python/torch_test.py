@@ -187,7 +187,7 @@ if __name__ == "__main__":
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = Door(options.door)
+    door = Door(options.door, preload="kintsugi.torch")
     skip_without_torch(door)
 
     # A run takes some 17 s of CPU, most of it for importing torch: faults share runs.
