@@ -158,7 +158,7 @@ def _run(program: str, arguments: list[str]) -> None:
 
 
 def _preload(names: list[str]) -> str | None:
-    """Why not."""
+    """Why not; by its first word the launcher knows it from other refusals, and ends the run (runtime/launcher/warm_process.cc)."""
     for name in names:
         try:
             importlib.import_module(name)
