@@ -34,7 +34,7 @@ asked = names(r"virtual\s+[^;{]*?\b(\w+)\s*\(", base.read_text())
 ours = Path(kintsugi.torch.__file__).parent / "group.h"
 has = names(r"(?<!~)\b(\w+)\((?:[^;{()]|\([^()]*\))*\)\s*(?:const\s*)?override", ours.read_text())
 left = {name for known in LEFT_TO_TORCH.values() for name in known.split()}
-assert len(asked) >= 49, f"{base} reads otherwise than this test expects: {sorted(asked)}"
+assert len(asked) >= 46, f"{base} reads otherwise than this test expects: {sorted(asked)}"
 assert not asked - has - left, f"torch {torch.__version__} asks for what nobody has looked at: {sorted(asked - has - left)}"
 assert not has - asked, f"overridden, though torch {torch.__version__} has no such virtual: {sorted(has - asked)}"
 assert not has & left, sorted(has & left)

@@ -21,6 +21,13 @@ install(TARGETS kintsugi_python LIBRARY DESTINATION kintsugi COMPONENT python)
 install(PROGRAMS "$<TARGET_FILE:kintsugi_shared>" DESTINATION kintsugi RENAME "$<TARGET_SONAME_FILE_NAME:kintsugi_shared>"
         COMPONENT python)
 install(TARGETS kintsugi RUNTIME DESTINATION kintsugi/bin COMPONENT python)
+# Beside the library, for programs in C.
+install(FILES "${PROJECT_BINARY_DIR}/generated/kintsugi/kintsugi.h" DESTINATION kintsugi/include/kintsugi COMPONENT python)
+# `kintsugi demo` looks for it beside the command.
+option(KINTSUGI_PORTABLE_WHEEL "The wheel of ./tools/package --wheel: with the demonstration's trainer" OFF)
+if(KINTSUGI_PORTABLE_WHEEL)
+  install(TARGETS byte_lm RUNTIME DESTINATION kintsugi/bin COMPONENT python)
+endif()
 
 # pip builds in an environment of its own, from which the one that is installed into cannot be seen. -I: but by this.
 execute_process(COMMAND "${Python_EXECUTABLE}" -I -W ignore -c "import torch; print(torch.__version__)"

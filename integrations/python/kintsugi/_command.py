@@ -22,4 +22,6 @@ def find() -> str:
 def main() -> None:
     if not _PACKAGED.exists():
         sys.exit(f"kintsugi: {_PACKAGED} is missing: this is a build tree, whose command lies in its bin folder")
+    # As torchrun does: what is run by Python is run by this one, whatever PATH names.
+    os.environ.setdefault("PYTHON_EXEC", sys.executable)
     os.execv(_PACKAGED, ["kintsugi", *sys.argv[1:]])

@@ -20,7 +20,7 @@ def run(*command, **variables):
 
 class Commands(unittest.TestCase):
     def test_help_explains_and_builds_nothing(self):
-        for name in ["setup", "test", "demo", "bench", "format", "check_arrows", "gpu_check"]:
+        for name in ["setup", "test", "demo", "bench", "format", "check_arrows", "gpu_check", "package"]:
             with self.subTest(name=name):
                 code, output, errors = run(TOOLS / name, "--help")
                 self.assertEqual((code, errors), (0, ""))
@@ -28,7 +28,7 @@ class Commands(unittest.TestCase):
 
     def test_a_wrong_option_is_exit_2_with_a_hint(self):
         for command in [["setup", "--pyton"], ["test", "--fast"], ["test", "--jobs", "none"], ["test", "--only"],
-                        ["test", "--asan", "--tsan"], ["bench"], ["bench", "no_such_benchmark"], ["format", "--chek"]]:
+                        ["test", "--asan", "--tsan"], ["bench"], ["bench", "no_such_benchmark"], ["format", "--chek"], ["package", "--wheels"]]:
             with self.subTest(command=command):
                 code, output, errors = run(TOOLS / command[0], *command[1:])
                 self.assertEqual((code, output), (2, ""))

@@ -1,21 +1,17 @@
 """The extension for torch, built against the torch that is installed: its C++ interface belongs to a version.
 
-`pip install .` builds it where it finds torch. Otherwise the first use does: once per version of torch, of Python and of the
-sources, kept in KINTSUGI_TORCH_CACHE or ~/.cache/kintsugi. Several ranks that need it at once wait for the first.
+A portable wheel has it for several releases of torch, `pip install .` builds it where it finds torch. Otherwise the first use does: once per
+version of torch, of Python and of the sources, kept in KINTSUGI_TORCH_CACHE or ~/.cache/kintsugi. Several ranks that need it at once wait
+for the first.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import importlib.util
 import os
-import platform
-import shlex
 import shutil
-import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,25 +20,26 @@ import torch
 
 from .._errors import Error
 from ..abi import Code
+from ._compile import RELEASES, Failed, Missing, compile_extension, tag
 
-_FOLDER = Path(__file__).parent
-_SOURCES = ("ddp_layout.cc", "farewell.cc", "group.cc", "guarded_work.cc", "rendezvous.cc", "sockets.cc", "tensors.cc", "module.cc")
-_HEADERS = ("ddp_layout.h", "farewell.h", "group.h", "guarded_work.h", "rendezvous.h", "sockets.h", "tensors.h")
-_VERSIONS = ("2.13", "2.14", "2.15")  # whose Backend the sources were read against
+_BUILT = Path(__file__).parent / "built"
 
 
 def load() -> Any:
     """The module, built where it is not yet."""
-    version = torch.__version__.split("+")[0]
-    if not version.startswith(tuple(v + "." for v in _VERSIONS)):
-        raise Error(f"torch {torch.__version__} is not supported: {', '.join(_VERSIONS)} are", Code.FAILED_PRECONDITION)
-    installed = _FOLDER / "built" / _tag() / "_groups.so"
-    if installed.exists():
-        return _import(installed)
+    # A release has one C++ interface, whatever devices its builds are for ("2.13.0+cpu").
+    release = torch.__version__.split("+")[0]
+    if not release.startswith(tuple(known + "." for known in RELEASES)):
+        raise Error(f"torch {torch.__version__} is not supported: {', '.join(RELEASES)} are", Code.FAILED_PRECONDITION)
+    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
+    for version in (torch.__version__, release):
+        installed = _BUILT / tag(version, abi) / "_groups.so"
+        if installed.exists():
+            return _import(installed)
     base = os.environ.get("KINTSUGI_TORCH_CACHE") or os.path.expanduser("~/.cache/kintsugi")
-    library = Path(base) / _tag() / "_groups.so"
+    library = Path(base) / tag(torch.__version__, abi) / "_groups.so"
     if not library.exists():
-        _build(library)
+        _build(library, abi)
     return _import(library)
 
 
@@ -54,28 +51,7 @@ def keep_newest() -> None:
             shutil.rmtree(other)
 
 
-def _tag() -> str:
-    """Names what the extension is bound to; where torch and the sources lie is no part of that."""
-    digest = hashlib.sha256()
-    for name in (*_SOURCES, *_HEADERS):
-        digest.update((_FOLDER / name).read_bytes())
-    digest.update(" ".join(_flags()).encode())
-    return f"torch-{torch.__version__}-{sys.implementation.cache_tag}-{platform.machine()}-{digest.hexdigest()[:12]}"
-
-
-def _flags() -> list[str]:
-    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
-    return ["-O1", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
-            "-DTORCH_EXTENSION_NAME=_groups"]  # fmt: skip
-
-
-def _includes() -> list[str]:
-    include = Path(torch.__file__).parent / "include"
-    return [f"-isystem{include}", f"-isystem{include}/torch/csrc/api/include", f"-isystem{sysconfig.get_path('include')}",
-            f"-I{_FOLDER}"]  # fmt: skip
-
-
-def _build(library: Path) -> None:
+def _build(library: Path, abi: int) -> None:
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -86,29 +62,18 @@ def _build(library: Path) -> None:
         if library.exists():
             return
         print(f"kintsugi: building the extension for torch {torch.__version__} (once, about a minute)", file=sys.stderr)
-        compiler = shlex.split(os.environ.get("CXX", "c++"))
-        if not shutil.which(compiler[0]):
-            raise Error(f"kintsugi.torch needs a C++20 compiler once, and there is no '{compiler[0]}': install g++ or set CXX", Code.NOT_FOUND)
-        if not Path(sysconfig.get_path("include"), "Python.h").exists():
-            raise Error("kintsugi.torch needs Python's headers once: install python3-dev", Code.NOT_FOUND)
-        building = [
-            (subprocess.Popen([*compiler, *_flags(), *_includes(), "-c", str(_FOLDER / source), "-o", str(library.parent / f"{source}.o")],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), source)
-            for source in _SOURCES
-        ]  # fmt: skip
-        failed = [(source, said) for child, source in building for said in (child.communicate()[0],) if child.returncode]
-        if failed:
-            raise Error(f"building {failed[0][0]} against torch {torch.__version__} failed:\n{failed[0][1][-3000:]}", Code.INTERNAL)
-        libraries = Path(torch.__file__).parent / "lib"
-        made = library.with_suffix(".new")
-        linked = subprocess.run(
-            [*compiler, "-shared", "-o", str(made), *(str(library.parent / f"{source}.o") for source in _SOURCES),
-             f"-L{libraries}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if linked.returncode:
-            raise Error(f"linking the extension for torch {torch.__version__} failed:\n{linked.stderr[-3000:]}", Code.INTERNAL)
-        made.rename(library)
+        try:
+            compile_extension(Path(torch.__file__).parent, library, abi)
+        except Missing as missing:
+            raise Error(f"{missing}{_or_another_torch()}", Code.NOT_FOUND) from None
+        except Failed as failed:
+            raise Error(f"the extension for torch {torch.__version__} could not be built: {failed}", Code.INTERNAL) from None
+
+
+def _or_another_torch() -> str:
+    """A wheel that came with extensions names those who need no compiler."""
+    built = sorted(folder.name.split("-")[1] for folder in _BUILT.glob("torch-*"))
+    return f"; torch {', '.join(built)} need neither, the extension for torch {torch.__version__} is not in the wheel" if built else ""
 
 
 def _import(library: Path) -> ModuleType:

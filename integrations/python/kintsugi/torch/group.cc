@@ -1,6 +1,7 @@
 #include <group.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,12 @@ namespace kintsugi::torch_door {
 namespace {
 
 using c10d::OpType;
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13  // where it has no name of its own yet
+constexpr OpType kReduceScatterCoalesced = OpType::COALESCED;
+#else
+constexpr OpType kReduceScatterCoalesced = OpType::REDUCE_SCATTER_TENSOR_COALESCED;
+#endif
 
 std::atomic<uint64_t> all_calls{0};
 std::atomic<CollectiveMarker> collective_marker{nullptr};
@@ -396,7 +403,7 @@ OuterGroup::WorkPtr OuterGroup::_reduce_scatter_base(at::Tensor& output, at::Ten
 
 OuterGroup::WorkPtr OuterGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::ReduceScatterOptions& opts) {
-  return PartOfSum(OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs, inputs, opts.reduceOp, opts.timeout);
+  return PartOfSum(kReduceScatterCoalesced, outputs, inputs, opts.reduceOp, opts.timeout);
 }
 
 OuterGroup::WorkPtr OuterGroup::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,

@@ -1,3 +1,5 @@
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 #include <tensors.h>
 #include <torch/csrc/autograd/python_variable.h>
 

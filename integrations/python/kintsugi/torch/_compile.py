@@ -1,0 +1,72 @@
+"""Compiles the extension against the headers of a torch. That torch need not be the one that runs, nor run at all: a wheel holds extensions
+for several. So only the standard library is imported here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
+_SOURCES = ("ddp_layout.cc", "farewell.cc", "group.cc", "guarded_work.cc", "rendezvous.cc", "sockets.cc", "tensors.cc", "module.cc")
+_HEADERS = ("ddp_layout.h", "farewell.h", "group.h", "guarded_work.h", "rendezvous.h", "sockets.h", "tensors.h")
+RELEASES = ("2.11", "2.13", "2.14", "2.15")  # whose Backend the sources were read against
+
+
+class Missing(Exception):
+    """What compiling needs is not there; the text says what installs it."""
+
+
+class Failed(Exception):
+    """The compiler or the linker had something to say."""
+
+
+def tag(version: str, abi: int = 1) -> str:
+    """Names what an extension is bound to: torch, Python, processor and sources; where these lie is no part of it. `version`: torch's;
+    `abi`: its _GLIBCXX_USE_CXX11_ABI."""
+    digest = hashlib.sha256()
+    for name in (*_SOURCES, *_HEADERS):
+        digest.update((_FOLDER / name).read_bytes())
+    digest.update(" ".join(_flags(abi)).encode())
+    return f"torch-{version}-{sys.implementation.cache_tag}-{platform.machine()}-{digest.hexdigest()[:12]}"
+
+
+def compile_extension(torch: Path, library: Path, abi: int = 1) -> None:
+    """Makes `library`, at once or not at all; objects stay beside it. `torch`: the folder with torch's `include` and `lib`.
+    Raises Missing and Failed."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    if not shutil.which(compiler[0]):
+        raise Missing(f"kintsugi.torch needs a C++20 compiler once, and there is no '{compiler[0]}': install g++ or set CXX")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        raise Missing("kintsugi.torch needs Python's headers once: install python3-dev")
+    include = torch / "include"
+    includes = [f"-isystem{include}", f"-isystem{include}/torch/csrc/api/include", f"-isystem{sysconfig.get_path('include')}", f"-I{_FOLDER}"]
+    # Checks of torch's name the file they stand in; what is made here names no folder of this machine.
+    names = [f"-ffile-prefix-map={torch}=torch", f"-ffile-prefix-map={_FOLDER}=kintsugi/torch"]
+    objects = [str(library.parent / f"{source}.o") for source in _SOURCES]
+    building = [
+        (subprocess.Popen([*compiler, *_flags(abi), *names, *includes, "-c", str(_FOLDER / source), "-o", compiled],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), source)
+        for source, compiled in zip(_SOURCES, objects)
+    ]  # fmt: skip
+    failed = [(source, said) for child, source in building for said in (child.communicate()[0],) if child.returncode]
+    if failed:
+        raise Failed(f"compiling {failed[0][0]}:\n{failed[0][1][-3000:]}")
+    made = library.with_suffix(".new")
+    linked = subprocess.run(
+        [*compiler, "-shared", "-o", str(made), *objects, f"-L{torch / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if linked.returncode:
+        raise Failed(f"linking:\n{linked.stderr[-3000:]}")
+    made.rename(library)
+
+
+def _flags(abi: int) -> list[str]:
+    return ["-O1", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", "-DTORCH_EXTENSION_NAME=_groups"]
