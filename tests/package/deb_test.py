@@ -37,13 +37,12 @@ def expect(what, text, *words):
     print(f"-- {what}")
 
 
-def fresh_root(folder):
+def fresh_root(folder, packages="man-db,zsh,bash-completion,gcc,libc6-dev,pkg-config"):
     if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
         raise LookupError("needs root and the package mmdebstrap")
     mirror = next((line.split()[1] for name in glob.glob("/etc/apt/sources.list.d/debian*") for line in open(name)
                    if line.startswith("URIs:")), "http://deb.debian.org/debian")
-    done = subprocess.run(["mmdebstrap", "--variant=apt", "--include=man-db,zsh,bash-completion,gcc,libc6-dev,pkg-config",
-                           "bookworm", folder, mirror], capture_output=True, text=True, timeout=1800)
+    done = subprocess.run(["mmdebstrap", "--variant=apt", f"--include={packages}", "bookworm", folder, mirror], capture_output=True, text=True, timeout=1800)
     if done.returncode != 0:
         raise LookupError(f"mmdebstrap: {done.stderr[-500:]}")
 
