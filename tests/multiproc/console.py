@@ -1,4 +1,4 @@
-"""What an operator has at hand: logs as JSON and in files, files of ranks, `list`, `status --watch`, `report --open`, `doctor`."""
+"""What an operator has at hand: logs as JSON and in files, files of ranks, `list`, `status --watch`, `report --open`, `doctor`, `run --help`."""
 import json
 import os
 import pty
@@ -10,9 +10,12 @@ import subprocess
 import sys
 import tarfile
 import termios
+from pathlib import Path
 
 from harness import Failure, must_be_same, reference, script
 from live_run import LiveRun, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
 
 TRAINER = ["--steps", "20"]
 SLOW = ["--steps", "400", "--step-delay-us", "20000"]
@@ -367,10 +370,37 @@ def mistakes_are_told_with_what_is_near(runner):
         must(done.returncode == 2 and said in done.stderr.decode(errors="replace"), f"{words}: {done}")
 
 
+# ---- what --help shows ---------------------------------------------------------------------------------------------
+
+def groups_of(text):
+    """{name of a group: the options shown in it}"""
+    groups = {}
+    for line in text.splitlines():
+        if re.fullmatch(r"[A-Z][^:]*:", line):
+            shown = groups.setdefault(line[:-1], [])
+        elif option := re.match(r"  (?:-\w,)?(--[\w-]+)", line):
+            shown.append(option[1])
+    return groups
+
+
+def help_of_run_shows_what_people_need(runner):
+    short, whole = (groups_of(end_of(runner, [runner.kintsugi, "run", word]).stdout) for word in ("--help", "--help-all"))
+    must(set(short) == {"Positionals", "Options", "More, with --help-all"}, f"groups of --help: {sorted(short)}")
+    needed = [option for option in short["Options"] if not option.startswith("--help")]
+    must(len(needed) == 12, f"{len(needed)} options in --help: {needed}")
+    must("Other" not in whole, f"in no group of tools/cli/run_help.cc: {whole.get('Other')}")
+    must(whole["Options"] == short["Options"], f"{whole['Options']} {short['Options']}")
+    shown = [option for group in whole.values() for option in group]
+    completed = re.search(r"'kintsugi run'\) words='([^']*)'", end_of(runner, [runner.kintsugi, "completion", "bash"]).stdout)[1].split()
+    must(len(shown) == len(set(shown)) and set(shown) <= set(completed) and len(shown) > 50, f"{sorted(shown)}\n{sorted(completed)}")
+    table = re.findall(r'"(--[\w-]+)"', (ROOT / "tools/cli/run_help.cc").read_text())
+    must(set(table) == set(shown), f"named in the table, but no option: {set(table) - set(shown)}")
+
+
 if __name__ == "__main__":
     sys.exit(script(__doc__, [(test.__name__, test) for test in (
         every_line_is_json_and_says_whose, a_log_file_has_what_quiet_does_not_show, ranks_have_files_over_their_lives,
         places_that_cannot_be_written_are_told_at_the_start, a_full_disk_costs_lines_and_not_the_run,
         time_spent_saving_has_its_share, list_shows_live_silent_and_stale_runs, status_means_the_only_run,
         watching_a_pipe_gives_lines_until_the_end, watching_a_terminal_redraws_and_gives_it_back,
-        a_report_is_opened_or_its_place_said, doctor_tells_what_is_wrong_and_what_to_do, mistakes_are_told_with_what_is_near)]))
+        a_report_is_opened_or_its_place_said, doctor_tells_what_is_wrong_and_what_to_do, mistakes_are_told_with_what_is_near, help_of_run_shows_what_people_need)]))

@@ -18,6 +18,7 @@
 #include "tools/cli/engine.h"
 #include "tools/cli/python.h"
 #include "tools/cli/restarts.h"
+#include "tools/cli/run_help.h"
 #include "tools/report/report.h"
 #include "tools/runs/run_folder.h"
 
@@ -487,6 +488,7 @@ void AddRun(CLI::App& app, int& exit_code) {
   AddPythonOption(*run, options->python);
   run->add_option("program", options->command, "Program and its arguments, after --")->required();
   run->positionals_at_end();
+  GroupRunOptions(*run);
   run->callback([run, options, attendance, engine, &exit_code] {
     options->command = ByPython(options->python, options->command);
     const Result<std::optional<Meeting>> meeting = TakeSurroundings(*run, *engine, options.get());
