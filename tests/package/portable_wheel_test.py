@@ -103,6 +103,7 @@ def torch_in(bare):
     if len(parameters["plain"]) != 1 or parameters["plain"] != parameters["struck"]:
         raise Failure(f"the tutorial's script ends with {parameters}")
     print("-- the tutorial's script, struck twice: the plain script's parameters")
+    expect("init", bare.does(f"{HOME}/bin/kintsugi", "init", "/opt/work/plain.py"), "+run = kintsugi.torch.join()", "run.register(model=model")
 
 
 def another_torch(bare):

@@ -7,7 +7,6 @@
 #include <sstream>
 
 namespace kintsugi::cli {
-namespace {
 
 std::string Interpreter() {
   if (const char* const named = std::getenv("PYTHON_EXEC"); named && *named) return named;
@@ -18,8 +17,6 @@ std::string Interpreter() {
       if (access((std::filesystem::path(folder) / name).c_str(), X_OK) == 0) return name;
   return "python3";  // starting it tells that it is missing
 }
-
-}  // namespace
 
 void AddPythonOption(CLI::App& app, bool& module) {
   app.add_flag("-m,--module", module, "The program is a module of Python, run as `python -m` does");

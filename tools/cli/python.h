@@ -13,8 +13,12 @@ namespace kintsugi::cli {
 // -m
 void AddPythonOption(CLI::App& app, bool& module);
 
+// That of PYTHON_EXEC (torchrun's variable), else the first `python` or `python3` of PATH. The command of a wheel names in
+// PYTHON_EXEC the one that it is installed for, unless something stands there.
+std::string Interpreter();
+
 // What is to be started: the interpreter in front of a module, or of a file named *.py that cannot be executed; any other
-// program as it is. The interpreter is that of PYTHON_EXEC (torchrun's variable), else the first `python` or `python3` of PATH.
+// program as it is.
 std::vector<std::string> ByPython(bool module, std::vector<std::string> command);
 
 // The interpreter's arguments for a process that has loaded what `command` loads, and forks it (`kintsugi run --warm`).

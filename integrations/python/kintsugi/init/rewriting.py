@@ -1,0 +1,263 @@
+"""The script with Kintsugi's lines: edits of its text, so that whatever is not touched stays as it was."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from .script import NEEDS_SECTION, NotUnderstood, Reason, Script, stored
+from .training import Training, find, is_rank_zero, walked_loader
+
+
+class Rewritten(NamedTuple):
+    text: str
+    notes: list[str]  # for who reads the difference
+
+
+def rewritten(text: str) -> Rewritten:
+    """Raises NotUnderstood."""
+    script = Script(text)
+    training = find(script)
+    editing = _Editing(training)
+    editing.edit()
+    result = editing.result()
+    ast.parse(result)  # a mistake of ours is no difference to print
+    return Rewritten(result, list(_notes(training)))
+
+
+def _notes(training: Training) -> Iterator[str]:
+    kept = ", ".join((*training.things, *training.carried))
+    yield f"kept through faults: {kept}, and the random generators. Whatever else steps change must be registered, or named to run.keep"
+    if training.sharded:
+        yield "fully_shard keeps no second copy: kintsugi run --snapshot-every N goes back N steps where a process is lost"
+    yield "practise, and compare with the plain script: kintsugi certify --quick --nproc 2 -- python SCRIPT"
+
+
+class _Editing:
+    def __init__(self, training: Training) -> None:
+        self._training, self._script = training, training.script
+        self._run = "run" if not self._script.uses("run") else "kintsugi_run"
+        self._edits: list[tuple[int, int, str]] = []
+        self._reasons: list[Reason] = []
+        self._models = frozenset(name for name, kind in training.things.items() if kind in ("model", "average"))
+        self._models |= {inner for inner, outer in training.names.items() if outer in self._models}
+        self._loaders = frozenset(training.loaders) | {inner for inner, outer in training.names.items() if outer in training.loaders}
+
+    def edit(self) -> None:
+        self._join()
+        self._register()
+        self._loop()
+        self._sections()
+        if self._reasons:
+            raise NotUnderstood(self._reasons)
+
+    def result(self) -> str:
+        text = self._script.text.encode()
+        # From the end, so that places stay what they are; of two at one place the first comes first.
+        for start, end, new in reversed(sorted(self._edits, key=lambda edit: edit[:2])):
+            text = text[:start] + new.encode() + text[end:]
+        return text.decode()
+
+    # ---- lines --------------------------------------------------------------------------------------------------------
+
+    def _indent(self, node: ast.AST) -> str:
+        line = self._script.line(node.lineno)  # type: ignore[attr-defined]
+        return line[: len(line) - len(line.lstrip())]
+
+    def _insert_before(self, node: ast.stmt, *lines: str) -> None:
+        at = self._script.line_start(node.lineno)
+        self._edits.append((at, at, "".join(f"{self._indent(node)}{line}\n" for line in lines)))
+
+    def _replace(self, node: ast.AST, new: str) -> None:
+        self._edits.append((*self._script.span(node), new))
+
+    def _remove_line(self, node: ast.stmt) -> None:
+        self._edits.append((self._script.line_start(node.lineno), self._script.line_start((node.end_lineno or node.lineno) + 1), ""))
+
+    def _join(self) -> None:
+        group = self._training.group
+        statement = self._script.parent(group)
+        assert isinstance(statement, ast.stmt)
+        in_module = isinstance(self._training.scope, ast.Module)
+        imports = [node for node in self._script.tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) and not (in_module and node.lineno >= statement.lineno)]
+        if not imports:
+            raise NotUnderstood([Reason(1, "the script has no imports before anything else, where `import kintsugi.torch` would stand")])
+        at = self._script.line_start((imports[-1].end_lineno or 0) + 1)
+        self._edits.append((at, at, "import kintsugi.torch\n"))
+        self._insert_before(statement, f"{self._run} = kintsugi.torch.join()")
+        backend = group.args[0] if group.args else next(keyword.value for keyword in group.keywords if keyword.arg == "backend")
+        self._replace(backend, '"kintsugi"')
+
+    def _register(self) -> None:
+        assert self._training.trains is not None
+        lines = [f"{self._run}.register({', '.join(f'{name}={name}' for name in self._training.things)})"]
+        if self._training.carried:
+            names = ", ".join(f'"{name}"' for name in self._training.carried)
+            lines.append(f"{self._run}.keep(globals(), {names})")
+        self._insert_before(self._training.trains, *lines)
+
+    def _loop(self) -> None:
+        training, script, loop = self._training, self._script, self._training.loop
+        assert loop is not None
+        loader = walked_loader(training)
+        if loader is None:
+            assert isinstance(loop.iter, ast.Call)
+            self._replace(loop.iter.func, f"{self._run}.range")
+        else:
+            given = f"{script.source(loader)}{f', {training.epoch}' if training.epoch else ''}"
+            self._replace(loop.iter, f"{self._run}.{'batches' if loop.iter is loader else 'enumerate'}({given})")
+        first = loop.body[0].lineno
+        if shared := self._first_that_shares([loop.iter, *loop.body]):
+            raise NotUnderstood([Reason(shared, "two parts of the loop stand on one line")])
+        outer, inner = self._indent(loop), self._indent(loop.body[0])
+        step = inner[len(outer) :]
+        # Comments between the head and the first line of the body belong to it.
+        begin = (loop.iter.end_lineno or loop.lineno) + 1
+        at = script.line_start(begin)
+        self._edits.append((at, at, f"{inner}with {self._run}.step():\n"))
+        if loss := _loss(loop.body, training.updates[-1]):
+            at = script.line_start(training.updates[-1].lineno)
+            self._edits.append((at, at, f"{inner}{step}{self._run}.report(loss={loss}.item())\n"))
+        for number in range(begin, (training.step[-1].end_lineno or first) + 1):
+            if script.line(number).strip():
+                at = script.line_start(number)
+                self._edits.append((at, at, step))
+        if training.behind:
+            at = script.line_start(training.behind[0].lineno)
+            self._edits.append((at, at, f"{inner}if {self._run}.again:\n{inner}{step}continue\n"))
+        if training.call is not None and not script.within(training.holder, training.scope):  # type: ignore[arg-type]
+            self._pass_run()
+
+    def _first_that_shares(self, parts: Sequence[ast.expr | ast.stmt]) -> int:
+        """The first line on which one of these ends and the next begins; 0: there is none."""
+        return next((after.lineno for before, after in itertools.pairwise(parts) if after.lineno <= (before.end_lineno or 0)), 0)
+
+    def _pass_run(self) -> None:
+        """The function that trains stands apart: it is given the run."""
+        assert isinstance(self._training.holder, ast.FunctionDef) and self._training.call is not None
+        if isinstance(self._training.scope, ast.Module):
+            return  # which has it as a name of the script's
+        for node in (self._training.holder, self._training.call):
+            text = self._script.text.encode()
+            start = self._script.span(node.func)[1] if isinstance(node, ast.Call) else self._script.span(node)[0]
+            opens = text.index(b"(", start) + 1
+            has_more = bool(node.args or node.keywords) if isinstance(node, ast.Call) else bool(ast.unparse(node.args))
+            self._edits.append((opens, opens, f"{self._run}{', ' if has_more else ''}"))
+
+    # ---- between steps ------------------------------------------------------------------------------------------------
+
+    def _sections(self) -> None:
+        training = self._training
+        assert training.trains is not None
+        body = training.scope.body
+        trains = body.index(training.trains)
+        made = max(index for index, statement in enumerate(body) if any(name in stored(statement) for name in training.things))
+        for statement in body[made + 1 : trains]:
+            if self._effects(statement):
+                self._say(statement, "this is done before the loop, and would have to come behind run.register: as a section, `run.do(f)`")
+        self._between(body[trains:])
+        self._between(training.behind)
+        if training.holder is not training.scope and training.holder is not None:
+            self._between(training.holder.body)
+
+    def _say(self, node: ast.AST, text: str) -> None:
+        self._reasons.append(Reason(node.lineno, text))  # type: ignore[attr-defined]
+
+    def _effects(self, what: ast.AST | list[ast.stmt]) -> set[str]:
+        return self._script.effects(what, self._models, self._loaders) & NEEDS_SECTION
+
+    def _between(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            if statement is self._training.loop or isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+                continue
+            if self._sets_epoch(statement):
+                self._remove_line(statement)
+            elif any(part is self._training.call for part in ast.walk(statement)) and not isinstance(statement, (ast.For, ast.If, ast.With)):
+                continue
+            elif isinstance(statement, ast.If):
+                self._condition(statement)
+            elif isinstance(statement, (ast.For, ast.While, ast.With)):
+                for head in (getattr(statement, "iter", None), getattr(statement, "test", None), *(item.context_expr for item in getattr(statement, "items", ()))):
+                    if head is not None and self._effects(head):
+                        self._say(head, "this is done between steps, and stands within a statement: give it a line of its own, as `x = f(...)`")
+                if isinstance(statement, ast.For) and self._script.mentions(statement.iter, self._loaders):
+                    self._say(statement, "a loader is walked here, beside the steps: make it a function, which run.do calls")
+                else:
+                    self._between([*statement.body, *getattr(statement, "orelse", ())])
+            elif self._effects(statement):
+                self._section(statement)
+
+    def _sets_epoch(self, statement: ast.stmt) -> bool:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        is_it = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch"
+        if not is_it or not isinstance(call, ast.Call):
+            return False
+        epochs = self._training.epochs
+        names = {self._training.epoch, epochs.target.id if epochs is not None and isinstance(epochs.target, ast.Name) else None}
+        if not (len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id in names):
+            self._say(statement, "set_epoch is given something else than the epoch's number, which run.batches gives it")
+        siblings: list[ast.stmt] = self._script.parent(statement).body  # type: ignore[attr-defined]
+        if len(siblings) == 1 or self._first_that_shares(siblings):
+            self._say(statement, "set_epoch, which run.batches does, cannot be taken out of its line or block")
+        return True
+
+    def _condition(self, statement: ast.If) -> None:
+        tests = statement.test.values if isinstance(statement.test, ast.BoolOp) and isinstance(statement.test.op, ast.And) else [statement.test]
+        others = [test for test in tests if not is_rank_zero(self._training, test)]
+        if len(others) == len(tests):
+            if self._effects(statement.test):
+                self._say(statement, "this is done between steps, and stands within a condition: give it a line of its own, as `x = f(...)`")
+            elif self._tells_ranks_apart(statement.test) and self._effects([*statement.body, *statement.orelse]):
+                self._say(statement, "not all ranks do this: a section is called by all of them, one of which may be the only one to act, `run.do(f, only=0)`")
+                return
+            self._between([*statement.body, *statement.orelse])
+            return
+        if not self._effects([*statement.body, *statement.orelse]):
+            return  # a line that is printed, say
+        call = statement.body[0].value if len(statement.body) == 1 and isinstance(statement.body[0], ast.Expr) and not statement.orelse else None
+        section = self._as_section(call, only=True) if isinstance(call, ast.Call) else ""
+        if not section:
+            self._say(statement, "rank 0 alone does this between steps, in more than one call: make it a function, which `run.do(f, only=0)` calls")
+            return
+        indent = self._indent(statement)
+        condition = " and ".join(self._script.source(test) for test in others)
+        deeper = self._indent(statement.body[0])[len(indent) :] or "    "
+        self._replace(statement, f"if {condition}:\n{indent}{deeper}{section}" if others else section)
+
+    def _tells_ranks_apart(self, test: ast.expr) -> bool:
+        training = self._training
+        names = training.ranks | training.masters | training.local_ranks
+        return any(isinstance(node, ast.Name) and training.names.get(node.id, node.id) in names
+                   or isinstance(node, ast.Call) and self._script.origin(node.func).endswith("_rank") for node in ast.walk(test))  # fmt: skip
+
+    def _section(self, statement: ast.stmt) -> None:
+        value = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+        section = self._as_section(value, only=False) if isinstance(value, ast.Call) else ""
+        if section and value is not None:
+            self._replace(value, section)
+        else:
+            self._say(statement, "this is done between steps, and is no call of a function by itself: give it a line of its own, as `x = f(...)`, which becomes "
+                                 "`x = run.do(f, ...)`")  # fmt: skip
+
+    def _as_section(self, call: ast.Call, only: bool) -> str:
+        """"": it is no call of one function, with arguments that are values."""
+        if any(self._effects(part) for part in (*call.args, *(keyword.value for keyword in call.keywords))):
+            return ""
+        inner = self._script.text.encode()[self._script.span(call.func)[1] : self._script.span(call)[1]].decode().strip()[1:-1].strip().rstrip(",")
+        words = [self._script.source(call.func), *([inner] if inner else []), *(["only=0"] if only else [])]
+        return f"{self._run}.do({', '.join(words)})"
+
+
+def _loss(body: list[ast.stmt], before: ast.stmt) -> str:
+    """The name of what the last backward pass before this is of; "": it has none."""
+    found = ""
+    for statement in body[: body.index(before)]:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
+            of = call.func.value
+            if isinstance(of, ast.Call) and len(of.args) == 1:  # scaler.scale(loss)
+                of = of.args[0]
+            found = of.id if isinstance(of, ast.Name) else ""
+    return found
