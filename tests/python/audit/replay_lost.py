@@ -1,0 +1,4 @@
+"""The buffer begins empty."""
+import replay
+
+replay.main(with_buffer=False)

@@ -1,0 +1,4 @@
+"""Everything is saved and put back."""
+from base import Training
+
+Training().main()

@@ -1,0 +1,4 @@
+"""The buffer is saved."""
+import replay
+
+replay.main(with_buffer=True)
