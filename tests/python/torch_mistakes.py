@@ -4,7 +4,7 @@ import os
 import torch
 from torch.distributed.algorithms import Join
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook, quantization_hooks
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.nn.parallel import DistributedDataParallel
@@ -103,12 +103,6 @@ hooked = torch.nn.Linear(2, 2)
 hooked.bias.register_post_accumulate_grad_hook(lambda _: None)
 assert "the hooks on the gradient of '0.bias'" in reasons(hooked)
 refused("is wrapped in FullyShardedDataParallel", parallel.refuse_flat, "w", FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=torch.device("cpu")))
-
-# An older torch, which cannot reset FSDP2.
-reset = FSDPModule.reset_iter_state
-del FSDPModule.reset_iter_state
-refused("has no reset of what that keeps of a broken step: torch 2.13 has", parallel.refuse_flat, "w", fully_shard(torch.nn.Linear(2, 2)))
-FSDPModule.reset_iter_state = reset  # type: ignore[method-assign]
 
 # What is left gathered behind an update would be computed with as it was before.
 kept = fully_shard(torch.nn.Sequential(torch.nn.Linear(2, 2)))

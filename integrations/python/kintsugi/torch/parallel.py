@@ -148,11 +148,7 @@ def _means_of(module: Module) -> str:
 
 
 def refuse_flat(name: str, model: Module) -> None:
-    """A flat parameter's pieces are its wrapper's secret: taken for a whole one, another rank's would be repaired into it. And what FSDP2 keeps
-    of a broken step is torch's to reset."""
-    if not hasattr(FSDPModule, "reset_iter_state") and any(isinstance(module, FSDPModule) for module in model.modules()):
-        raise Error(f"'{name}' is cut by fully_shard, and torch {torch.__version__} has no reset of what that keeps of a broken step: torch 2.13 has",
-                    Code.FAILED_PRECONDITION)  # fmt: skip
+    """A flat parameter's pieces are its wrapper's secret: taken for a whole one, another rank's would be repaired into it."""
     if any(isinstance(module, FullyShardedDataParallel) for module in model.modules()):
         raise Error(f"'{name}' is wrapped in FullyShardedDataParallel, whose flat parameters do not say which piece of what a rank has: use "
                     "torch.distributed.fsdp.fully_shard", Code.INVALID_ARGUMENT)  # fmt: skip
