@@ -15,12 +15,12 @@ namespace kintsugi::cli {
 namespace {
 
 // False: a signal came.
-bool Pause(Duration pause) {
+bool Pause(const std::vector<int>& further_signals, Duration pause) {
   boost::asio::io_context io;
   StopSignals signals(io);
   boost::asio::steady_timer timer(io);
   bool stopped = false;
-  signals.Watch([&](int, int) {
+  signals.Watch(further_signals, [&](int, int) {
     stopped = true;
     io.stop();
   });
@@ -58,7 +58,7 @@ bool AwaitStart(const RunOptions& options, int start, Duration pause, LogSink& l
   log.Write(LogLevel::kWarning,
             LogLine("restart", {{"start", std::to_string(start + 1)}, {"after_s", std::to_string(seconds)}}));
   SetAside(options.report, start, log);
-  if (Pause(pause)) return true;
+  if (Pause(ParseSignals(options.signals).value(), pause)) return true;
   SayNoRestart("it was asked to end", log);
   return false;
 }
