@@ -234,13 +234,22 @@ void Attendance::OnReplacementExited(const ProcessExited& exited) {
 // All lock again first: a rank that answers has heard of the move, and only with a majority of these does it hold.
 void Attendance::OnMoved(const RanksMoved& moved) {
   const int first = moved.first.value();
-  const bool in_world = first >= 0 && moved.ranks > 0 && first <= board_.policy.world_size - moved.ranks;
-  if (!in_world || !(takeover_.listening() || recovery_.MayMove(moved.first, moved.ranks)))
+  if (!AreInWorld(moved.first, moved.ranks) || !(takeover_.listening() || recovery_.MayMove(moved.first, moved.ranks)))
     return board_.Drop(moved.first, "its ranks cannot be moved now");
   for (int r = first; r < first + moved.ranks; ++r) MoveTo(Rank(r));
   if (takeover_.listening()) return;
   faults_.Lock("their node stays away: node " + std::to_string(moved.node) + " takes ranks " + moved.first.ToString() +
                " to " + std::to_string(first + moved.ranks - 1) + " over");
+}
+
+bool Attendance::AreInWorld(Rank first, int ranks) const {
+  return first.value() >= 0 && ranks > 0 && first.value() <= board_.policy.world_size - ranks;
+}
+
+void Attendance::OnLauncherNew(const LauncherNew& launcher) {
+  if (!AreInWorld(launcher.first, launcher.ranks))
+    return board_.Drop(launcher.first, "its launcher's ranks are outside the world");
+  for (int i = 0; i < launcher.ranks; ++i) board_.At(Rank(launcher.first.value() + i)).forgotten = true;
 }
 
 void Attendance::MoveTo(Rank rank) {

@@ -24,6 +24,7 @@ class Attendance {
   void OnExited(const ProcessExited& exited);
   // Their node's processes, should they live, are of lives that were given up.
   void OnMoved(const RanksMoved& moved);
+  void OnLauncherNew(const LauncherNew& launcher);
 
  private:
   // A rank that nobody here started names no incarnation.
@@ -35,6 +36,7 @@ class Attendance {
   void Admit(const Header& header, const JoinRequest& join);
   void TellAgain(Rank rank);
   void MaybeHeal();
+  bool AreInWorld(Rank first, int ranks) const;
   void MoveTo(Rank rank);
   void NoteExitOf(Rank rank, const ProcessExited& exited);
   void OnReplacementExited(const ProcessExited& exited);

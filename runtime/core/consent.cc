@@ -17,11 +17,17 @@ std::string_view TieRuleName(TieRule rule) {
 }
 
 Consent ConsentOf(const std::vector<Ballot>& votes, TieRule rule) {
-  const auto live = static_cast<size_t>(std::count(votes.begin(), votes.end(), Ballot::kLive));
-  const auto ended = static_cast<size_t>(std::count(votes.begin(), votes.end(), Ballot::kEnded));
-  const size_t weight = 2 * live + ended;
+  const auto count = [&votes](Ballot ballot) {
+    return static_cast<size_t>(std::count(votes.begin(), votes.end(), ballot));
+  };
+  const bool all_are_asked = count(Ballot::kUnknown) == 0;
+  const auto has_ended = [all_are_asked](Ballot vote) {
+    return vote == Ballot::kEnded || (vote == Ballot::kForgotten && all_are_asked);
+  };
+  const size_t ended = count(Ballot::kEnded) + (all_are_asked ? count(Ballot::kForgotten) : 0);
+  const size_t weight = 2 * count(Ballot::kLive) + ended;
   if (weight != votes.size()) return weight > votes.size() ? Consent::kYes : Consent::kNo;
-  const auto lowest = std::find_if(votes.begin(), votes.end(), [](Ballot vote) { return vote != Ballot::kEnded; });
+  const auto lowest = std::find_if_not(votes.begin(), votes.end(), has_ended);
   if (lowest == votes.end()) return Consent::kYes;  // nobody lives: there is no other side
   if (rule == TieRule::kWitness) return Consent::kAskWitness;
   return rule == TieRule::kLowestRank && *lowest == Ballot::kLive ? Consent::kYes : Consent::kNo;

@@ -5,6 +5,8 @@
 // than all ranks twice. Where it equals n on both sides, each counts as many ranks that it cannot see as it has itself,
 // and something else must decide: the lowest rank not known to have ended, which only one side holds, or a witness
 // outside, which lends its word to one side at a time.
+// Of ranks whose launcher has forgotten its promises another side may have counted the processes while they lived. So
+// they count as ended only where everybody else can be asked, and else as if they could not be asked themselves.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +17,10 @@ namespace kintsugi::core {
 
 // How one rank counts.
 enum class Ballot : uint8_t {
-  kUnknown,  // nobody here can say whether its process lives
-  kEnded,    // its own node's launcher saw the process end
-  kLive,     // it answers
+  kUnknown,    // nobody here can say whether its process lives
+  kForgotten,  // its process has ended, and so has its launcher: whom that had promised itself to is forgotten
+  kEnded,      // its own node's launcher saw the process end
+  kLive,       // it answers
 };
 
 // What decides an even split. Sides that go by different rules never meet: no launcher goes by the lowest rank while

@@ -64,6 +64,7 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [this](const StateHeld& e) { parts_.processes.TellHeld(e); },
                  [&](const TieRuleTaken& e) { parts_.board.majority.TakeRule(e.rule), reconsider(); },
                  [this](const RanksMoved& e) { attendance_.OnMoved(e); },
+                 [this](const LauncherNew& e) { attendance_.OnLauncherNew(e); },
                  [&](const WitnessWord& e) { parts_.board.majority.TakeWord(e.until), reconsider(); },
              },
              event);

@@ -51,6 +51,11 @@ struct RanksMoved {
   int ranks = 0;
   int node = 0;
 };
+// The launcher of these ranks was started anew and knows nothing (newcomer.h). Told before what it says of them.
+struct LauncherNew {
+  Rank first;
+  int ranks = 0;
+};
 struct OperatorSave {};
 struct OperatorPause {};  // all stand still at one step until OperatorContinue
 struct OperatorContinue {};
@@ -85,7 +90,7 @@ struct Tick {};
 using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
                                      OperatorInject, ProcessFound, Tick, SparesWaiting, StateHeld, TieRuleTaken,
                                      WitnessWord, OperatorPause, OperatorContinue, OperatorReplace, RanksMoved,
-                                     SpareNodes>;
+                                     SpareNodes, LauncherNew>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 

@@ -69,8 +69,8 @@ ElectionCore::Decision ElectionCore::MaybeLead(TimePoint now) {
     }
   };
   for (const auto& [node, ranks] : votes_) {
-    count(node, ranks.ended, Ballot::kEnded);
-    count(node, ranks.live, Ballot::kLive);
+    count(node, ranks.ended, ranks.newcomer ? Ballot::kForgotten : Ballot::kEnded);
+    count(node, ranks.live, ranks.newcomer ? Ballot::kForgotten : Ballot::kLive);
   }
   const Consent consent = ConsentOf(votes, tie_rule_);
   const bool ask = consent == Consent::kAskWitness;
@@ -94,6 +94,7 @@ ElectionCore::Decision ElectionCore::OnTick(TimePoint now, const LocalRanks& own
     if (!has_ranks_) return {.ask = {}, .lead = {}, .give_up = true};
     leads_ = true;
     is_candidate_ = false;
+    promised_to_ = options_.self;
     return {.ask = {}, .lead = Lead{++promised_, false}};
   }
   if (is_candidate_ && now >= round_ends_) {

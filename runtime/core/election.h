@@ -8,7 +8,7 @@
 // half and a witness decides, once it also holds the witness's lease. Candidates stand one
 // after the other, the lowest node first, so that they seldom split the votes.
 // Threads: none; the launcher's driver calls it. Promises live in memory: a launcher that starts anew has lost its
-// ranks as well, so that its vote counts for processes that have ended.
+// ranks as well, and what it says of them decides nothing against launchers that cannot be asked (newcomer.h).
 #pragma once
 
 #include <algorithm>
@@ -34,9 +34,11 @@ struct ElectionOptions {
 
 class ElectionCore {
  public:
-  // A launcher's ranks: whose processes run, and whose have ended.
+  // A launcher's ranks: whose processes run, and whose have ended. `newcomer`: the launcher has forgotten its promises
+  // (newcomer.h).
   struct LocalRanks {
     std::vector<Rank> live, ended;
+    bool newcomer = false;
   };
   struct Ask {  // every other launcher for its vote
     uint64_t term = 0;

@@ -11,6 +11,7 @@ Consent Majority::Count(const Roster& members) const {
     const bool votes_itself = member.life == Life::kReady && !member.fresh;
     votes.push_back(votes_itself                               ? Ballot::kLive
                     : member.unconfirmed || member.left_behind ? Ballot::kUnknown
+                    : member.forgotten                         ? Ballot::kForgotten
                                                                : Ballot::kEnded);
   }
   return ConsentOf(votes, rule_);

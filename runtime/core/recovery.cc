@@ -445,6 +445,7 @@ void Recovery::Rollback() {
   for (Member& member : board_.members) {
     member.fresh = false;
     member.left_behind = false;
+    member.forgotten = false;
     member.needs_repair = false;
     member.damaged_keys.clear();
     member.digest_mismatches = 0;

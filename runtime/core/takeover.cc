@@ -99,7 +99,7 @@ void RunTakeover::Conclude() {
   recovery_.MapWhatIsKnown();
   if (!IsUndisturbed()) return GiveUpAbsent();
   board_.SetPhase(Phase::kRunning, "term " + std::to_string(board_.term.number) + ": nothing else is wrong");
-  for (Member& member : board_.members) member.left_behind = false;
+  for (Member& member : board_.members) member.left_behind = member.forgotten = false;
   KINTSUGI_CHECK(board_.members.unresumed() == 0, "a run that goes on untouched has ranks outside of their loops");
   recovery_.GoOn();
 }

@@ -42,6 +42,7 @@ core::ElectionCore::LocalRanks HomeBlock::RanksHere() const {
   std::set<Rank> live;
   for (const WorkerPool::Life& life : pool_.Lives()) live.insert(life.rank);
   core::ElectionCore::LocalRanks ranks;
+  ranks.newcomer = state_.newcomer.is_one();
   const std::optional<int> block = BlockHere();
   if (!block || block != block_ || !placement_.Counts(*block, state_.pulse.generation)) return ranks;
   const int size = state_.self.local_ranks();

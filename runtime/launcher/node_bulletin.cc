@@ -80,8 +80,10 @@ void NodeBulletin::Pulse(NodeBook::Node& node, TimePoint now) {
   KINTSUGI_CHECK(node.here, book_.Name(node.number) + " has a pulse, and is not here");
   node.pulsed_at = now;
   orders_.Send(node.number, wire::NodePulse{account_.began(), account_.checkpoints(), account_.running(), splits_.order(),
-                                            account_.ForNext(now)});
+                                            account_.ForNext(now), account_.started()});
 }
+
+void NodeBulletin::PulseNow(int node, TimePoint now) { Pulse(book_.At(node), now); }
 
 // A node that tells its pages is answered at once, which costs less than a round of all. Nodes keep the beat only
 // roughly.

@@ -36,6 +36,8 @@ class NodeBulletin {
   void OnJoined(int node, bool moved);
   void TellNewcomer();
   void TellPlaces();
+  // One that has just come: how it finds the run.
+  void PulseNow(int node, TimePoint now);
   // It told its pages, which says that it lives: it is answered, unless it was told a moment ago.
   void OnPages(int node, TimePoint now);
   void PulseAll(TimePoint now) { PulseThose(Duration(), now); }

@@ -150,7 +150,8 @@ void NodeElector::OnMessage(const wire::NodeFrame& frame, const Electorate::Repl
   if (const auto* request = std::get_if<wire::VoteRequest>(&frame.message)) return OnVoteRequest(*request, reply);
   const auto* vote = std::get_if<wire::Vote>(&frame.message);
   if (vote) block_.Learn(vote->placement);
-  if (vote && vote->granted) Do(state_.election.OnVote(vote->node, vote->term, {vote->live, vote->ended}));
+  if (vote && vote->granted)
+    Do(state_.election.OnVote(vote->node, vote->term, {vote->live, vote->ended, vote->newcomer}));
 }
 
 std::string NodeElector::WhyRefused(const wire::NodeHello& hello) const {
@@ -221,7 +222,7 @@ void NodeElector::OnVoteRequest(const wire::VoteRequest& request, const Electora
   const core::ElectionCore::LocalRanks ranks = block_.RanksHere();
   reply(wire::Encode(state_.run().job, line_.term(),
                      wire::NodeMessage(wire::Vote{state_.index(), request.term, granted, ranks.live, ranks.ended,
-                                                  block_.placement()})));
+                                                  block_.placement(), ranks.newcomer})));
   if (!granted && knows_leader()) reply(line_.LeadsFrame());
 }
 

@@ -33,10 +33,13 @@ void NodeInbox::OnNodeJoined(int node, const wire::NodeHello& hello) {
                               {"away_ms", std::to_string(static_cast<int64_t>(ToMilliseconds(*arrival.away)))}}));
   parts_.bulletin.OnJoined(node, arrival.moved);
   if (account_.ended()) return void(parts_.orders.Send(node, EndOrder(account_)));  // came back too late
+  parts_.bulletin.PulseNow(node, SteadyClock::SteadyNow());
   parts_.splits.OnAway(node);
   if (!account_.started()) return above_.OnCame();
   parts_.bulletin.TellNewcomer();
   if (!parts_.book.HasRanks(node)) return EndWhatRunsThere(node, hello);
+  const core::RankBlock block = parts_.book.RanksOf(node);
+  if (hello.newcomer) controller_.Feed(core::LauncherNew{block.first, block.ranks});
   for (const wire::NodeHeld& held : hello.held) OnHeld(node, held);  // before their ends are told
   std::map<Rank, wire::WorkerLife> lives;
   for (const wire::WorkerLife& life : hello.lives)

@@ -223,6 +223,7 @@ void NodeLauncher::Impl::OnLineLost(const std::string& why) {
 void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
   KINTSUGI_CHECK(line_.connected() && welcome.accepted, "a launcher is welcomed that is not linked");
   state_.election.Follow(line_.term().number);
+  state_.newcomer.OnWelcome();
   electorate_.Quiet();
   reporter_.SetBeat(welcome.beat);
   state_.policy = welcome.policy;
@@ -273,6 +274,7 @@ void NodeLauncher::Impl::OnPlacement(const core::Placement& placement) {
 
 void NodeLauncher::Impl::OnPulse(const wire::NodePulse& pulse) {
   state_.pulse = pulse;
+  state_.newcomer.OnPulse(pulse.started, pulse.generation);
   state_.log->Set(pulse.generation);
   const NodeSplits::Taken taken = splits_.Take(pulse.tie);
   if (taken.changed) {

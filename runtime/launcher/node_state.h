@@ -13,6 +13,7 @@
 #include <string>
 
 #include "runtime/core/election.h"
+#include "runtime/core/newcomer.h"
 #include "runtime/launcher/generation_log.h"
 #include "runtime/launcher/node_book.h"
 #include "runtime/launcher/node_options.h"
@@ -54,6 +55,7 @@ struct NodeState {
   const std::shared_ptr<GenerationLog> log;
   uint64_t launcher_id = 0;  // tells this launcher from another one with the same node rank
   core::ElectionCore election;
+  core::Newcomer newcomer;
 
   // What a leader must know that takes over, as the one before it told, beside the sums of reports.
   std::string policy, master_address;

@@ -57,7 +57,7 @@ Cluster::Cluster(Plan plan, LogFunction log, Hook* hook)
                 followers_),
       elected_hosts_(world_, table_checker_, network_, agents_, controllers_, launchers_, ranks_, seats_, electors_),
       node_faults_(world_, election_checker_, network_, collectives_, controllers_, launchers_, lines_, ranks_, seats_,
-                   electors_),
+                   followers_, electors_),
       memory_faults_(world_, rot_, held_, trainers_, transfers_, processes_, agents_),
       process_faults_(world_, processes_, controllers_, takeover_, memory_faults_),
       trainer_faults_(world_, collectives_, transfers_, processes_),

@@ -188,6 +188,25 @@ void DrawRoad(Random& random, bool first, PlannedFault* fault) {
   fault->lasting = random.Chance(0.6);
 }
 
+// The leader is lost, and about then somebody wants the run to end; what else strikes, strikes launchers.
+void DrawLeaderless(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
+  constexpr std::array kFirst = {FaultType::kControllerKilled, FaultType::kControllerKilled, FaultType::kNodeLost,
+                                 FaultType::kControllerFrozen, FaultType::kNodesCut, FaultType::kNodesCutInHalves};
+  fault->in_phase.reset();
+  fault->in_trainer.reset();
+  fault->delay = {};
+  if (first) {
+    fault->type = kFirst[random.Below(kFirst.size())];
+    fault->count = 1;  // of a node: the leading one
+    fault->at = 300ms + Duration(static_cast<int64_t>(random.Below(4'000'000'000)));
+    return;
+  }
+  const bool second = plan.faults.size() == 1;
+  fault->type = second || random.Chance(0.3) ? FaultType::kStop : kLaunchers[random.Below(kLaunchers.size())];
+  const uint64_t within = second ? 2'000'000'000 : 6'000'000'000;
+  fault->at = *plan.faults.front().at + Duration(static_cast<int64_t>(random.Below(within)));
+}
+
 PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile, bool first) {
   PlannedFault fault;
   fault.type =
@@ -211,6 +230,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   if (fault.type == FaultType::kHandlerFails && random.Chance(0.3)) fault.count = 100;
   DrawPlace(random, plan, first, &fault);
   if (profile.orders) DrawOrder(random, plan, first, &fault);
+  if (profile.leaderless) DrawLeaderless(random, plan, first, &fault);
   // Before the run has begun nothing is held.
   if (profile.pairs > 0 && first && !fault.in_trainer && !IsOfPhase(fault.type)) {
     fault.at.reset();
@@ -360,6 +380,18 @@ const std::vector<Profile>& Profiles() {
        .network = 0,
        .elections = true,
        .roads = true},
+      {.name = "leaderless",
+       .description = "2 to 4 nodes whose launchers elect who leads; the leader is lost, and about then an operator or a batch "
+                      "system asks the run to save and leave; up to 2 more faults of launchers and roads",
+       .nodes = 2,
+       .steps_min = 120,
+       .steps_max = 200,
+       .step_time = 200ms,
+       .faults_min = 2,
+       .faults_max = 4,
+       .network = 0,
+       .elections = true,
+       .leaderless = true},
       {.name = "comparison",
        .description =
            "as quick, with longer runs, replicas compared every 1 to 4 steps, a bit that flips, and up to 2 other "

@@ -26,6 +26,7 @@ void ElectedHosts::OnPhase(Phase phase) {
   if (phase != Phase::kRunning) return;
   world_.seat().began = true;
   world_.seat().running = world_.core().generation();
+  seats_.TellPulses();
 }
 
 void ElectedHosts::OnBooted(Process* p) {

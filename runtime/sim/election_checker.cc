@@ -4,10 +4,7 @@
 
 namespace kintsugi::sim {
 
-void ElectionChecker::ForgetPromises(int node) {
-  for (const auto& [term, candidate] : promised_[node]) led_.erase(term);
-  promised_.erase(node);
-}
+void ElectionChecker::ForgetPromises(int node) { promised_.erase(node); }
 
 void ElectionChecker::CheckPromise(int node, int candidate, uint64_t term) {
   const auto [promise, first] = promised_[node].emplace(term, candidate);

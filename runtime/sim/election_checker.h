@@ -21,8 +21,7 @@ class ElectionChecker {
 
   // Who leads when the run begins.
   void Begin(int node, uint64_t term) { led_[term] = node; }
-  // A launcher was started anew and knows nothing: its promise of a term may go to another, and count for the processes
-  // that ended with it.
+  // A launcher was started anew and knows nothing: its promise of a term may go to another. That makes no second leader.
   void ForgetPromises(int node);
 
   // A launcher gives its promise to one candidate in a term.

@@ -17,6 +17,8 @@ constexpr Duration kAnnounceEvery = 300ms;
 constexpr Duration kPagesEvery = 100ms;
 // How long a launcher waits for a majority before it leads its part, to save.
 constexpr Duration kPatience = 4s;
+// Of a grace period so much is left in any case to a leader that takes over within it.
+constexpr int kLeastGrace = 4;
 
 }  // namespace
 
@@ -24,7 +26,9 @@ void Electors::Begin() {
   world_.seat().term = world_.core().term();
   world_.seat().placement.Begin(1);
   for (int node = 0; node < world_.Hosts(); ++node) {
-    Start(launchers_.Add(), node);
+    Launcher& l = launchers_.Add();
+    Start(l, node);
+    l.newcomer.OnPulse(/*started=*/false, {});
   }
   launchers_.Of(0).seat = &world_.seat();
   election_checker_.Begin(0, 1);
@@ -57,6 +61,7 @@ ElectionCore::LocalRanks Electors::LocalRanksOf(const Launcher& l) const {
     const Process* const p = world_.processes.NewestOn(l.node, Rank(r));
     (p && p->alive ? ranks.live : ranks.ended).push_back(Rank(r));
   }
+  ranks.newcomer = l.newcomer.is_one();
   if (world_.hook) world_.hook->OnLocalRanks(l.node, &ranks);
   return ranks;
 }
@@ -111,7 +116,7 @@ void Electors::Hear(Launcher& l, const std::string& frame) {
     const auto* vote = std::get_if<wire::Vote>(&message->message);
     if (vote) followers_.Learn(l, vote->placement);
     if (!vote || !vote->granted || l.ended) return;
-    return Do(l, l.election->OnVote(vote->node, vote->term, {vote->live, vote->ended}));
+    return Do(l, l.election->OnVote(vote->node, vote->term, {vote->live, vote->ended, vote->newcomer}));
   }
   const Result<wire::NodeOrderFrame> order = wire::DecodeToNode(kJob, frame);
   if (!order.ok())
@@ -130,7 +135,8 @@ void Electors::OnVoteRequest(Launcher& l, const wire::VoteRequest& request) {
   Send(
       l.node, request.node,
       wire::Encode(kJob, l.term,
-                   wire::NodeMessage(wire::Vote{l.node, request.term, granted, ranks.live, ranks.ended, l.placement})));
+                   wire::NodeMessage(wire::Vote{l.node, request.term, granted, ranks.live, ranks.ended, l.placement,
+                                                ranks.newcomer})));
   if (!granted && l.leads && (l.leading() || l.connected)) Send(l.node, request.node, LeadsFrame(*l.leads));
 }
 
@@ -165,6 +171,9 @@ Seat& Electors::AddSeat(Launcher& l, const ElectionCore::Lead& lead) {
   policy.began = l.began;
   policy.checkpoints = l.checkpoints;
   policy.part = !lead.majority;
+  if (l.stop_asked)
+    policy.grace =
+        std::max<Duration>(policy.grace / kLeastGrace, *l.stop_asked + policy.grace - world_.Now());
   if (l.seat) l.seat->alive = false;
   Seat& seat = world_.seats.Add();
   seat.node = l.node;

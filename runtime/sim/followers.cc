@@ -5,6 +5,12 @@
 #include "runtime/wire/node_codec.h"
 
 namespace kintsugi::sim {
+namespace {
+
+// Of the grace period so much is for a leader to be found (runtime/launcher/node_ending.cc).
+constexpr int kToElect = 4;
+
+}  // namespace
 
 void Followers::ConnectTo(Launcher& l, Term term, Seat* seat) {
   l.leads = seat;
@@ -48,6 +54,7 @@ void Followers::TryDial(Launcher& l) {
   }
   l.line = lines_.Open(l);
   wire::NodeHello hello{l.node, world_.plan.nodes, world_.LocalRanks(), "host", {}, 1};
+  hello.newcomer = l.newcomer.is_one();
   for (Process* const p : world_.processes.On(l.node))
     if (p->alive) hello.lives.push_back({p->rank, p->incarnation, {}});
   for (const auto& [rank, left] : world_.left)
@@ -63,6 +70,13 @@ void Followers::TellPages(Launcher& l) {
     pages.pages.push_back({p->rank, p->incarnation, p->beats, p->word, PackProgress(p->begun, p->PagePhase()), {}});
   }
   lines_.Tell(l, pages);
+}
+
+void Followers::AskToStop(Launcher& l) {
+  lines_.Tell(l, wire::NodeStop{});
+  if (l.stop_asked) return;
+  l.stop_asked = world_.Now();
+  l.election->Hurry(world_.plan.policy.grace / kToElect);
 }
 
 void Followers::OnOrder(NodeLine* line, const std::string& bytes) {
@@ -90,6 +104,7 @@ void Followers::OnOrder(NodeLine* line, const std::string& bytes) {
                         [&](const wire::NodeEnd&) { ranks_.Leave(l); },
                         [&](const wire::NodePulse& m) {
                           l.began = m.began, l.checkpoints = m.checkpoints, l.running = m.generation;
+                          l.newcomer.OnPulse(m.started, m.generation);
                         },
                         [](const auto&) {}},
              frame->order);
@@ -97,8 +112,11 @@ void Followers::OnOrder(NodeLine* line, const std::string& bytes) {
 
 void Followers::OnWelcome(Launcher& l) {
   l.connected = true;
+  l.welcomed_at = world_.Now();
+  l.newcomer.OnWelcome();
   l.election->Follow(l.term.number);
   world_.Log(NodeName(l.node) + " follows term " + std::to_string(l.term.number));
+  if (l.stop_asked && !(world_.hook && world_.hook->ForgetsStop())) lines_.Tell(l, wire::NodeStop{});
   // Its agents join anew.
   for (Process* const p : world_.processes.On(l.node))
     if (p->alive && p->connection)

@@ -38,6 +38,8 @@ class Followers final : public LauncherEnds {
   // Without a sign of life for too long the line is given up.
   void CheckLine(Launcher& l);
   void TellPages(Launcher& l);
+  // The whole run is to save and end: its leader is told, or the next one.
+  void AskToStop(Launcher& l);
   // Where the ranks live, by what it hears from anybody. Whether that is news.
   bool Learn(Launcher& l, core::Placement placement);
 

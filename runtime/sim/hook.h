@@ -36,6 +36,8 @@ class Hook {
   virtual void OnVote(int /*node*/, int /*candidate*/, uint64_t /*term*/, bool* /*granted*/) {}
   virtual void OnLocalRanks(int /*node*/, core::ElectionCore::LocalRanks* /*ranks*/) {}
   virtual void OnElection(int /*node*/, core::ElectionCore::Decision* /*decision*/) {}
+  // Whether a launcher keeps to itself what it was asked while nobody led.
+  virtual bool ForgetsStop() { return false; }
   // Before a launcher learns from another one, or from its leader, where the ranks live.
   virtual void OnPlacement(int /*node*/, core::Placement* /*placement*/) {}
   // Whether a node's word for ranks that it has just taken over has weight before the run went on.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/core/election.h"
+#include "runtime/core/newcomer.h"
 #include "runtime/core/placement.h"
 #include "runtime/sim/world.h"
 
@@ -41,13 +42,15 @@ struct Launcher {
   NodeLine* line = nullptr;
   bool connected = false;  // welcomed
   bool dials = false;
-  TimePoint heard_at, announced_at, told_pages, pulsed_at;
+  TimePoint welcomed_at, heard_at, announced_at, told_pages, pulsed_at;
   bool began = false;  // of the newest pulse
   std::vector<core::Checkpoint> checkpoints;
   core::Placement placement;  // the newest that it knows of
   std::optional<int> block;   // whose ranks are started here
   Generation running;         // of the newest pulse
+  core::Newcomer newcomer;
   Seat* seat = nullptr;       // the controller here
+  std::optional<TimePoint> stop_asked;  // kept for whoever leads next
   bool ended = false;
   uint64_t life = 0;  // of how many of this node's
 

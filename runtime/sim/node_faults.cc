@@ -6,6 +6,13 @@ namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+// Longer than any word between launchers takes where no road is cut.
+constexpr Duration kOnItsWay = 500ms;
+
+}  // namespace
+
 bool NodeFaults::Strike(const PlannedFault& fault) {
   if (!world_.plan.elections) return false;
   Launcher& leading = launchers_.Of(world_.seat().node);
@@ -33,13 +40,32 @@ bool NodeFaults::Strike(const PlannedFault& fault) {
       if (world_.seat().alive) launchers_.AtSeat(world_.seat(), [this] { controllers_.Feed(OperatorSave{}); });
       return world_.seat().alive;
     case FaultType::kStop:
-      if (!of_rank.alive || !of_rank.connected) return false;
-      world_.course.stop_asked = true;
-      lines_.Tell(of_rank, wire::NodeStop{});
-      return true;
+      return AskToStop(of_rank);
     default:
       return false;
   }
+}
+
+// A signal, or an operator's command there. One that no run has taken in yet ends by itself.
+bool NodeFaults::AskToStop(Launcher& l) {
+  if (!l.alive || l.ended || l.term == Term()) return false;
+  world_.course.stop_asked = true;
+  launchers_.At(l, {}, [this, &l] { followers_.AskToStop(l); });
+  launchers_.At(l, world_.plan.policy.grace, [this, &l] {
+    if (l.ended) return;
+    world_.Log("the grace period of " + NodeName(l.node) + " is over");
+    CheckStopIsHeard(l);
+    LoseLauncher(l, false, false);
+  });
+  return true;
+}
+
+// By the leader that it follows, wherever that could hear it.
+void NodeFaults::CheckStopIsHeard(const Launcher& l) {
+  if (!l.connected || world_.Now() - l.welcomed_at < kOnItsWay || !l.leads->alive || l.leads->stop_heard) return;
+  const Launcher& host = launchers_.Of(l.leads->node);
+  if (!host.alive || host.frozen || network_.CutBetween(l.node, host.node)) return;
+  world_.Break(Promise::kProgress, NodeName(l.node) + " was asked to save and leave, and its leader never heard of it");
 }
 
 void NodeFaults::CloseLater(NodeLine* line, Duration keepalive) {

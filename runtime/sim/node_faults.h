@@ -9,6 +9,7 @@
 #include "runtime/sim/controllers.h"
 #include "runtime/sim/election_checker.h"
 #include "runtime/sim/electors.h"
+#include "runtime/sim/followers.h"
 #include "runtime/sim/launcher_table.h"
 #include "runtime/sim/lines.h"
 #include "runtime/sim/network.h"
@@ -22,7 +23,7 @@ class NodeFaults {
  public:
   NodeFaults(World& world, ElectionChecker& checker, Network& network, Collectives& collectives,
              Controllers& controllers, LauncherTable& launchers, Lines& lines, NodeProcesses& ranks, Seats& seats,
-             Electors& electors)
+             Followers& followers, Electors& electors)
       : world_(world),
         election_checker_(checker),
         network_(network),
@@ -32,12 +33,15 @@ class NodeFaults {
         lines_(lines),
         ranks_(ranks),
         seats_(seats),
+        followers_(followers),
         electors_(electors) {}
 
   // Whether it is one of these, and there was something to strike.
   bool Strike(const PlannedFault& fault);
 
  private:
+  bool AskToStop(Launcher& l);
+  void CheckStopIsHeard(const Launcher& l);
   bool LoseLauncher(Launcher& l, bool host_gone, bool comes_back);
   void Restart(Launcher& l);
   bool Freeze(Launcher& l, Duration length);
@@ -55,6 +59,7 @@ class NodeFaults {
   Lines& lines_;
   NodeProcesses& ranks_;
   Seats& seats_;
+  Followers& followers_;
   Electors& electors_;
 };
 

@@ -155,6 +155,7 @@ struct Profile {
   double groups = 0;        // share of faults that take all holders of a shard; above 0 snapshots are made
   double pairs = 0;         // the same, without snapshots
   bool orders = false;      // the first one is an order to replace a rank, others strike its partners
+  bool leaderless = false;  // with elections: the leader is lost first, and the run is asked to stop about then
   bool roads = false;       // with elections: the first one closes roads between nodes; perhaps a spare node waits
 };
 const std::vector<Profile>& Profiles();

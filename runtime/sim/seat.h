@@ -44,6 +44,7 @@ class Seat {
   // Where launchers elected it.
   int node = 0;
   Term term;
+  bool stop_heard = false;  // of a launcher
   bool part = false;  // elected by no majority: to save what is there
   bool alive = true;
   bool began = false;              // ranks have been in their loops, as far as it knows

@@ -6,6 +6,13 @@
 #include "runtime/wire/node_codec.h"
 
 namespace kintsugi::sim {
+namespace {
+
+wire::NodePulse PulseOf(const Seat& seat) {
+  return {seat.began, seat.checkpoints_told, seat.running, {}, {}, true};
+}
+
+}  // namespace
 
 void Seats::CloseLine(NodeLine* line) {
   if (!std::exchange(line->open_there, false)) return;
@@ -48,6 +55,7 @@ void Seats::OnWord(NodeLine* line, const std::string& bytes) {
   } else if (const auto* held = std::get_if<wire::NodeHeld>(&frame->message)) {
     controllers_.TakeHeld(*held);
   } else if (std::holds_alternative<wire::NodeStop>(frame->message)) {
+    world_.seat().stop_heard = true;
     controllers_.Feed(OperatorStop{});
   }
 }
@@ -60,14 +68,16 @@ void Seats::OnHello(NodeLine* line, const wire::NodeHello& hello) {
   SendTo(node, wire::NodeWelcome{true, "", "host", 1, world_.plan.beat, "", "", seat.placement});
   if (world_.seat().ended)
     return void(SendTo(node, wire::NodeEnd{world_.seat().ended->exit_code, world_.seat().ended->text}));
+  SendTo(node, PulseOf(seat));
   const std::optional<int> number = seat.placement.BlockOf(node, world_.plan.nodes);
   if (!number) {
     for (const wire::WorkerLife& life : hello.lives)
       SendTo(node, wire::KillWorker{life.rank, life.incarnation, "another node has taken the rank over"});
     return;
   }
-  for (const wire::NodeHeld& held : hello.held) controllers_.TakeHeld(held);  // before their ends are told
   const core::RankBlock block{Rank(*number * world_.LocalRanks()), world_.LocalRanks()};
+  if (hello.newcomer) controllers_.Feed(core::LauncherNew{block.first, block.ranks});
+  for (const wire::NodeHeld& held : hello.held) controllers_.TakeHeld(held);  // before their ends are told
   core::LivesThere lives;
   for (const wire::WorkerLife& life : hello.lives) lives[life.rank] = life.incarnation;
   return world_.core().taking_over() ? FoundLives(block, lives) : ComparedLives(node, block, lives);
@@ -142,13 +152,16 @@ void Seats::CheckNodes(Seat& seat) {
 
 void Seats::Pulse(Seat& seat) {
   launchers_.AtSeat(seat, [this, &seat] {
-    for (const auto& [node, line] : seat.lines)
-      SendTo(node, wire::NodePulse{seat.began, world_.seat().checkpoints_told, seat.running, {}});
+    TellPulses();
     // Once all who are here have left, nobody is told any more.
     if (world_.seat().ended && launchers_.Of(seat.node).ended &&
         std::all_of(seat.lines.begin(), seat.lines.end(), [](const auto& l) { return l.second->launcher->ended; }))
       Close(seat);
   });
+}
+
+void Seats::TellPulses() {
+  for (const auto& [node, line] : world_.seat().lines) SendTo(node, PulseOf(world_.seat()));
 }
 
 int Seats::SparesHere(const Seat& seat) const {

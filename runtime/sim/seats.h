@@ -32,6 +32,8 @@ class Seats final : public SeatEnds {
 
   // What it does from time to time.
   void Pulse(Seat& seat);
+  // At once, by the controller that is looked at.
+  void TellPulses();
   void CheckNodes(Seat& seat);
   void MoveBlocks(Seat& seat);
   // It steps down, or is done.

@@ -64,7 +64,7 @@ KINTSUGI_FIELDS(NodeSeal, (job, 1), (term, 0, Inline))
 
 KINTSUGI_MESSAGE(10, "hello", NodeHello, (node_rank, 1, NotNegative), (nodes, 2, Positive), (local_ranks, 3, Positive),
                  (address, 4), (lives, 5), (port, 6), (witness, 7), (controllers, 8, NotNegative), (master_port, 9),
-                 (launcher, 10, Fixed), (held, 11))
+                 (launcher, 10, Fixed), (held, 11), (newcomer, 12))
 KINTSUGI_BARE(11, "starting", WorkerStarting, (life, 11))
 KINTSUGI_MESSAGE(12, "pages", Pages, (pages, 1))
 KINTSUGI_MESSAGE(13, "report", WorkerReport, (rank, 1), (step, 2), (loss, 3), (samples, 0, Inline))
@@ -78,7 +78,7 @@ KINTSUGI_MESSAGE(18, "stop", NodeStop)
 KINTSUGI_MESSAGE(19, "inject", NodeInject, (rank, 1), (injection, 2))
 KINTSUGI_MESSAGE(20, "vote_request", VoteRequest, (node, 1, NotNegative), (term, 2), (placement, 3))
 KINTSUGI_MESSAGE(21, "vote", Vote, (node, 1, NotNegative), (term, 2), (granted, 3), (live, 4), (ended, 5),
-                 (placement, 6))
+                 (placement, 6), (newcomer, 7))
 KINTSUGI_BARE(22, "spares", NodeSpares, (waiting, 22, Spares))
 KINTSUGI_BARE(23, "tie_rule_kept", TieRuleKept, (number, 23))
 KINTSUGI_MESSAGE(24, "held", NodeHeld, (rank, 1), (held, 2, Flagged), (ready, 6))
@@ -94,7 +94,8 @@ KINTSUGI_MESSAGE(42, "kill", KillWorker, (rank, 1), (incarnation, 2), (reason, 3
 KINTSUGI_MESSAGE(43, "to_agent", ToAgentChannel, (channel, 1), (frame, 2))
 KINTSUGI_BARE(44, "close_agent", CloseAgentChannel, (channel, 44))
 KINTSUGI_MESSAGE(45, "end", NodeEnd, (exit_code, 1), (text, 2), (asked, 3), (awaits_ends, 4))
-KINTSUGI_MESSAGE(46, "pulse", NodePulse, (began, 1), (checkpoints, 2), (generation, 3), (tie, 0, Inline), (so_far, 0, Inline))
+KINTSUGI_MESSAGE(46, "pulse", NodePulse, (began, 1), (checkpoints, 2), (generation, 3), (tie, 0, Inline),
+                 (so_far, 0, Inline), (started, 14))
 KINTSUGI_MESSAGE(47, "places", NodePlaces, (places, 1))
 KINTSUGI_BARE(49, "keep_report", KeepReport, (report, 49))
 KINTSUGI_MESSAGE(50, "keep_totals", KeepTotals, (totals, 0, Inline), (curve_from, 9, CurvePlace))

@@ -52,6 +52,7 @@ struct NodeHello {
   uint16_t master_port = 0;  // free on its host, for the trainers' own use
   uint64_t launcher = 0;     // a random number: another launcher of the same node has another
   std::vector<NodeHeld> held = {};
+  bool newcomer = false;  // it was started anew within a run (runtime/core/newcomer.h)
 };
 struct WorkerStarting {
   WorkerLife life;
@@ -117,6 +118,7 @@ struct Vote {
   bool granted = false;
   std::vector<Rank> live, ended;
   core::Placement placement = {};
+  bool newcomer = false;  // as in its hello
 };
 
 // The leader's order of this number about even splits was taken: the node goes by it.
@@ -188,6 +190,7 @@ struct NodePulse {
   Generation generation;  // in which all ranks were last in their loops
   core::TieOrder tie;     // what decides an even split; number 0: no witness is known
   RunSoFar so_far;
+  bool started = false;  // processes of ranks were started
 };
 // A report of another node's, kept for a leader that takes over when that node is lost.
 struct KeepReport {

@@ -115,11 +115,16 @@ struct MovedCountAtOnce : Hook {
   bool CountsAtOnce() override { return true; }
 };
 
+// What it was asked while nobody led is lost.
+struct StopForgotten : Hook {
+  bool ForgetsStop() override { return true; }
+};
+
 }  // namespace
 
 std::vector<Mutant> ElectionMutants() {
   return {
-      {"votes_twice", "a launcher promises itself to one candidate in a term", "elections", 25, Promise::kOneDecider,
+      {"votes_twice", "a launcher promises itself to one candidate in a term", "elections", 4, Promise::kOneDecider,
        Of<VotesTwice>(), true},
       {"quorum_off_by_one", "a leader has a majority", "spare_nodes", 84, Promise::kOneDecider, Of<OneRankMore>(),
        true},
@@ -127,14 +132,16 @@ std::vector<Mutant> ElectionMutants() {
        Of<EverybodyLeads>(), true},
       {"stale_leader_obeyed", "an agent obeys no older term", "takeover", 174, Promise::kOneDecider, Of<ObeysAnyTerm>(),
        true},
-      {"orders_while_listening", "who takes over orders nothing while it listens", "elections", 17,
+      {"orders_while_listening", "who takes over orders nothing while it listens", "elections", 66,
        Promise::kUpdateOnce, Of<OrdersWhileListening>(), true},
       {"groups_unheard", "who takes over learns the replica groups", "takeover", 7, Promise::kInnocent,
        In(GroupsUnheard), true},
-      {"moves_unheard", "launchers hear where the ranks live", "spare_nodes", 1380, Promise::kOneDecider,
+      {"moves_unheard", "launchers hear where the ranks live", "spare_nodes", 371, Promise::kOneDecider,
        Of<MovesUnheard>(), true},
       {"moved_count_at_once", "ranks that were moved have no weight before the run went on", "spare_nodes", 20,
        Promise::kOneDecider, Of<MovedCountAtOnce>(), true},
+      {"stop_forgotten", "a launcher keeps for the next leader what it was asked while nobody led", "leaderless", 7,
+       Promise::kProgress, Of<StopForgotten>(), true},
       {"mismatch_ignored", "replicas that differ are found by the comparison", "comparison", 3, Promise::kBitIdentical,
        In(MismatchIgnored), true},
       {"comparison_skipped", "a comparison that is due is made", "comparison", 20, Promise::kBitIdentical,

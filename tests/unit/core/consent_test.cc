@@ -7,7 +7,7 @@
 namespace kintsugi::core {
 namespace {
 
-constexpr Ballot U = Ballot::kUnknown, E = Ballot::kEnded, L = Ballot::kLive;
+constexpr Ballot U = Ballot::kUnknown, F = Ballot::kForgotten, E = Ballot::kEnded, L = Ballot::kLive;
 
 bool HasConsent(const std::vector<Ballot>& votes) { return ConsentOf(votes, TieRule::kLowestRank) == Consent::kYes; }
 
@@ -24,6 +24,18 @@ TEST(Consent, AnEvenSplitGoesToTheLowestRankThatMayLive) {
   EXPECT_FALSE(HasConsent({U, U, L, L}));
   EXPECT_TRUE(HasConsent({E, U, L, E}) == false);  // rank 1 is the lowest that may live
   EXPECT_TRUE(HasConsent({E, L, U, E}));
+}
+
+// In their earlier life they may have been counted by those who cannot be asked.
+TEST(Consent, ForgottenRanksCountOnlyWhereAllOthersCanBeAsked) {
+  EXPECT_TRUE(HasConsent({L, F, F, E}));
+  EXPECT_TRUE(HasConsent({L, F, F, F}));
+  EXPECT_TRUE(HasConsent({F, F, F, F})) << "nobody lives";
+  EXPECT_TRUE(HasConsent({L, L, E, U}));
+  EXPECT_FALSE(HasConsent({L, F, F, U}));
+  EXPECT_TRUE(HasConsent({L, L, F, U})) << "half, with the lowest rank";
+  EXPECT_FALSE(HasConsent({F, L, L, U})) << "half, and the lowest rank may be with the others";
+  EXPECT_TRUE(HasConsent({F, L, L, E}));
 }
 
 // Every way to deal up to six ranks to two sides that do not hear each other: each rank lives on one side, or has ended

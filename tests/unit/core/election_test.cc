@@ -104,6 +104,20 @@ TEST(Election, BeforeTheFirstLeaderNobodyStands) {
   EXPECT_FALSE(core.OnRequest(0, 4, TimePoint(100s)));
 }
 
+TEST(Election, WhoLedAPartHasPromisedItsNumberToItself) {
+  ElectionCore core({1, 6, 1s});
+  TimePoint now(100s);
+  core.Follow(1);
+  core.Lose(now);
+  EXPECT_TRUE(core.OnRequest(2, 5, now));
+  now = now + 1s;
+  const auto lead = core.OnTick(now, {{Rank(2), Rank(3)}, {}}).lead;
+  ASSERT_TRUE(lead && !lead->majority && lead->term == 6);
+  core.StepDown(now);
+  EXPECT_FALSE(core.OnRequest(2, 6, now)) << "the candidate of an earlier number";
+  EXPECT_TRUE(core.OnRequest(2, 7, now));
+}
+
 TEST(Election, ACandidateThatWasCutOffGoesBackToItsLeader) {
   ElectionCore core({1, 6, 60s});
   TimePoint now(100s);
