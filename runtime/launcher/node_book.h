@@ -41,6 +41,7 @@ class NodeBook {
     bool cut_off = false;                       // it is, and others cannot reach it: it gets no ranks
     bool said_away = false, said_gone = false;  // to the logs, of this absence
     wire::NodePlace place;                    // where it hears the others
+    std::string host;                         // its host's name
     std::map<Rank, Incarnation> to_spawn;       // what waits until it is here
     int spares = 0;                             // processes that wait on it
     TimePoint pulsed_at;                        // last sign of the leader's life
@@ -91,6 +92,8 @@ class NodeBook {
   // As its operator knows it.
   int NumberOf(int node) const { return NodeNumber(shape_, node); }
   std::string Name(int node) const { return "node " + std::to_string(NumberOf(node)); }
+  // "1", or "controller-0" of one without ranks.
+  std::string Label(int node) const;
   // "4 to 7"
   std::string RanksText(int block) const;
 

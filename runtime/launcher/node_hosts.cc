@@ -87,6 +87,13 @@ void NodeHosts::Poll(TimePoint now) {
 void NodeHosts::LookAt(RunSight* sight) const {
   sight->nodes = run_.nodes;
   for (const int node : book_.Away()) sight->nodes_away.push_back(book_.NumberOf(node));
+  for (const NodeBook::Node& node : book_.all())
+    if (node.here || node.seen || node.number < run_.nodes + run_.controllers)
+      sight->hosts.push_back({.name = book_.Label(node.number),
+                              .host = node.host,
+                              .address = node.place.address,
+                              .here = node.here,
+                              .spare = book_.IsSpare(node.number)});
   sight->spares_wanted = run_.spares * run_.nodes;
   for (const int node : book_.Spares()) {
     sight->spare_nodes.push_back(book_.NumberOf(node));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/host_name.h"
 #include "runtime/controller/report_ledger.h"
 #include "runtime/wire/codec.h"
 
@@ -24,7 +25,8 @@ wire::NodeHello NodeReporter::Hello(uint16_t port) const {
                         .witness = !state_.run().witness.empty(),
                         .controllers = state_.run().controllers,
                         .master_port = state_.master_port,
-                        .launcher = state_.launcher_id};
+                        .launcher = state_.launcher_id,
+                        .host = HostName()};
   for (const WorkerPool::Life& life : pool_.Lives()) hello.lives.push_back({life.rank, life.incarnation, life.armed});
   for (const auto& [rank, held] : pool_.Held()) hello.held.push_back(HeldOf(rank, held));
   return hello;

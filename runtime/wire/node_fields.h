@@ -64,7 +64,7 @@ KINTSUGI_FIELDS(NodeSeal, (job, 1), (term, 0, Inline))
 
 KINTSUGI_MESSAGE(10, "hello", NodeHello, (node_rank, 1, NotNegative), (nodes, 2, Positive), (local_ranks, 3, Positive),
                  (address, 4), (lives, 5), (port, 6), (witness, 7), (controllers, 8, NotNegative), (master_port, 9),
-                 (launcher, 10, Fixed), (held, 11))
+                 (launcher, 10, Fixed), (held, 11), (host, 12))
 KINTSUGI_BARE(11, "starting", WorkerStarting, (life, 11))
 KINTSUGI_MESSAGE(12, "pages", Pages, (pages, 1))
 KINTSUGI_MESSAGE(13, "report", WorkerReport, (rank, 1), (step, 2), (loss, 3), (samples, 0, Inline))

@@ -52,6 +52,7 @@ struct NodeHello {
   uint16_t master_port = 0;  // free on its host, for the trainers' own use
   uint64_t launcher = 0;     // a random number: another launcher of the same node has another
   std::vector<NodeHeld> held = {};
+  std::string host = {};  // its host's name
 };
 struct WorkerStarting {
   WorkerLife life;

@@ -6,6 +6,11 @@ void AddAttendanceOptions(CLI::App& app, AttendanceOptions& attendance) {
   app.add_option("--metrics", attendance.metrics,
                  "Serve metrics for Prometheus at http://[ADDR:]PORT/metrics; ADDR is 127.0.0.1 unless given, port 0\n"
                  "any that is free. Every node may have one; what is the whole run's comes from the one that leads");
+  app.add_option("--metrics-linger", attendance.metrics_linger,
+                 "Where metrics were read in the run, serve its end (kintsugi_exit_code) after it until that was read,\n"
+                 "so many seconds at most; two of Prometheus' scrape intervals do. A signal ends it. 0: do not")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
   app.add_option("--page", attendance.page,
                  "Serve a page that shows the run as it goes on, at http://[ADDR:]PORT/, where --metrics may be too");
   app.add_option(
@@ -32,6 +37,9 @@ Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const AttendanceOp
                                                               const RunOptions& options, std::shared_ptr<LogSink> log) {
   observe::ObservatoryOptions wanted;
   wanted.on_incident = attendance.on_incident;
+  wanted.linger = Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9));
+  if (attendance.metrics_linger > 0 && attendance.metrics.empty())
+    return Status(StatusCode::kInvalidArgument, "--metrics-linger is for metrics: give --metrics too");
   wanted.record_of = [options](const RunResult& result) { return MakeRecord(options, result); };
   if (!attendance.metrics.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(wanted.metrics, observe::ParseListenAddress("--metrics", attendance.metrics));

@@ -4,6 +4,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <filesystem>
+#include <functional>
 
 #include "runtime/launcher/restart_policy.h"
 #include "runtime/launcher/stop_signals.h"
@@ -14,8 +15,10 @@
 namespace kintsugi::cli {
 namespace {
 
-// False: a signal came.
-bool Pause(Duration pause) {
+constexpr Duration kEndLookEvery = std::chrono::milliseconds(20);
+
+// Until `over`, so long at most. False: a signal came.
+bool Pause(Duration pause, const std::function<bool()>& over = [] { return false; }) {
   boost::asio::io_context io;
   StopSignals signals(io);
   boost::asio::steady_timer timer(io);
@@ -24,10 +27,22 @@ bool Pause(Duration pause) {
     stopped = true;
     io.stop();
   });
-  timer.expires_after(pause);
-  timer.async_wait([&](const boost::system::error_code&) { io.stop(); });
-  io.run();
+  const TimePoint until = SteadyClock::SteadyNow() + pause;
+  const std::function<void()> look = [&] {
+    const TimePoint now = SteadyClock::SteadyNow();
+    if (now >= until || over()) return io.stop();
+    timer.expires_after(std::min(kEndLookEvery, until - now));
+    timer.async_wait([&](const boost::system::error_code&) { look(); });
+  };
+  look();
+  if (!io.stopped()) io.run();
   return !stopped;
+}
+
+// Who reads metrics now and then is to learn how the run ended.
+void TellEnd(observe::Observatory& observatory, int exit_code, Duration linger) {
+  observatory.End(exit_code);
+  if (linger > Duration()) Pause(linger, [&] { return !observatory.has_reader_to_come(); });
 }
 
 // A report that cannot be moved is written over; that keeps no run from going on.
@@ -125,6 +140,7 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
     options = Again(std::move(options));
   }
   (void)logs.Flush();
+  if (*observatory) TellEnd(**observatory, exit_code, Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9)));
   return exit_code;
 }
 

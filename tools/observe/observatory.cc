@@ -21,6 +21,8 @@ constexpr Duration kFresh = std::chrono::milliseconds(200);
 // A launcher that has not shown itself by then is between two runs, or in trouble.
 constexpr Duration kAnswerWithin = std::chrono::seconds(3);
 constexpr Duration kPageEvery = std::chrono::seconds(1);
+// Until an answer is with the kernel, which delivers it also when this process is gone.
+constexpr Duration kOnItsWay = std::chrono::milliseconds(200);
 // For notices at the end.
 constexpr Duration kEndLimit = std::chrono::seconds(2);
 
@@ -116,6 +118,16 @@ void Observatory::OnIncident(const std::string& job, const IncidentResult& incid
   });
 }
 
+void Observatory::End(int exit_code) {
+  boost::asio::post(io_, [this, exit_code] {
+    exit_code_ = exit_code;
+    NodeSight left;
+    if (sight_) left = {.job = sight_->job, .node = sight_->node, .term = sight_->term};
+    sight_ = std::make_shared<const NodeSight>(std::move(left));
+    for (const Asked& asked : std::exchange(waiting_, {})) AnswerMetrics(asked);
+  });
+}
+
 // ---- on the own thread -------------------------------------------------------------------------------------------
 
 // A poll that has just begun may set it back: one that still waits for more asks again with the next tick.
@@ -143,7 +155,7 @@ void Observatory::OnRequest(const Door& door, HttpRequest request, HttpServer::R
 }
 
 void Observatory::OnMetricsRequest(Asked asked) {
-  if (sight_ && SteadyClock::SteadyNow() - sight_at_ < kFresh) return AnswerMetrics(asked);
+  if (exit_code_ || (sight_ && SteadyClock::SteadyNow() - sight_at_ < kFresh)) return AnswerMetrics(asked);
   if (waiting_.empty()) {
     limit_.expires_after(kAnswerWithin);
     limit_.async_wait([this](const boost::system::error_code& error) {
@@ -157,14 +169,22 @@ void Observatory::OnMetricsRequest(Asked asked) {
 void Observatory::OnSight(std::shared_ptr<const NodeSight> sight) {
   sight_ = std::move(sight);
   sight_at_ = SteadyClock::SteadyNow();
+  if (sight_->run) times_.Take(sight_->run->time);
   limit_.cancel();
   for (const Asked& asked : std::exchange(waiting_, {})) AnswerMetrics(asked);
   if (events_ && events_->readers() > 0) Publish(*sight_);
 }
 
-void Observatory::AnswerMetrics(const Asked& asked) const {
+void Observatory::AnswerMetrics(const Asked& asked) {
   const Dialect dialect = DialectFor(asked.request.accept);
-  asked.respond({200, std::string(ContentTypeOf(dialect)), MetricsOf(*sight_, dialect), {}});
+  const Served served{times_.risen(), options_.linger, exit_code_};
+  asked.respond({200, std::string(ContentTypeOf(dialect)), MetricsOf(*sight_, served, dialect), {}});
+  ++reads_;
+  if (!exit_code_) return;
+  limit_.expires_after(kOnItsWay);
+  limit_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) end_read_ = true;
+  });
 }
 
 void Observatory::GiveUpWaiting() {

@@ -28,6 +28,7 @@
 #include "tools/observe/listen_address.h"
 #include "tools/observe/notices.h"
 #include "tools/observe/page_token.h"
+#include "tools/observe/rising_times.h"
 #include "tools/report/record.h"
 
 namespace kintsugi::observe {
@@ -37,6 +38,7 @@ struct ObservatoryOptions {
   std::optional<PageToken> page_token;       // who has it may give orders; none: the page only shows
   std::string on_incident;                   // a command; empty: none
   std::optional<Webhook> webhook;
+  Duration linger{};  // how long the end is served at most, until somebody has read it
   // What a report would be made of. REQUIRES: set where there is a page or a receiver of notices; called on the own
   // thread.
   std::function<RunRecord(const RunResult&)> record_of;
@@ -53,6 +55,11 @@ class Observatory final : public RunObserver {
   void Take(NodeSight sight) override;
   std::vector<Order> TakeOrders() override { return actions_ ? actions_->TakeOrders() : std::vector<Order>(); }
   void OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) override;
+
+  // The run is over, and there is to be no other start: metrics say so from now on.
+  void End(int exit_code);
+  // Of whoever reads metrics now and then: there is one, and it has not read the end yet.
+  bool has_reader_to_come() const { return reads_.load() > 0 && !end_read_.load(); }
 
  private:
   // A server, and what it shows.
@@ -73,7 +80,7 @@ class Observatory final : public RunObserver {
   void OnRequest(const Door& door, HttpRequest request, HttpServer::Respond respond);
   void OnMetricsRequest(Asked asked);
   void OnSight(std::shared_ptr<const NodeSight> sight);
-  void AnswerMetrics(const Asked& asked) const;
+  void AnswerMetrics(const Asked& asked);
   void GiveUpWaiting();
   void Tick();
   void Publish(const NodeSight& sight);
@@ -82,6 +89,8 @@ class Observatory final : public RunObserver {
   const ObservatoryOptions options_;
   const std::shared_ptr<LogSink> log_;
   std::atomic<Wants> wants_{Wants::kNothing};
+  std::atomic<uint64_t> reads_{0};
+  std::atomic<bool> end_read_{false};
   // What follows is the own thread's, once it has begun.
   boost::asio::io_context io_;
   boost::asio::steady_timer limit_, tick_, end_;
@@ -92,6 +101,8 @@ class Observatory final : public RunObserver {
   std::vector<std::unique_ptr<NoticeReceiver>> receivers_;
   std::shared_ptr<const NodeSight> sight_;
   TimePoint sight_at_;
+  RisingTimes times_;
+  std::optional<int> exit_code_;  // the run is over, and the sight is what is left of it
   std::vector<Asked> waiting_;
   std::thread thread_;
 };
