@@ -171,6 +171,8 @@ void NodeLauncher::Impl::Poll() {
   certificates_.Poll(now);
   const auto node = [this] {
     return NodeSight{.job = state_.run().job,
+                     .run_id = state_.run_id,
+                     .address = state_.run().node_address,
                      .node = state_.index(),
                      .leads = seat_.taken(),
                      .hears_leader = line_.connected(),

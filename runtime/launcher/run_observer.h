@@ -20,7 +20,9 @@ namespace kintsugi {
 // What a launcher can truly say: of its own host always, of the run where it leads.
 struct NodeSight {
   std::string job;
-  int node = 0;  // controllers without ranks come after the nodes
+  std::string run_id;   // of this start of it; another start has another
+  std::string address;  // of this host, as others reach it
+  int node = 0;         // controllers without ranks come after the nodes
   bool leads = false;
   bool hears_leader = false;                // itself or another
   Term term;                                // the newest that it knows

@@ -21,8 +21,9 @@ void AddAttendanceOptions(CLI::App& app, AttendanceOptions& attendance) {
       "way: beyond this host, put a proxy that speaks TLS before the page");
   app.add_option(
       "--on-incident", attendance.on_incident,
-      "Run this through sh after each incident, with the incident as summary.json has it on its standard\n"
-      "input. It has 30 s; the run does not wait for it. The node that leads does this: give it to every node");
+      "Run this through sh after each incident, and for what else an operator wants to know (a failed save, a lost\n"
+      "node, no spare left, a certificate that ends, the run's end), with it as JSON on its standard input. It has\n"
+      "30 s; the run does not wait for it. The node that leads does this: give it to every node");
   app.add_option("--webhook", attendance.webhook, "POST the same to http://HOST[:PORT][/PATH], three times at most");
   app.add_option(
          "--restarts", attendance.restarts,

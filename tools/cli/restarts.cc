@@ -113,19 +113,23 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
     return NeverBegan(opened.status());
   }
   logs::Logs& logs = **opened;
+  std::shared_ptr<observe::Observatory> attends;  // none: nobody looks on
   const auto complain = [&](const Status& status) {
     logs.Say(status.message());
-    return NeverBegan(status, !given.resume.empty());
+    const int code = NeverBegan(status, !given.resume.empty());
+    if (attends && NodeRank(options.node) == 0) attends->OnEnded(options.node.job, code, status.message(), {}, std::nullopt);
+    return code;
   };
   if (attendance.restarts > 0 && given.save_dir.empty())
     return complain({StatusCode::kInvalidArgument, "--restarts goes on from what was saved: give --save-dir too"});
   const auto observatory = MakeObservatory(attendance, options, logs.sink());
   if (!observatory.ok()) return complain(observatory.status());
+  attends = *observatory;
   RestartPolicy restarts(attendance.restarts);
   int exit_code = 0;
   for (int start = 1;; ++start) {
     const TimePoint began = SteadyClock::SteadyNow();
-    const Result<NodeOutcome> outcome = ExecuteNode(options, *opened, *observatory);
+    const Result<NodeOutcome> outcome = ExecuteNode(options, *opened, attends);
     if (!outcome.ok() && start == 1) return complain(outcome.status());
     if (!outcome.ok()) {
       logs.Say("the run could not be begun again; what was saved before is there: " + outcome.status().message());
@@ -135,12 +139,14 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
     const auto next = restarts.OnEnd(exit_code, outcome->asked, SteadyClock::SteadyNow() - began);
     if (!Tell(options, *outcome, !next.after, logs) && exit_code == 0) exit_code = core::kExitFailed;
     if (!next.why_not.empty()) SayNoRestart(next.why_not, *logs.sink());
+    if (attends && outcome->run)
+      attends->OnEnded(options.node.job, exit_code, outcome->text, outcome->run->result.saves, next.after);
     if (exit_code != 0) logs.Say(outcome->text);
     if (!next.after || !AwaitStart(options, start, *next.after, *logs.sink())) break;
     options = Again(std::move(options));
   }
   (void)logs.Flush();
-  if (*observatory) TellEnd(**observatory, exit_code, Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9)));
+  if (attends) TellEnd(*attends, exit_code, Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9)));
   return exit_code;
 }
 

@@ -29,6 +29,7 @@
 #include "tools/observe/notices.h"
 #include "tools/observe/page_token.h"
 #include "tools/observe/rising_times.h"
+#include "tools/observe/run_watch.h"
 #include "tools/report/record.h"
 
 namespace kintsugi::observe {
@@ -56,7 +57,10 @@ class Observatory final : public RunObserver {
   std::vector<Order> TakeOrders() override { return actions_ ? actions_->TakeOrders() : std::vector<Order>(); }
   void OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) override;
 
-  // The run is over, and there is to be no other start: metrics say so from now on.
+  // A start is over, told by whoever led it or could not begin it. `saves`: as they were at its end.
+  void OnEnded(const std::string& job, int exit_code, const std::string& reason, const SaveBook& saves,
+               std::optional<Duration> again_after);
+  // ... and there is to be no other: metrics say so from now on.
   void End(int exit_code);
   // Of whoever reads metrics now and then: there is one, and it has not read the end yet.
   bool has_reader_to_come() const { return reads_.load() > 0 && !end_read_.load(); }
@@ -85,6 +89,7 @@ class Observatory final : public RunObserver {
   void Tick();
   void Publish(const NodeSight& sight);
   void EndWhenIdle();
+  void Tell(const OperatorNotice& notice);
 
   const ObservatoryOptions options_;
   const std::shared_ptr<LogSink> log_;
@@ -99,6 +104,8 @@ class Observatory final : public RunObserver {
   std::shared_ptr<EventStream> events_;       // null: no page
   std::map<std::string, std::string> parts_;  // of the page, as they were last published
   std::vector<std::unique_ptr<NoticeReceiver>> receivers_;
+  std::string page_;  // where others find it; empty: there is none
+  RunWatch watch_;
   std::shared_ptr<const NodeSight> sight_;
   TimePoint sight_at_;
   RisingTimes times_;
