@@ -84,6 +84,7 @@ class Launcher::Impl {
       return NodeSight{.job = options_.job,
                        .run_id = run_id_,
                        .address = options_.node_address,
+                       .version = options_.version,
                        .leads = true,
                        .hears_leader = true,
                        .term = leader_.term(),

@@ -60,6 +60,7 @@ NodeBook::Arrival NodeBook::OnJoined(int number, const wire::NodeHello& hello, T
   node.seen = true;
   node.place = {number, hello.address, hello.port};
   node.host = hello.host;
+  node.version = hello.version;
   node.knows_totals = false;
   return arrival;
 }

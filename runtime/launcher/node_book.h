@@ -41,7 +41,7 @@ class NodeBook {
     bool cut_off = false;                       // it is, and others cannot reach it: it gets no ranks
     bool said_away = false, said_gone = false;  // to the logs, of this absence
     wire::NodePlace place;                    // where it hears the others
-    std::string host;                         // its host's name
+    std::string host, version;                // its host's name; its program's version
     std::map<Rank, Incarnation> to_spawn;       // what waits until it is here
     int spares = 0;                             // processes that wait on it
     TimePoint pulsed_at;                        // last sign of the leader's life

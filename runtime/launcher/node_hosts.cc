@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "runtime/journal/text.h"
 #include "runtime/launcher/node_parts.h"
+#include "runtime/launcher/run_observer.h"
 
 namespace kintsugi {
 namespace {
@@ -28,6 +29,10 @@ NodeHubOptions HubOptionsOf(const LauncherOptions& run, const NodeHostsOptions& 
           .beat = NodeBeat(run.policy),
           .policy = PolicyOfTheRun(run.policy),
           .run = options.run_id,
+          .page = run.observer ? run.observer->page() : "",
+          .version = run.version,
+          .alike = run.alike,
+          .own = run.own,
           .witness = !run.witness.empty(),
           .controllers = run.controllers,
           .silence = run.policy.silence};
@@ -92,6 +97,7 @@ void NodeHosts::LookAt(RunSight* sight) const {
       sight->hosts.push_back({.name = book_.Label(node.number),
                               .host = node.host,
                               .address = node.place.address,
+                              .version = node.version,
                               .here = node.here,
                               .spare = book_.IsSpare(node.number)});
   sight->spares_wanted = run_.spares * run_.nodes;

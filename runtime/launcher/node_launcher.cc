@@ -169,13 +169,18 @@ void NodeLauncher::Impl::Poll() {
   elector_.Poll(now);
   seat_.Poll();
   certificates_.Poll(now);
-  const auto node = [this] {
+  const wire::NodePlace leader = line_.connected() ? line_.leads()->controller : wire::NodePlace();
+  const auto node = [&] {
     return NodeSight{.job = state_.run().job,
                      .run_id = state_.run_id,
                      .address = state_.run().node_address,
+                     .version = state_.run().version,
                      .node = state_.index(),
                      .leads = seat_.taken(),
                      .hears_leader = line_.connected(),
+                     .leader = line_.connected() ? state_.self.NameOf(leader.node) : "",
+                     .leader_address = leader.address,
+                     .leader_page = line_.connected() ? state_.leader_page : "",
                      .term = std::max(line_.term(), line_.leads_term()),
                      .processes = static_cast<int>(pool_.Lives().size()),
                      .certificate_ends = certificates_.ends()};
@@ -231,6 +236,7 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
   state_.master_address = welcome.master_address;
   state_.master_port = welcome.master_port;
   state_.run_id = welcome.run;
+  state_.leader_page = welcome.page;
   splits_.OnFollowed();
   if (!seat_.taken()) splits_.GiveLeaseUp();  // it is of no use to a follower
   OnPlacement(welcome.placement);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/host_name.h"
 #include "runtime/launcher/control_words.h"
 
 namespace kintsugi {
@@ -26,6 +27,7 @@ void OneHost::EndNow() {
 }
 
 void OneHost::LookAt(RunSight* sight) const {
+  sight->hosts = {{.name = "0", .host = HostName(), .address = run_.node_address, .version = run_.version, .here = true}};
   sight->spares_wanted = run_.spares;
   sight->spares_waiting = pool_.spares_waiting();
 }

@@ -22,9 +22,12 @@ struct NodeSight {
   std::string job;
   std::string run_id;   // of this start of it; another start has another
   std::string address;  // of this host, as others reach it
+  std::string version;  // of the program
   int node = 0;         // controllers without ranks come after the nodes
   bool leads = false;
   bool hears_leader = false;                // itself or another
+  std::string leader, leader_address;       // where another one leads: "node 0", and where it is
+  std::string leader_page;                  // its page, as the leader has it; empty: none
   Term term;                                // the newest that it knows
   int processes = 0;                        // of ranks, that run on this host
   std::optional<std::chrono::system_clock::time_point> certificate_ends;
@@ -42,6 +45,8 @@ class RunObserver {
     std::function<void(std::string answer)> respond;
   };
   virtual ~RunObserver() = default;
+  // Where others see the run while this launcher leads it; empty: nowhere.
+  virtual std::string page() const { return ""; }
   // Asked every few milliseconds.
   virtual Wants wants() = 0;
   virtual void Take(NodeSight sight) = 0;

@@ -41,6 +41,7 @@ struct NodeSeen {
   std::string name;     // its number, as its operator knows it; "controller-0" of one without ranks
   std::string host;     // its host's name; empty: it never came, or its launcher is older
   std::string address;  // as the others reach it
+  std::string version;  // of its program
   bool here = false;
   bool spare = false;  // it has no ranks, and waits for those of another
 };

@@ -52,7 +52,10 @@ struct NodeHello {
   uint16_t master_port = 0;  // free on its host, for the trainers' own use
   uint64_t launcher = 0;     // a random number: another launcher of the same node has another
   std::vector<NodeHeld> held = {};
-  std::string host = {};  // its host's name
+  std::string host = {};     // its host's name
+  std::string version = {};  // of its program, with the commit
+  // Options as "--name=value": those that all nodes must have alike, and those that each may have as it wants.
+  std::vector<std::string> alike = {}, own = {};
 };
 struct WorkerStarting {
   WorkerLife life;
@@ -151,6 +154,7 @@ struct NodeWelcome {
   std::string policy;  // of the run, as words (runtime/journal/text.h): what a launcher needs that takes over
   std::string run;     // names the run to a witness, beyond its job
   core::Placement placement = {};  // where the ranks live
+  std::string page = {};           // the leader's, as others reach it; empty: it has none that they reach
 };
 struct SpawnWorker {
   Rank rank;

@@ -61,8 +61,13 @@ void PrintStatus(const json& s) {
   std::cout << "\n";
   PrintTime(s["time"]);
   PrintSaves(s["saves"]);
-  for (const json& node : s["nodes_away"]) std::cout << "  node " << node << " is away\n";
-  for (const json& node : s["spare_nodes"]) std::cout << "  node " << node << " is a spare\n";
+  for (const json& node : s.value("hosts", json::array())) {
+    std::cout << "  node " << node["node"].get<std::string>() << "  host " << node["host"].get<std::string>() << "  address "
+              << node["address"].get<std::string>();
+    if (!node["here"].get<bool>()) std::cout << "  is away";
+    if (node["spare"].get<bool>()) std::cout << "  is a spare";
+    std::cout << "\n";
+  }
   for (const json& rank : s["ranks"]) {
     std::cout << "  rank " << rank["rank"] << "  pid " << rank["pid"] << "  life " << rank["incarnation"] << " ("
               << rank["life"].get<std::string>() << ")  step " << rank["step"] << "  respawns " << rank["respawns"];

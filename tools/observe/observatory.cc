@@ -132,7 +132,7 @@ void Observatory::End(int exit_code) {
     exit_code_ = exit_code;
     NodeSight left;
     if (sight_)
-      left = {.job = sight_->job, .run_id = sight_->run_id, .address = sight_->address, .node = sight_->node, .term = sight_->term};
+      left = {.job = sight_->job, .run_id = sight_->run_id, .address = sight_->address, .version = sight_->version, .node = sight_->node, .term = sight_->term};
     sight_ = std::make_shared<const NodeSight>(std::move(left));
     for (const Asked& asked : std::exchange(waiting_, {})) AnswerMetrics(asked);
   });

@@ -52,6 +52,7 @@ class Observatory final : public RunObserver {
   static Result<std::shared_ptr<Observatory>> Make(ObservatoryOptions options, std::shared_ptr<LogSink> log);
   ~Observatory() override;
 
+  std::string page() const override { return page_; }
   Wants wants() override { return wants_.load(std::memory_order_relaxed); }
   void Take(NodeSight sight) override;
   std::vector<Order> TakeOrders() override { return actions_ ? actions_->TakeOrders() : std::vector<Order>(); }

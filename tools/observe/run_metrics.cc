@@ -15,7 +15,7 @@ double Count(uint64_t count) { return static_cast<double>(count); }
 
 void NodeMetrics(const NodeSight& sight, const Served& served, MetricsText* out) {
   out->Family("kintsugi", Kind::kInfo, "The run that this launcher belongs to, and which of its nodes it is.");
-  out->Sample(1, {{"run", sight.job}, {"node", std::to_string(sight.node)}});
+  out->Sample(1, {{"run", sight.job}, {"node", std::to_string(sight.node)}, {"version", sight.version}});
   out->Gauge("kintsugi_leading", sight.leads,
              "1 where this launcher leads the run; only that one has the run's metrics.");
   out->Gauge("kintsugi_hears_leader", sight.hears_leader,
