@@ -54,6 +54,7 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [this](const OperatorPause&) { parts_.saves.AskForPause(); },
                  [this](const OperatorContinue&) { parts_.saves.AskToContinue(); },
                  [this](const OperatorReplace& e) { parts_.saves.AskToReplace(e.rank); },
+                 [this](const OperatorDrain& e) { parts_.saves.AskToDrain(e.first, e.ranks); },
                  [this](const OperatorInject& e) {
                    if (parts_.board.members.Has(e.rank)) parts_.board.SendTo(e.rank, InjectOrder{e.injection});
                  },
@@ -63,7 +64,7 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [this](const SpareNodes& e) { parts_.roads.TellSpareNodes(e.here); },
                  [this](const StateHeld& e) { parts_.processes.TellHeld(e); },
                  [&](const TieRuleTaken& e) { parts_.board.majority.TakeRule(e.rule), reconsider(); },
-                 [this](const RanksMoved& e) { attendance_.OnMoved(e); },
+                 [this](const RanksMoved& e) { attendance_.OnMoved(e), parts_.saves.OnMoved(e.first); },
                  [&](const WitnessWord& e) { parts_.board.majority.TakeWord(e.until), reconsider(); },
              },
              event);

@@ -59,6 +59,7 @@ NodeBook::Arrival NodeBook::OnJoined(int number, const wire::NodeHello& hello, T
   node.said_gone = false;
   node.seen = true;
   node.place = {number, hello.address, hello.port};
+  if (std::exchange(node.launcher, hello.launcher) != hello.launcher) node.cut_off = false;  // another one has its own chance
   node.host = hello.host;
   node.version = hello.version;
   node.knows_totals = false;

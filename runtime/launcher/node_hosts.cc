@@ -67,6 +67,15 @@ void NodeHosts::Spawn(Rank rank, Incarnation incarnation) {
     book_.At(node).to_spawn[rank] = incarnation;
 }
 
+Result<core::RankBlock> NodeHosts::RanksOfNode(int number) const {
+  for (const NodeBook::Node& node : book_.all()) {
+    if (!(book_.HasRanks(node.number) || book_.IsSpare(node.number)) || book_.NumberOf(node.number) != number) continue;
+    if (book_.HasRanks(node.number)) return book_.RanksOf(node.number);
+    if (node.here) return core::RankBlock{Rank(0), 0};
+  }
+  return Status(StatusCode::kNotFound, "there is no node " + std::to_string(number) + " here: `kintsugi status` names those that are");
+}
+
 // Nothing is started there any more, so that a spare node has its ranks next.
 void NodeHosts::CutOff(Rank first, const std::string& why) { absence_.CutOff(book_.NodeOf(first), why); }
 
@@ -99,7 +108,7 @@ void NodeHosts::LookAt(RunSight* sight) const {
                               .address = node.place.address,
                               .version = node.version,
                               .here = node.here,
-                              .spare = book_.IsSpare(node.number)});
+                              .spare = book_.IsSpare(node.number) && !node.cut_off});
   sight->spares_wanted = run_.spares * run_.nodes;
   for (const int node : book_.Spares()) {
     sight->spare_nodes.push_back(book_.NumberOf(node));

@@ -144,9 +144,11 @@ void NodeLauncher::Impl::OnSignal(int number, int times) {
     return ending_.EndNow(again ? core::kExitResumable : core::kExitFailed,
                           "stopped by " + SignalName(number) + " before the run began");
   }
-  // A standby is not missed.
-  if (!block_.has_ranks() && !seat_.taken()) {
+  // A standby is not missed, nor a node that was drained: where it leads, another one does.
+  const bool drained = state_.self.is_node() && seat_.leads() && !seat_.leader()->ended_for_all() && !state_.loops_over;
+  if (!block_.has_ranks() && (!seat_.taken() || drained)) {
     state_.log->Write(LogLevel::kInfo, LogLine("standby_left", {{"signal", SignalName(number)}}));
+    if (drained) seat_.Leave();
     return ending_.EndNow(core::kExitSuccess, state_.self.name() + " left, by " + SignalName(number));
   }
   state_.log->Write(LogLevel::kWarning,

@@ -21,6 +21,11 @@ void OneHost::Inject(const Injection& injection, const std::string& /*request*/,
   respond(AnswerLine({{"ok", true}, {"id", id->value()}, {"spec", ToString(injection)}}));
 }
 
+Result<core::RankBlock> OneHost::RanksOfNode(int number) const {
+  if (number != 0) return Status(StatusCode::kNotFound, "there is no node " + std::to_string(number) + ": this run has one host, node 0");
+  return core::RankBlock{Rank(0), run_.policy.world_size};
+}
+
 void OneHost::EndNow() {
   pool_.Leave();
   pool_.KillAll();

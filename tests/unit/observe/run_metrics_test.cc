@@ -12,7 +12,7 @@ bool Has(const std::string& text, const std::string& line) {
 }
 
 NodeSight Leading() {
-  NodeSight sight{.job = "j", .leads = true, .hears_leader = true, .term = {3, 1}, .processes = 2};
+  NodeSight sight{.job = "j", .version = "0.1 (commit a)", .leads = true, .hears_leader = true, .term = {3, 1}, .processes = 2};
   RunSight run;
   run.at = TimePoint(std::chrono::seconds(100));
   run.phase = core::Phase::kRunning;
@@ -45,7 +45,7 @@ TEST(RunMetrics, TellTheWholeRunWhereTheNodeLeads) {
                                                  .linger = std::chrono::seconds(30)},
                                      Dialect::kOpenMetrics);
   for (const char* line :
-       {"kintsugi_info{run=\"j\",node=\"0\"} 1", "kintsugi_leading 1", "kintsugi_controller_term 3",
+       {"kintsugi_info{run=\"j\",node=\"0\",version=\"0.1 (commit a)\"} 1", "kintsugi_leading 1", "kintsugi_controller_term 3",
         "kintsugi_phase{phase=\"RUNNING\"} 1", "kintsugi_phase{phase=\"LOCK\"} 0", "kintsugi_step 7",
         "kintsugi_goodput_ratio 0.8", "kintsugi_spent_seconds{on=\"useful\"} 80",
         "kintsugi_spent_seconds{on=\"down\"} 5", "kintsugi_recovery_seconds_total{phase=\"REBUILD\"} 1.5",
@@ -65,7 +65,7 @@ TEST(RunMetrics, TellTheWholeRunWhereTheNodeLeads) {
 
 TEST(RunMetrics, TellHowItEnded) {
   const std::string text = MetricsOf({.job = "j", .node = 1}, {.exit_code = 75}, Dialect::kOpenMetrics);
-  for (const char* line : {"kintsugi_info{run=\"j\",node=\"1\"} 1", "kintsugi_exit_code 75", "kintsugi_leading 0"})
+  for (const char* line : {"kintsugi_info{run=\"j\",node=\"1\",version=\"\"} 1", "kintsugi_exit_code 75", "kintsugi_leading 0"})
     EXPECT_TRUE(Has(text, line)) << line << "\n" << text;
 }
 
