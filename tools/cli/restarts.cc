@@ -5,6 +5,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <filesystem>
 #include <functional>
+#include <utility>
 
 #include "runtime/launcher/restart_policy.h"
 #include "runtime/launcher/stop_signals.h"
@@ -40,9 +41,16 @@ bool Pause(Duration pause, const std::function<bool()>& over = [] { return false
 }
 
 // Who reads metrics now and then is to learn how the run ended.
-void TellEnd(observe::Observatory& observatory, int exit_code, Duration linger) {
+void TellEnd(observe::Observatory& observatory, int exit_code, Duration linger, LogSink& log) {
   observatory.End(exit_code);
-  if (linger > Duration()) Pause(linger, [&] { return !observatory.has_reader_to_come(); });
+  if (linger <= Duration()) return;
+  bool said = false;
+  Pause(linger, [&] {
+    if (!observatory.has_reader_to_come()) return true;
+    if (!std::exchange(said, true))
+      log.Write(LogLevel::kInfo, LogLine("lingers", {{"for", "a reader of the metrics"}, {"at_most", WholeSeconds(linger)}}));
+    return false;
+  });
 }
 
 // A report that cannot be moved is written over; that keeps no run from going on.
@@ -146,7 +154,8 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
     options = Again(std::move(options));
   }
   (void)logs.Flush();
-  if (attends) TellEnd(*attends, exit_code, Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9)));
+  if (attends) TellEnd(*attends, exit_code, Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9)), *logs.sink());
+  (void)logs.Flush();
   return exit_code;
 }
 
