@@ -37,27 +37,28 @@ struct Float32ToBFloat16 {
 struct Float64ToBFloat16 {
   static constexpr auto kSlow = CastRow<NarrowFloat<BFloat16>, Double>;
   static constexpr int64_t kTo = 2, kFrom = 8;
-  // Four floats, rounded to odd: rounding these once more is rounding the doubles once (Boldo and Melquiond 2008).
-  static __m128 ToOdd(__m256d value) {
-    const __m256d sign = _mm256_set1_pd(-0.0);
-    const __m128 nearest = _mm256_cvtpd_ps(value);
-    const __m256d back = _mm256_cvtps_pd(nearest);
-    const __m256d beyond = _mm256_cmp_pd(_mm256_andnot_pd(sign, back), _mm256_andnot_pd(sign, value), _CMP_GT_OQ);
-    const __m256d inexact = _mm256_cmp_pd(back, value, _CMP_NEQ_OQ);
-    const auto lanes = [](__m256d mask) {  // of 64 bits to 32
-      return _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(_mm256_castpd256_pd128(mask)),
-                                             _mm_castpd_ps(_mm256_extractf128_pd(mask, 1)), 0x88));
-    };
-    const __m128i toward_zero = _mm_add_epi32(_mm_castps_si128(nearest), lanes(beyond));  // a mask is -1
-    return _mm_castsi128_ps(_mm_or_si128(toward_zero, _mm_and_si128(lanes(inexact), _mm_set1_epi32(1))));
+  // Four floats, rounded to odd, but those without a leading one: rounding these once more is rounding the doubles once (Boldo
+  // and Melquiond 2008). What a float has no bits for sets its last one.
+  static __m128 ToOdd(const double* at) {
+    const __m256i lost = _mm256_set1_epi64x((1 << 29) - 1);
+    const __m256i bits = _mm256_castpd_si256(_mm256_loadu_pd(at));
+    const __m256i sticky = _mm256_or_si256(bits, _mm256_add_epi64(_mm256_and_si256(bits, lost), lost));
+    return _mm256_cvtpd_ps(_mm256_castsi256_pd(_mm256_andnot_si256(lost, sticky)));
+  }
+  static __m256 EightToOdd(const double* at) { return _mm256_set_m128(ToOdd(at + 4), ToOdd(at)); }
+  static __m256i IsSubnormal(__m256 value) {
+    const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(value), _mm256_set1_epi32(INT32_MAX));
+    return _mm256_and_si256(_mm256_cmpgt_epi32(magnitude, _mm256_setzero_si256()),
+                            _mm256_cmpgt_epi32(_mm256_set1_epi32(1 << 23), magnitude));
   }
   static __m256i Convert(const uint8_t* from) {
     const auto* at = reinterpret_cast<const double*>(from);
-    const auto eight = [](const double* first) {
-      return RoundedUpperHalves(
-          _mm256_set_m128(ToOdd(_mm256_loadu_pd(first + 4)), ToOdd(_mm256_loadu_pd(first))));
-    };
-    return Narrowed(eight(at), eight(at + 8));
+    const __m256 low = EightToOdd(at), high = EightToOdd(at + 8);
+    const __m256i rare = _mm256_or_si256(IsSubnormal(low), IsSubnormal(high));
+    if (_mm256_testz_si256(rare, rare)) return Narrowed(RoundedUpperHalves(low), RoundedUpperHalves(high));
+    alignas(32) uint8_t to[32];  // those were rounded twice
+    kSlow(to, kTo, from, kFrom, 16);
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(to));
   }
 };
 
@@ -150,7 +151,12 @@ struct Float32ToFloat64 {
   }
 };
 
-constexpr int64_t kAheadBytes = 4096;  // the processor's own prefetcher stops at the end of a page
+// Intel's prefetcher stops at the end of a page; AMD's does without help, and is slowed down by it.
+constexpr int64_t kAheadBytes = 4096;
+bool FetchesAhead() {
+  static const bool is_intel = __builtin_cpu_is("intel") != 0;
+  return is_intel;
+}
 
 // Rows without gaps register by register, from an aligned address of the destination on; large ones past the caches.
 template <typename Cast>
@@ -162,10 +168,11 @@ void CastDenseRow(uint8_t* to, int64_t to_stride, const uint8_t* from, int64_t f
       std::min<int64_t>(static_cast<int64_t>((32 - reinterpret_cast<uintptr_t>(to) % 32) % 32) / Cast::kTo, count);
   Cast::kSlow(to, Cast::kTo, from, Cast::kFrom, head);
   const bool streams = static_cast<uint64_t>(count * Cast::kTo) >= kStreamRegionBytes;
+  const bool fetches = streams && FetchesAhead();
   int64_t i = head;
   for (; streams && i + kCount <= count; i += kCount) {
     const uint8_t* const at = from + i * Cast::kFrom;
-    for (int64_t line = 0; line < kCount * Cast::kFrom; line += 64)
+    for (int64_t line = 0; fetches && line < kCount * Cast::kFrom; line += 64)
       _mm_prefetch(reinterpret_cast<const char*>(at + kAheadBytes + line), _MM_HINT_T0);
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i * Cast::kTo), Cast::Convert(at));
   }

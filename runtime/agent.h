@@ -221,7 +221,8 @@ class KINTSUGI_EXPORT Agent {
 
   // The trainer is busy with something that takes longer than a step; until the matching EndActivity its standing still
   // is no hang (within ten step timeouts). Activities nest; those that are open when the loop is left end with it.
-  // Within a step they also keep that step out of the learnt step time. ActivityScope does both.
+  // Within a step they also keep that step out of the learnt step time. ActivityScope does both. kWait does neither: it
+  // is part of the step, and says that others are waited for, who hang rather than this rank.
   // In kSection it is none as long as it takes, nor is waiting for it; `limit` bounds one activity: standing in it longer
   // is a hang of this rank. An incident waits for an activity to come to its end, within the same bounds.
   Status BeginActivity(Activity activity, Duration limit = Duration::max());

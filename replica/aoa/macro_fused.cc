@@ -66,6 +66,8 @@ class FusedMacro {
       if (!numbers.contains(name) || numbers[name] <= 0)
         return Fail(statement_.fused->column, statement_.fused->text + " needs a positive " + name);
     heads_ = {numbers["num_heads"], numbers[word_]};
+    if (heads_.query > context_.options().limits.names)  // each head is a name
+      return context_.Reserve(statement_, statement_.fused->column, heads_.query, 0);
     if (heads_.query % heads_.key_value != 0)
       return Fail(statement_.fused->column, "num_heads=" + std::to_string(heads_.query) + " is not divisible by " +
                                                 word_ + "=" + std::to_string(heads_.key_value));

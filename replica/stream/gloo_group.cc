@@ -5,6 +5,7 @@
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
+#include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
 #include <utility>
@@ -19,6 +20,16 @@ namespace {
 constexpr size_t kLittleBytes = 256 << 10;
 // Gloo's own collectives have 0x01 to 0x08 (gloo/types.h).
 constexpr uint8_t kGatherInTwoRoundsSlotPrefix = 0x20;
+constexpr uint8_t kMeetSlotPrefix = 0x21;
+
+// What two members tell each other before bytes go from one to the other.
+struct Intent {
+  uint64_t size_bytes = 0;
+  uint64_t sends = 0;  // 1 or 0
+
+  std::string ToString() const { return std::string(sends ? "send" : "receive") + " of " + std::to_string(size_bytes) + " bytes"; }
+  bool Fits(const Intent& peer) const { return size_bytes == peer.size_bytes && sends != peer.sends; }
+};
 
 }  // namespace
 
@@ -147,6 +158,36 @@ Status GlooGroup::Cast(T* data, size_t count, int root) {
     gloo::broadcast(options);
   });
 }
+
+// Each tells the other what it is about to do, so that both know of a mistake, and leave before anything of it has moved.
+Status GlooGroup::Meet(bool sends, void* data, size_t size_bytes, int peer) {
+  Intent mine{size_bytes, sends}, theirs;
+  const std::string what = mine.ToString() + (sends ? " to rank " : " from rank ") + std::to_string(peer);
+  if (peer < 0 || peer >= size() || peer == rank())
+    return {StatusCode::kInvalidArgument, what + " in " + place_ + ": name another member, from 0 on"};
+  Status met = Run(what.c_str(), [&] {
+    const auto own_word = context_->createUnboundBuffer(&mine, sizeof(mine));
+    const auto their_word = context_->createUnboundBuffer(&theirs, sizeof(theirs));
+    const auto slot = gloo::Slot::build(kMeetSlotPrefix, 0);
+    own_word->send(peer, slot);
+    their_word->recv(peer, slot);
+    own_word->waitSend();
+    their_word->waitRecv();
+    if (!mine.Fits(theirs) || size_bytes == 0) return;
+    const auto bytes = context_->createUnboundBuffer(data, size_bytes);
+    const auto bytes_slot = gloo::Slot::build(kMeetSlotPrefix, 1);
+    sends ? bytes->send(peer, bytes_slot) : bytes->recv(peer, bytes_slot);
+    sends ? bytes->waitSend() : bytes->waitRecv();
+  });
+  if (!met.ok() || mine.Fits(theirs)) return met;
+  return {StatusCode::kInvalidArgument, what + " in " + place_ + " meets its " + theirs.ToString() +
+                                            ": one must send what the other receives, of the same size"};
+}
+
+Status GlooGroup::Send(const void* data, size_t size_bytes, int to) {
+  return Meet(true, const_cast<void*>(data), size_bytes, to);
+}
+Status GlooGroup::Receive(void* data, size_t size_bytes, int from) { return Meet(false, data, size_bytes, from); }
 
 Status GlooGroup::AllReduceSum(float* data, size_t count) { return Sum(data, count); }
 Status GlooGroup::AllReduceSum(double* data, size_t count) { return Sum(data, count); }

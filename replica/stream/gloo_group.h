@@ -7,7 +7,8 @@
 // Threads: one thread runs collectives; Abort may come from any thread at any moment and ends the running collective within
 // a millisecond.
 // Errors: kCancelled after Abort; kCommFailure when a peer is gone; connecting adds the Store's own errors and
-// kDeadlineExceeded. After an error the group is of no use: destroy it, join the next generation, connect a new one.
+// kDeadlineExceeded. After an error the group is of no use: destroy it, join the next generation, connect a new one. Where
+// Send and Receive do not fit each other both give kInvalidArgument, and the group is as before.
 // Ownership: owns its context; the device may be shared by several groups of one generation, then Abort ends them all.
 #pragma once
 
@@ -99,6 +100,14 @@ class KINTSUGI_EXPORT GlooGroup {
   Status Broadcast(uint8_t* data, size_t count, int root);
   Status Barrier();
 
+  // Point to point, as between the stages of a pipeline: each Send meets one Receive of that member, in their order, and
+  // returns when all bytes are on their way. They wait for each other: of two neighbours that exchange, one sends first.
+  // Both say beforehand how many bytes: other sizes, or two that both send or both receive, are kInvalidArgument on
+  // both sides, with both sizes, and nothing is written. 0 bytes: they meet.
+  // The two must be connected (GlooMembers::pairs): neighbours of the ring always are.
+  Status Send(const void* data, size_t size_bytes, int to);
+  Status Receive(void* data, size_t size_bytes, int from);
+
   void Abort();
   int rank() const;
   int size() const;
@@ -117,6 +126,7 @@ class KINTSUGI_EXPORT GlooGroup {
   Status Gather(const T* mine, size_t count_each, T* all);
   template <typename T>
   Status Cast(T* data, size_t count, int root);
+  Status Meet(bool sends, void* data, size_t size_bytes, int peer);
 
   const std::string place_;
   GlooDevice device_;

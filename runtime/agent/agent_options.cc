@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/base/host_port.h"
+#include "runtime/base/warning_signals.h"
 
 namespace kintsugi {
 namespace {
@@ -88,6 +89,11 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
     std::istringstream lines(value);
     for (std::string path; std::getline(lines, path);)
       if (!path.empty()) options.save_with.push_back(path);
+  }
+  if (const char* value = std::getenv("KINTSUGI_SIGNALS")) {
+    Result<std::vector<int>> signals = ParseSignals(value);
+    if (!signals.ok()) return signals.status().Annotate("environment variable KINTSUGI_SIGNALS");
+    options.warning_signals = *std::move(signals);
   }
   const char* job = std::getenv("KINTSUGI_JOB");
   options.job = job ? job : "";

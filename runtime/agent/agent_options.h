@@ -49,6 +49,8 @@ struct AgentOptions {
   // Files that go with every checkpoint, as they are then: a model's configuration, a tokenizer. They are
   // taken from the host of the rank that publishes it.
   std::vector<std::string> save_with;
+  // What is left to the launcher while this rank trains beside SIGTERM, SIGUSR1, SIGUSR2 and SIGXCPU (--signal).
+  std::vector<int> warning_signals;
   Duration join_timeout = std::chrono::seconds(30);
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends
 

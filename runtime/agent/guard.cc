@@ -11,7 +11,8 @@ Status Guard::Begin(bool pulled) {
   KINTSUGI_CHECK(position_.at() == TrainerAt::kOutside, "the guard begins once");
   pulled_ = pulled;
   registered_.Seal();
-  if (self_.options.page_fd >= 0) stop_signal_.Take();  // its launcher has the signal too, and saves
+  // Its launcher has the signal too, and saves.
+  if (self_.options.page_fd >= 0) stop_signal_.Take(self_.options.warning_signals);
   offer_.Begin();
   for (const std::string& injection : self_.join.injections) armed_.Arm(injection, self_.options.rank);
   stop_.Open();

@@ -4,28 +4,27 @@
 
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <utility>
+
+#include "runtime/base/warning_signals.h"
 
 namespace kintsugi {
 namespace {
 
 // A handler has no context: what belongs to the process's one reaction to each lies here.
 struct Reaction {
-  const int number;
-  const bool from_program;            // also where the program has a handler of its own
-  bool taken = false;                 // changed by the holder alone
-  struct sigaction before {};         // written while nobody holds it
+  bool taken = false;          // changed by the holder alone
+  struct sigaction before {};  // written while nobody holds it
 };
-std::array<Reaction, 5> reactions{
-    {{SIGTERM, true}, {SIGUSR1, false}, {SIGUSR2, false}, {SIGXCPU, false}, {SIGXFSZ, false}}};
+std::array<Reaction, NSIG> reactions;  // by number
 std::atomic<pid_t> holder{0};  // whose signals are left to its launcher; 0: nobody's
 
 // A handler and not SIG_IGN, which programs that are started meanwhile would inherit. A forked child is no rank: there the
 // signal does what it did before.
 void LeaveToLauncher(int number) {
   if (holder.load() == getpid()) return;
-  for (const Reaction& reaction : reactions)
-    if (reaction.number == number) sigaction(number, &reaction.before, nullptr);
+  sigaction(number, &reactions[static_cast<size_t>(number)].before, nullptr);
   raise(number);  // once this handler has returned
 }
 
@@ -37,24 +36,28 @@ bool IsDefault(const struct sigaction& action) {
   return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
 }
 
-void TakeOne(Reaction& reaction) {
+void TakeOne(int number) {
+  Reaction& reaction = reactions[static_cast<size_t>(number)];
   struct sigaction ours {};
   ours.sa_handler = LeaveToLauncher;
   ours.sa_flags = SA_RESTART;
   sigemptyset(&ours.sa_mask);
   struct sigaction before {};
-  if (sigaction(reaction.number, nullptr, &before) != 0) return;
+  if (sigaction(number, nullptr, &before) != 0) return;
   const bool ours_before = IsOurs(before);  // a forked child, which is a rank by itself
-  if (!ours_before && !reaction.from_program && !IsDefault(before)) return;
+  // A program's own handler is there for a reason; only the end of the job is the run's affair whatever it says.
+  if (!ours_before && number != SIGTERM && !IsDefault(before)) return;
   if (!ours_before) reaction.before = before;
-  reaction.taken = sigaction(reaction.number, &ours, nullptr) == 0;
+  reaction.taken = sigaction(number, &ours, nullptr) == 0;
 }
 
 }  // namespace
 
-void StopSignal::Take() {
+void StopSignal::Take(const std::vector<int>& further) {
   if (taken_ || holder.load() == getpid()) return;
-  for (Reaction& reaction : reactions) TakeOne(reaction);
+  for (const int number : kWarningSignals) TakeOne(number);
+  for (const int number : further) TakeOne(number);
+  TakeOne(SIGXFSZ);
   holder = getpid();
   taken_ = true;
 }
@@ -62,10 +65,11 @@ void StopSignal::Take() {
 void StopSignal::PutBack() {
   if (!taken_) return;
   taken_ = false;
-  for (Reaction& reaction : reactions) {
+  for (int number = 1; number < NSIG; ++number) {
+    Reaction& reaction = reactions[static_cast<size_t>(number)];
     struct sigaction now {};
-    if (std::exchange(reaction.taken, false) && sigaction(reaction.number, nullptr, &now) == 0 && IsOurs(now))
-      sigaction(reaction.number, &reaction.before, nullptr);
+    if (std::exchange(reaction.taken, false) && sigaction(number, nullptr, &now) == 0 && IsOurs(now))
+      sigaction(number, &reaction.before, nullptr);
   }
   holder = 0;
 }

@@ -1,6 +1,6 @@
 // StopSignal: what asks for the end of a job, left to the launcher while this process trains: SIGTERM, and where the
-// program has no handler for them those by which batch systems warn, SIGUSR1, SIGUSR2 and SIGXCPU. SIGXFSZ too: a file
-// that may not grow fails a save, and ends nobody.
+// program has no handler for them the others that warn (runtime/base/warning_signals.h, and what an operator named).
+// SIGXFSZ too: a file that may not grow fails a save, and ends nobody.
 //
 // Who ends a job signals all of its processes at once (Slurm, a container's end). The launcher answers with a save of the
 // whole run, and that takes its ranks. So between Take and PutBack a rank does nothing about these signals; what the program
@@ -12,7 +12,7 @@
 // Invariants: what the program set meanwhile stays.
 #pragma once
 
-#include <csignal>
+#include <vector>
 
 namespace kintsugi {
 
@@ -23,7 +23,8 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  void Take();
+  // `further`: what warns beside kWarningSignals.
+  void Take(const std::vector<int>& further = {});
   void PutBack();
 
  private:

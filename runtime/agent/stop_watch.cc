@@ -94,7 +94,14 @@ void StopWatch::OnReturned(uint64_t request) {
 
 // The stop handler has freed the trainer's thread: from now on it has so long to come out of its step.
 void StopWatch::AwaitPark() {
-  StartTimer(order_.park_limit, [this, generation = thread_.core().generation()] { OnParkLate(generation); });
+  freed_at_ = SteadyClock::SteadyNow();
+  StartTimer(ParkLimit(), [this, generation = thread_.core().generation()] { OnParkLate(generation); });
+}
+
+Duration StopWatch::ParkLimit() const {
+  const SharedWords& words = page_.words();
+  return thread_.core().ParkLimit(core::PlaceOf(words.progress.load(std::memory_order_relaxed),
+                                                GateWord::Unpack(words.gate_word.load(std::memory_order_relaxed))));
 }
 
 // What it is busy with it may finish; out of that it has the limit once more.
@@ -106,7 +113,10 @@ void StopWatch::OnParkLate(Generation generation) {
     return StartTimer(kBusyLook, [this, generation] { OnParkLate(generation); });
   }
   if (std::exchange(was_busy_, false)) return AwaitPark();
-  const Duration limit = order_.park_limit;
+  // Meanwhile it may have come to where it has longer: behind the commit of the step that it was in.
+  const Duration limit = ParkLimit();
+  const Duration rest = freed_at_ + limit - SteadyClock::SteadyNow();
+  if (rest > Duration()) return StartTimer(rest, [this, generation] { OnParkLate(generation); });
   TellStalled("its thread did not come out of its step within " +
                   std::to_string(static_cast<int64_t>(ToMilliseconds(limit))) + " ms of the stop handler's return",
               limit, page_.begun());

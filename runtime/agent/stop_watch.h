@@ -62,6 +62,7 @@ class StopWatch {
   void CallHandler(CancelToken& cancel);
   void OnReturned(uint64_t request);
   void AwaitPark();
+  Duration ParkLimit() const;
   void OnParkLate(Generation generation);
   // The trainer's thread is in what takes longer than a step, by its own word, and may be.
   bool IsBusy() const;
@@ -80,6 +81,7 @@ class StopWatch {
   uint64_t request_ = 0;  // the newest
   bool closed_ = false;
   bool was_busy_ = false;  // since the newest order
+  TimePoint freed_at_;     // since when its thread is awaited
   core::StopOrder order_;
   Mutex mutex_;
   Context context_ KINTSUGI_GUARDED_BY(mutex_);  // of the newest request

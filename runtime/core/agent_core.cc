@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/overloaded.h"
+#include "runtime/core/hang_detector.h"
 
 namespace kintsugi::core {
 
@@ -135,6 +136,14 @@ void AgentCore::OnStop(const StopOrder& order) {
   out_.push_back(Interrupt{order});
 }
 
+Duration AgentCore::ParkLimit(const Progress& place) const {
+  KINTSUGI_CHECK(awaits_trainer(), "the trainer's thread is not waited for");
+  const bool in_handler = trainer_ == Trainer::kInHandler;
+  if (!in_handler && !IsInStep(place)) return stop_.due->park_limit;
+  const Duration limit = in_handler ? handler_.running.limit : stop_.due->step_limit;
+  return limit > Duration() ? std::min(limit, stop_.due->park_limit) : stop_.due->park_limit;
+}
+
 void AgentCore::ReportParked() {
   KINTSUGI_CHECK(trainer_ == Trainer::kParked, "the trainer's thread is told of as parked, and is not");
   // An update that was not begun is abandoned: at_gate(k) is k - 1 once its thread is parked.
@@ -172,7 +181,7 @@ void AgentCore::StartHandler() {
     out_.push_back(SetCommitted{order.step});
   }
   trainer_ = Trainer::kInHandler;
-  handler_.running = {order.phase, order.step, generation_};
+  handler_.running = {order.phase, order.step, generation_, order.limit};
   out_.push_back(RunOnTrainer{generation_, order});
 }
 

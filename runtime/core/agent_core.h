@@ -132,6 +132,9 @@ class AgentCore {
   Standing standing() const;
   // STOP was ordered, and the trainer's thread has not come out of its step yet.
   bool awaits_trainer() const { return stop_.due.has_value() && !stop_.runs && trainer_ != Trainer::kParked; }
+  // How long it has for that since the stop handler's return, by where it stands: in its step, in a handler, or elsewhere
+  // in its loop at `place`. REQUIRES: awaits_trainer.
+  Duration ParkLimit(const Progress& place) const;
   uint64_t refused() const { return refused_; }
   // The Ready message is the driver's to fill; it is sent again after a reconnect.
   void SetReady(Ready ready) { news_.SetReady(std::move(ready)); }
@@ -165,6 +168,7 @@ class AgentCore {
     Phase phase = Phase::kClean;
     kintsugi::Step step;
     Generation generation;
+    Duration limit{};
 
     bool Is(const PhaseOrder& order) const { return phase == order.phase && step == order.step; }
   };

@@ -255,9 +255,21 @@ void Halt::Stop() {
                         limit,
                         board_.incident.Named(),
                         board_.course.leaving ? Duration() : board_.policy.Hangs().activity};
-  // Who exceeds one of the two limits is told of by its agent; here their sum is the bound.
-  board_.Order(board_.LiveRanks(), order.stop_limit + order.park_limit, [&](Rank) { return order; });
+  // Who exceeds one of its limits is told of by its agent; here the sum of the longest is the bound.
+  board_.Order(board_.LiveRanks(), order.stop_limit + order.park_limit, [&](Rank rank) {
+    StopOrder each = order;
+    each.step_limit = StepLimit(rank);
+    return each;
+  });
   if (board_.NobodyWaits()) AfterStop();
+}
+
+// The stop handler has freed it of what it waited for, whatever the incident began with: it has as long to come out of
+// its step as it may stand still in one.
+Duration Halt::StepLimit(Rank rank) const {
+  const IncidentRecord& record = *board_.incident.current();
+  const bool together = record.signal == FaultKind::kHang && record.ranks.empty();
+  return together ? Duration() : hangs_.StepLimit(rank).value_or(Duration());
 }
 
 void Halt::OnParked(Rank rank, const Parked& parked) {

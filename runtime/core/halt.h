@@ -49,6 +49,7 @@ class Halt : public NextAttempt {
   bool AwaitAway();
   bool AwaitBusy();
   void Stop();
+  Duration StepLimit(Rank rank) const;
   void AfterStop();
   RungDecision Decide(IncidentFacts* facts);
   void ReloadFrom(const IncidentFacts& facts);

@@ -57,6 +57,8 @@ TrainPhase PhaseOf(GateState state) {
 
 }  // namespace
 
+bool IsInStep(const Progress& place) { return IsPartOfStep(place.activity) && !IsBehindCommit(place); }
+
 Progress PlaceOf(uint64_t progress_word, GateWord word) {
   Progress place = UnpackProgress(progress_word);
   if (place.phase == TrainPhase::kGate && word.step.value() + 1 == place.step && word.state == GateState::kCommitted)
@@ -167,8 +169,16 @@ Duration HangDetector::Within(Duration learnt) const {
 }
 
 Duration HangDetector::LimitOf(const Watched& watched, Duration limit) const {
-  if (!IsPartOfStep(watched.place.activity) || IsBehindCommit(watched.place) || sample_count_ < kLearntMin)
-    return limits_.activity;
+  return IsInStep(watched.place) && sample_count_ >= kLearntMin ? StepLimitOf(watched, limit) : limits_.activity;
+}
+
+std::optional<Duration> HangDetector::StepLimit(Rank rank) const {
+  KINTSUGI_CHECK(rank.value() >= 0 && static_cast<size_t>(rank.value()) < ranks_.size(), "no such rank");
+  if (limits_.factor <= 0 || sample_count_ < kLearntMin) return std::nullopt;
+  return StepLimitOf(ranks_[static_cast<size_t>(rank.value())], Limit());
+}
+
+Duration HangDetector::StepLimitOf(const Watched& watched, Duration limit) const {
   if (!watched.first_step) return Grown(watched.place.step, limit);
   if (!longest_first_) return std::max(limits_.most, limits_.least);
   return Grown(watched.place.step, std::max(limit, Within(*longest_first_)));

@@ -33,6 +33,9 @@ namespace kintsugi::core {
 // says that a rank is in its gate: one that was marked to come there and has not entered it keeps the others waiting.
 Progress PlaceOf(uint64_t progress_word, GateWord word);
 
+// Whether it takes as long there as steps are known to take: in no activity, nor behind a step's commit.
+bool IsInStep(const Progress& place);
+
 struct HangLimits {
   double factor = 5;  // 0: hangs are not looked for
   Duration least{};
@@ -81,6 +84,8 @@ class HangDetector {
   Duration Limit() const;
   // ... at this step.
   Duration LimitAt(uint64_t step) const { return Grown(step, Limit()); }
+  // ... this rank, while it stands in its step; nothing while nothing is learnt, nor where hangs are not looked for.
+  std::optional<Duration> StepLimit(Rank rank) const;
   // A rank stood still for too long at that step: it has more time the next time there.
   void Grow(uint64_t step);
   // Whether it is in what takes longer than a step, and may be; or has just left that.
@@ -101,6 +106,7 @@ class HangDetector {
   void EndStep(Watched& watched, uint64_t steps, TimePoint now);
   Watched& At(Rank rank);
   Duration LimitOf(const Watched& watched, Duration limit) const;  // with Limit()
+  Duration StepLimitOf(const Watched& watched, Duration limit) const;
   Duration Grown(uint64_t step, Duration limit) const;
   bool AnySection() const;
   void FindWaiting(Hang* hang) const;

@@ -43,6 +43,8 @@ class HangWatch {
   Duration Limit() const { return detector_.Limit(); }
   // How long a rank that stood still may take to come out of it: as long as it might have stood there.
   Duration ParkLimit() const { return park_limit_.value_or(Limit()); }
+  // The same for a rank of which nobody has said so; nothing where that is not known.
+  std::optional<Duration> StepLimit(Rank rank) const { return detector_.StepLimit(rank); }
   // What the rank is in by its own word takes longer than a step, since the ranks were stopped too.
   bool IsBusy(Rank rank) const { return detector_.IsBusy(rank, board_.phase_began(), board_.now()); }
   // How far a slow rank is behind the others; nothing for a rank that is not slow.

@@ -164,6 +164,7 @@ struct StopOrder {
   Duration park_limit = std::chrono::seconds(60);  // from its return until the trainer's thread is out of its step
   std::vector<Rank> fault_ranks;                   // whom the incident began with, as far as is known
   Duration activity_limit{};                       // an activity may go on for so long since it began; 0: it may not
+  Duration step_limit{};  // as park_limit, for a thread that stands in its step; 0: that is no other
 };
 struct PhaseOrder {
   Phase phase = Phase::kClean;

@@ -51,7 +51,7 @@ class Launcher::Impl {
   }
 
   RunResult Run(std::function<void(const RunProgress&)> listener) {
-    signals_.Watch([this](int number, int times) { OnSignal(number, times); });
+    signals_.Watch(options_.signals, [this](int number, int times) { OnSignal(number, times); });
     leader_.OnProgress(std::move(listener));
     leader_.Start();
     Poll();

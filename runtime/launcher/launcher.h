@@ -56,6 +56,7 @@ struct LauncherOptions {
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
   // A node that is away for so long loses its ranks to a spare node, where one is here (runtime/core/placement.h).
   Duration spare_after = std::chrono::seconds(5);
+  std::vector<int> signals;                // that warn of the end beside kWarningSignals. Ranks: environment
   bool adopt = true;                       // hold the state memory of processes that are gone
   int controllers = 0;                     // processes without ranks that may lead several nodes
   std::vector<net::HttpEndpoint> witness;  // etcd, which decides even splits of several nodes; empty: none

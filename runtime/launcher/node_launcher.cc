@@ -120,7 +120,7 @@ Status NodeLauncher::Impl::SetUp() {
 
 Result<NodeResult> NodeLauncher::Impl::Run() {
   KINTSUGI_RETURN_IF_ERROR(SetUp());
-  signals_.Watch([this](int number, int times) { OnSignal(number, times); });
+  signals_.Watch(state_.run().signals, [this](int number, int times) { OnSignal(number, times); });
   elector_.BeginToSeek(SteadyClock::SteadyNow());
   Poll();
   const Status ran = net::RunGuarded(io_, *state_.log);

@@ -1,6 +1,5 @@
 // StopSignals: SIGINT, SIGTERM, SIGHUP and what else warns of the end, told with how often one has come.
 //
-// SIGUSR1, SIGUSR2 and SIGXCPU are how batch systems warn before they end a job (Slurm's --signal, limits of processor time).
 // A terminal that hangs up asks for the same as an operator: save what there is. A user who starts a run to outlive its
 // terminal (nohup) has SIGHUP ignored, and so it stays.
 // Threads: one, which runs the io_context.
@@ -10,6 +9,9 @@
 #include <csignal>
 #include <functional>
 #include <utility>
+#include <vector>
+
+#include "runtime/base/warning_signals.h"
 
 namespace kintsugi {
 
@@ -17,11 +19,12 @@ class StopSignals {
  public:
   explicit StopSignals(boost::asio::io_context& io) : signals_(io) {}
 
-  // `times`: 1 for the first.
-  void Watch(std::function<void(int number, int times)> on_signal) {
+  // `further`: what warns beside kWarningSignals, by an operator's word. `times`: 1 for the first.
+  void Watch(const std::vector<int>& further, std::function<void(int number, int times)> on_signal) {
     on_signal_ = std::move(on_signal);
     signals_.add(SIGINT);
-    for (const int number : {SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) signals_.add(number);
+    for (const int number : kWarningSignals) signals_.add(number);
+    for (const int number : further) signals_.add(number);  // one that is there already adds nothing
     struct sigaction hangup {};
     if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN) signals_.add(SIGHUP);
     Await();

@@ -167,18 +167,22 @@ void Agents::Stop(Process* p, const StopOrder& order) {
   Step(p, StopReturned{});
   if (p->at == TrainerAt::kVerdict)
     world_.ForTrainer(p, world_.Between(5, 300), [this, p] { trainers_.AwaitVerdict(p); });
-  if (!p->troubles.hung) return;
-  if (p->troubles.hung_for_good)
-    return world_.For(p, order.park_limit, [this, p, generation = p->core->generation()] {
-      if (p->core->generation() != generation || !p->core->awaits_trainer()) return;
-      core::FaultReport fault{.kind = core::FaultKind::kStalled, .text = "its thread did not come out of its step"};
-      fault.since = world_.Now();
-      Step(p, FaultSignal{fault});
-    });
+  AwaitPark(p, p->core->generation(), world_.Now());
+  if (!p->troubles.hung || p->troubles.hung_for_good) return;
   p->troubles.hung = false;
   world_.ForTrainer(p, world_.Between(5, 300), [this, p] {
     p->at == TrainerAt::kUpdate ? trainers_.UpdateNext(p) : trainers_.Park(p, TrainerParked::Outcome::kInterrupted);
   });
+}
+
+// As the agent's StopWatch.
+void Agents::AwaitPark(Process* p, Generation generation, TimePoint freed_at) {
+  if (p->core->generation() != generation || !p->core->awaits_trainer()) return;
+  const Duration rest = freed_at + p->core->ParkLimit(p->Place()) - world_.Now();
+  if (rest > Duration()) return world_.For(p, rest, [=, this] { AwaitPark(p, generation, freed_at); });
+  core::FaultReport fault{.kind = core::FaultKind::kStalled, .text = "its thread did not come out of its step"};
+  fault.since = world_.Now();
+  Step(p, FaultSignal{fault});
 }
 
 void Agents::TakeRelease(Process* p) {

@@ -65,6 +65,7 @@ class Agents final : public AgentInbox, public AgentEnds {
   void Act(Process* p, const AgentAction& action);
   void LockGate(Process* p);
   void Stop(Process* p, const StopOrder& order);
+  void AwaitPark(Process* p, Generation generation, TimePoint freed_at);
   void TakeRelease(Process* p);
 
   World& world_;

@@ -61,7 +61,7 @@ void OneHost::OnBooted(Process* p) {
 
 void OneHost::Beat(Process* p) {
   ++p->beats;
-  const core::Beat beat{p->beats, core::PlaceOf(PackProgress(p->begun, p->PagePhase()), p->Word())};
+  const core::Beat beat{p->beats, p->Place()};
   if (world_.plan.watched)  // through the launcher's page
     controllers_.Feed(FromAgent{{world_.core().term(), world_.core().generation(), p->rank, p->incarnation}, beat});
   else if (p->core)

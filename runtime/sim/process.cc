@@ -1,5 +1,7 @@
 #include "runtime/sim/process.h"
 
+#include "runtime/core/hang_detector.h"
+
 namespace kintsugi::sim {
 
 const Object* Process::ObjectOf(Rank of, uint64_t step) const {
@@ -13,6 +15,8 @@ TrainPhase Process::PagePhase() const {
          : at == TrainerAt::kParamSync ? TrainPhase::kParamSync
                                        : TrainPhase::kForward;
 }
+
+Progress Process::Place() const { return core::PlaceOf(PackProgress(begun, PagePhase()), Word()); }
 
 Process& ProcessTable::Add(Rank rank, Incarnation incarnation, int node) {
   Process& added = all_.emplace_back();

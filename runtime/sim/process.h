@@ -124,6 +124,7 @@ struct Process {
   const Object* ObjectOf(Rank of, uint64_t step) const;
   // As its page tells it.
   TrainPhase PagePhase() const;
+  Progress Place() const;
 };
 
 // All processes that ever were, the newest of each rank, and the newest of each rank on each node.

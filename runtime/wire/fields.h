@@ -71,7 +71,7 @@ KINTSUGI_MESSAGE(40, "joined", core::JoinReply, (accepted, 1), (text, 2), (repla
                  (save_every, 5), (verify_every, 7), (resumes, 8), (injections, 6))
 KINTSUGI_MESSAGE(41, "lock", core::LockOrder)
 KINTSUGI_MESSAGE(42, "stop", core::StopOrder, (step, 1), (step_exists, 2), (stop_limit, 3, Limit),
-                 (park_limit, 4, Limit), (fault_ranks, 5), (activity_limit, 6, Limit))
+                 (park_limit, 4, Limit), (fault_ranks, 5), (activity_limit, 6, Limit), (step_limit, 7, Limit))
 KINTSUGI_MESSAGE(43, "order", core::PhaseOrder, (phase, 1), (step, 2), (rung, 3), (fault_ranks, 11),
                  (replaced_ranks, 12), (limit, 4, Limit), (partners, 5), (moves, 6), (entries, 7), (directory, 8),
                  (from_snapshot, 10), (moves_latest, 9, Inverted), (unregistered, 13), (begins, 14))

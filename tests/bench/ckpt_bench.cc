@@ -4,6 +4,8 @@
 //                       write(4 MiB) ... fsync of the same bytes from memory, and the library's own writer
 //   convert/A-to-B      DCP of 8 ranks to Hugging Face shards, and back at TP 4, source cold and warm  against
 //                       the same by the libraries in Python (load, reassemble, save)
+//   pair/A-to-B         from each format to each other, source warm, those that are cut in four parts         against
+//                       a plain copy of the source's files, synced
 //   resume/8-to-6       a checkpoint of 8 ranks into 6, all at once, cold and warm                     against
 //                       read(4 MiB) of the same bytes by as many threads into the same memory
 //   resume/8-to-6/../read-and-..-alone   reads in parts of 128 KiB, with nothing but checksums, or checksums and sums: what is
@@ -116,9 +118,18 @@ class Bench {
       Conversion("hf-to-dcp-tp4", At("hf"), "dcp", 4, cold);
       Resumption(step, cold);
     }
+    for (const Form& from : kForms) Pairs(from);
   }
 
  private:
+  struct Form {
+    const char *format, *ending;
+    int shards;
+  };
+  static constexpr Form kForms[] = {{"native", "", 4},   {"safetensors", "", 1}, {"torch", ".pt", 1},
+                                    {"dcp", "", 4},      {"megatron", "", 4},    {"deepspeed", "", 1},
+                                    {"paddle", "", 4}};
+
   std::string At(const std::string& name) const { return folder_ + "/" + name; }
 
   void WriteSource() {
@@ -223,6 +234,27 @@ class Bench {
     if (cold) Report(figure + "/against-the-disk", runs[0], runs[3], 0);
   }
 
+  static Json Conversion(const std::string& source, const std::string& destination, const Form& to) {
+    return {{"do", "convert"}, {"source", source}, {"destination", destination}, {"to", to.format}, {"shards", to.shards}};
+  }
+
+  void Pairs(const Form& from) {
+    const std::string source = At(std::string("pair") + from.ending);
+    bool is_there = false;
+    for (const Form& to : kForms) {
+      const std::string id = std::string("pair/") + from.format + "-to-" + to.format;
+      if (to.format == from.format || !IsAsked(id)) continue;
+      if (!is_there) Ask(ours_, Conversion(source_, source, from));
+      is_there = true;
+      const Json ours = Conversion(source, At(std::string("out") + to.ending), to);
+      const Json plain = {{"do", "copy"}, {"source", source}, {"destination", At("plain")}};
+      const auto runs = Measure({[&] { return Ask(ours_, ours); }, [&] { return Ask(ours_, plain); }}, [&] { Warm(source); });
+      Report(id, runs[0], runs[1], 0.8);
+    }
+    fs::remove_all(source);
+    fs::remove(source + ".kintsugi.json");
+  }
+
   void Resumption(const std::string& step, bool cold) {
     if (!IsAsked("resume/8-to-6")) return;
     std::vector<std::function<Outcome()>> tasks;
@@ -251,7 +283,7 @@ int Main(int argc, char** argv) {
   app.add_option("--tensors", options.tensors, "Number of tensors")->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_option("--rounds", options.rounds, "Measured rounds")->check(CLI::Range(1, 1000))->capture_default_str();
   app.add_option("--dir", options.folder, "Folder on the disk to measure (default: the current one)");
-  app.add_option("--only", options.only, "Glob over write/FORMAT, convert/A-to-B, resume/8-to-6")
+  app.add_option("--only", options.only, "Glob over write/FORMAT, convert/A-to-B, pair/A-to-B, resume/8-to-6")
       ->capture_default_str();
   app.add_option("--python", options.python, "Interpreter with torch and safetensors")->capture_default_str();
   app.add_option("--task", options.task, "One task, for this program's own use")->group("");

@@ -52,6 +52,18 @@ Spent PlainWrite(const Json& task) {
   });
 }
 
+// As cp -r does, and every file on the disk.
+Spent Copy(const Json& task) {
+  const std::string source = task["source"], destination = task["destination"];
+  return TimeOf([&] {
+    fs::copy(source, destination, fs::copy_options::recursive);
+    for (const std::string& file : FilesOf(destination)) {
+      const Descriptor fd(file, O_RDONLY);
+      if (::fsync(fd.number) != 0) Need(FileError(errno, "sync", file));
+    }
+  });
+}
+
 Spent Convert(const Json& task) {
   formats::ConvertOptions options;
   options.to_format = task["to"];
@@ -127,6 +139,7 @@ int RunTask(const Json& task) {
   const std::string what = task["do"];
   const Spent spent = what == "plain-write"    ? PlainWrite(task)
                       : what == "convert"      ? Convert(task)
+                      : what == "copy"         ? Copy(task)
                       : what == "disk"         ? Disk(task)
                       : what == "plain-read"   ? Resume(task["source"], Reading::kPlain)
                       : what == "checked-read" ? Resume(task["source"], Reading::kChecked)

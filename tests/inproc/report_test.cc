@@ -189,6 +189,38 @@ TEST(StopHandler, ThatDoesNotReturnCostsItsProcess) {
   EXPECT_EQ(world.trainers()[1]->Wait().code(), StatusCode::kEnded);
 }
 
+// Its stop handler has returned; what it waits in is ended by nothing but a limit of its own, which is longer.
+TEST(Stop, WhoStandsOnInAStepHasTheLearntLimitWhateverItBeganWith) {
+  WorldOptions options;
+  options.policy.silence = 1s;
+  options.policy.hang_least = 3s;
+  std::atomic<bool> let_go{false};
+  options.steps = 10;
+  options.tweaks[-1].at_step = [](ToyTrainer&, Step) {
+    std::this_thread::sleep_for(60ms);  // of steps shorter than a beat only some are seen
+    return Status::Ok();
+  };
+  options.tweaks[1].at_step = [&](ToyTrainer& t, Step step) {
+    std::this_thread::sleep_for(60ms);
+    while (step == Step(8) && t.join_kind() == JoinKind::kFresh && !let_go) std::this_thread::sleep_for(1ms);
+    return Status::Ok();
+  };
+  World world(options);
+  world.script().Do(2, 8, Point::kForward, Fault::kThrow);
+  world.StartAll();
+  ASSERT_TRUE(world.AwaitPhase(core::Phase::kStop));
+  while (world.transitions().back().to != core::Phase::kAdmit) std::this_thread::sleep_for(2ms);
+  world.Replace(1);
+  ExpectSameAsUndisturbed(world);
+  EXPECT_EQ(OnlyIncident(world).signal, core::FaultKind::kException);
+  const auto notices = world.notices();
+  EXPECT_TRUE(std::any_of(notices.begin(), notices.end(), [](const std::string& text) {
+    return text.find("its thread did not come out of its step within 3000 ms") != std::string::npos;
+  })) << world.Story();
+  let_go = true;
+  EXPECT_EQ(world.trainers()[1]->Wait().code(), StatusCode::kEnded);
+}
+
 // ---- what a trainer can ask its agent for ------------------------------------------------------------------------------
 
 TEST(AgentState, IsWhatWasRegisteredAndWhatPartnersKeep) {

@@ -25,16 +25,24 @@ def asked_to_leave(number):
     return test
 
 
-def all_processes_are_warned(runner):
+def all_processes_are_warned(number, options=()):
     """As a batch system does, some time before it ends a job."""
-    with LiveRun(runner, ["--grace", "10"], SLOW) as run:
-        for rank in run.wait_step(4)["ranks"]:
-            os.kill(rank["pid"], signal.SIGUSR1)
-        run.signal(signal.SIGUSR1)
-        first, _ = run.finish(expect=75)
-    if first["incidents"]:
-        raise Failure(f"a warning is no incident: {first['incidents']}")
-    must_go_on(runner, first)
+    def test(runner):
+        with LiveRun(runner, ["--grace", "10", *options], SLOW) as run:
+            for rank in run.wait_step(4)["ranks"]:
+                os.kill(rank["pid"], number)
+            run.signal(number)
+            first, _ = run.finish(expect=75)
+        if first["incidents"]:
+            raise Failure(f"a warning is no incident: {first['incidents']}")
+        must_go_on(runner, first)
+    return test
+
+
+def a_signal_that_cannot_warn(runner):
+    _, log = runner.run(["--signal", "ALRM,KILL"], TRAINER, expect=2)
+    if "'KILL' is no signal that can warn of an end: ALRM, HUP" not in log:
+        raise Failure(log[-2000:])
 
 
 def second_signal_ends_at_once(runner):
@@ -180,7 +188,10 @@ if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("SIGTERM: the step is finished, saved, resumed to the same bits", asked_to_leave(signal.SIGTERM)),
         ("SIGINT: the same", asked_to_leave(signal.SIGINT)),
-        ("SIGUSR1 to every process of the job: the same", all_processes_are_warned),
+        ("SIGUSR1 to every process of the job: the same", all_processes_are_warned(signal.SIGUSR1)),
+        ("--signal: one that was named, to every process: the same",
+         all_processes_are_warned(signal.SIGRTMIN + 3, ["--signal", "ALRM,RTMIN+3"])),
+        ("--signal KILL is refused, and says what is known", a_signal_that_cannot_warn),
         ("kintsugi stop: the same", asked_by_command),
         ("a second signal ends at once", second_signal_ends_at_once),
         ("SIGTERM inside an incident", asked_inside_an_incident),

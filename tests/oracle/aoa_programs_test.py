@@ -1,5 +1,6 @@
 """The AOA programs that ship (replica/aoa/programs) against models of megatron-core: saved by its dist_checkpointing, taken to Hugging
-Face's names by `ckpt convert --aoa @NAME`, and back, bit for bit, weights and the moments of each. What must come out is computed here from
+Face's names by `ckpt convert --aoa @NAME`, and back, bit for bit, weights and the moments of each; what came back is loaded by its
+dist_checkpointing, strictly. What must come out is computed here from
 the model's own parameters, layer by layer, with plain torch.
 usage: aoa_programs_test.py KINTSUGI
 """
@@ -119,11 +120,7 @@ def cases(functional):
 
 # --- Megatron's side ---------------------------------------------------------------------------------------------------------------------
 
-def save(torch, case, folder):
-    """The model as Megatron saves it, and what it holds: its parameters and a moment of each."""
-    from megatron.core import dist_checkpointing
-    from megatron.core.dist_checkpointing.dict_utils import dict_list_map_inplace
-    from megatron.core.dist_checkpointing.mapping import ShardedTensor, apply_factories
+def make_model(case):
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
     from megatron.core.transformer.transformer_config import TransformerConfig
@@ -131,9 +128,20 @@ def save(torch, case, folder):
     config = TransformerConfig(num_layers=LAYERS, hidden_size=HIDDEN, num_attention_heads=HEADS, kv_channels=HEAD, ffn_hidden_size=FFN,
                                use_cpu_initialization=True, **options)
     spec = get_gpt_layer_local_spec(normalization=config.normalization, **case.spec)
-    make = lambda: GPTModel(config, spec, vocab_size=VOCABULARY, max_sequence_length=POSITIONS, position_embedding_type=case.positions,
-                            share_embeddings_and_output_weights=case.tied)
-    both = make().bfloat16(), make().float()  # the second one's parameters are the first one's moments
+    return GPTModel(config, spec, vocab_size=VOCABULARY, max_sequence_length=POSITIONS, position_embedding_type=case.positions,
+                    share_embeddings_and_output_weights=case.tied)
+
+
+def held_by(torch, model):
+    return {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+def save(torch, case, folder):
+    """The model as Megatron saves it, and what it holds: its parameters and a moment of each."""
+    from megatron.core import dist_checkpointing
+    from megatron.core.dist_checkpointing.dict_utils import dict_list_map_inplace
+    from megatron.core.dist_checkpointing.mapping import ShardedTensor, apply_factories
+    both = make_model(case).bfloat16(), make_model(case).float()  # the second one's parameters are the first one's moments
     for model in both:
         for parameter in model.parameters():
             parameter.data.normal_()
@@ -147,17 +155,31 @@ def save(torch, case, folder):
         return leaf
     dict_list_map_inplace(rename, sharded[1])
     moments = {f"moment {key}": value for key, value in sharded[1].items() if not key.endswith("_extra_state")}
+    folder.mkdir()
     (folder / "saved").mkdir()
     dist_checkpointing.save({**sharded[0], **moments, "iteration": 5}, str(folder / "saved"))
-    held = [{key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)} for model in both]
+    held = [held_by(torch, model) for model in both]
+    torch.save(held[0], folder / "held.pt")
     expected = case.expect(torch, held[0])
     expected.update({MOMENT + key: value for key, value in case.expect(torch, held[1]).items()})
     torch.save({key: value.detach().contiguous() for key, value in expected.items()}, folder / "expected.pt")
 
 
-def be_megatron(torch, folder):
+def load(torch, case, folder):
+    """What came back from Hugging Face's names, by Megatron's own loader, as strict as it is by default."""
+    from megatron.core import dist_checkpointing
+    model = make_model(case).bfloat16()
+    state = dist_checkpointing.load({"model": model.sharded_state_dict()}, str(next((folder / "again").glob("iter_*"))))
+    model.load_state_dict(state["model"])
+    expected, found = torch.load(folder / "held.pt", weights_only=True), held_by(torch, model)
+    assert sorted(expected) == sorted(found), (case.name, sorted(set(expected) ^ set(found)))
+    for key, value in expected.items():
+        states.assert_equal_tensors(torch, value, found[key], (case.name, "Megatron", key))
+
+
+def be_megatron(torch, folder, do):
     import torch.distributed as dist
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store-{do.__name__}", rank=0, world_size=1)
     from megatron.core import parallel_state
     from megatron.core.dist_checkpointing.strategies import filesystem_async
     # What it asks of a GPU and of psutil, where there is neither.
@@ -166,18 +188,17 @@ def be_megatron(torch, folder):
     filesystem_async._process_memory = lambda: 0  # pylint: disable=protected-access
     parallel_state.initialize_model_parallel(1, 1)
     for case in cases(torch.nn.functional):
-        (folder / case.name).mkdir()
-        save(torch, case, folder / case.name)
+        do(torch, case, folder / case.name)
 
 
-def save_all(torch, folder):
-    """In a process of its own: megatron-core starts a manager that outlives it."""
+def in_megatron(torch, folder, do):
+    """For all cases, in a process of its own: megatron-core starts a manager that outlives it."""
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         try:
-            be_megatron(torch, folder)
+            be_megatron(torch, folder, do)
             os._exit(0)
         except BaseException:  # pylint: disable=broad-exception-caught
             sys.excepthook(*sys.exc_info())
@@ -187,7 +208,7 @@ def save_all(torch, folder):
         os.killpg(child, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    assert code == 0, f"Megatron ended with {code}"
+    assert code == 0, f"Megatron ended with {code}: {do.__name__}"
 
 
 # --- ours --------------------------------------------------------------------------------------------------------------------------------
@@ -224,10 +245,11 @@ def main():
     kintsugi = Kintsugi(sys.argv[1])
     with tempfile.TemporaryDirectory(prefix="kintsugi-aoa-programs-") as name:
         folder = pathlib.Path(name)
-        save_all(torch, folder)
+        in_megatron(torch, folder, save)
         told = [f"{case.name} {check(torch, kintsugi, case, folder / case.name)}" for case in cases(torch.nn.functional)]
+        in_megatron(torch, folder, load)
         check_refusals(kintsugi, folder)
-    print("to Hugging Face's names and back, tensors: " + ", ".join(told))
+    print("to Hugging Face's names and back into Megatron's models, tensors: " + ", ".join(told))
 
 
 if __name__ == "__main__":  # megatron-core starts a manager that imports this file again

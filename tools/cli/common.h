@@ -64,6 +64,7 @@ struct RunOptions {
   std::string resume;
   std::string resume_aoa, resume_strict, resume_shapes, resume_read;
   double grace = 30;
+  std::string signals;  // as ParseSignals has them
   double step_timeout = 60;
   double silence = 1;
   double hang_factor = 5;
@@ -92,6 +93,7 @@ struct RunOutcome {
 
 // Adds everything but the program itself.
 void AddRunOptions(CLI::App& app, RunOptions& options);
+void AddSignalOption(CLI::App& app, RunOptions& options);
 
 int WorldSize(const RunOptions& options);
 // A spare node has a rank from the number of nodes on.

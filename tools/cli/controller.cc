@@ -145,6 +145,7 @@ Status Serve(const ServeOptions& options, int& exit_code) {
             "--metrics, --page, --on-incident, --webhook and --restarts attend a run that launchers carry out: give "
             "--rendezvous too"};
   RaiseDescriptorLimit();
+  KINTSUGI_ASSIGN_OR_RETURN(const std::vector<int> further, ParseSignals(options.run.signals));
   KINTSUGI_ASSIGN_OR_RETURN(const std::shared_ptr<logs::Logs> logs,
                             logs::Logs::Open(options.run.log, {.node = "controller", .job = options.job}));
   const std::shared_ptr<LogSink> log = logs->sink();
@@ -168,7 +169,7 @@ Status Serve(const ServeOptions& options, int& exit_code) {
     KINTSUGI_RETURN_IF_ERROR(controller.Record({.path = options.journal, .bytes_max = options.run.journal_mib << 20}));
   std::cout << "listening on " << options.run.bind << ":" << controller.port() << std::endl;
   StopSignals signals(io);
-  signals.Watch([&](int, int) { controller.Feed(core::OperatorStop{}); });
+  signals.Watch(further, [&](int, int) { controller.Feed(core::OperatorStop{}); });
   controller.Start();
   KINTSUGI_RETURN_IF_ERROR(net::RunGuarded(io, *log));
   exit_code = host.exit_code;
@@ -193,6 +194,7 @@ void AddController(CLI::App& app, int& exit_code) {
   command->add_option("--job", options->job, "The job's name, as the ranks or nodes say it")->capture_default_str();
   command->add_option("--secret-fd", options->secret_fd, "Descriptor of the job's secret");
   AddTlsOptions(*command, run.tls);
+  AddSignalOption(*command, run);
   AddLeadingOptions(*command, run);
   AddAttendanceOptions(*command, options->attendance);
   command->add_option("--save-dir", run.save_dir, "Root of checkpoints; empty: nothing is saved");

@@ -19,12 +19,13 @@ namespace {
 constexpr Duration kEndLookEvery = std::chrono::milliseconds(20);
 
 // Until `over`, so long at most. False: a signal came.
-bool Pause(Duration pause, const std::function<bool()>& over = [] { return false; }) {
+bool Pause(const std::vector<int>& further_signals, Duration pause,
+           const std::function<bool()>& over = [] { return false; }) {
   boost::asio::io_context io;
   StopSignals signals(io);
   boost::asio::steady_timer timer(io);
   bool stopped = false;
-  signals.Watch([&](int, int) {
+  signals.Watch(further_signals, [&](int, int) {
     stopped = true;
     io.stop();
   });
@@ -41,11 +42,12 @@ bool Pause(Duration pause, const std::function<bool()>& over = [] { return false
 }
 
 // Who reads metrics now and then is to learn how the run ended.
-void TellEnd(observe::Observatory& observatory, int exit_code, Duration linger, LogSink& log) {
+void TellEnd(observe::Observatory& observatory, const std::vector<int>& further_signals, int exit_code, Duration linger,
+             LogSink& log) {
   observatory.End(exit_code);
   if (linger <= Duration()) return;
   bool said = false;
-  Pause(linger, [&] {
+  Pause(further_signals, linger, [&] {
     if (!observatory.has_reader_to_come()) return true;
     if (!std::exchange(said, true))
       log.Write(LogLevel::kInfo, LogLine("lingers", {{"for", "a reader of the metrics"}, {"at_most", WholeSeconds(linger)}}));
@@ -81,7 +83,7 @@ bool AwaitStart(const RunOptions& options, int start, Duration pause, LogSink& l
   log.Write(LogLevel::kWarning,
             LogLine("restart", {{"start", std::to_string(start + 1)}, {"after_s", std::to_string(seconds)}}));
   SetAside(options.report, start, log);
-  if (Pause(pause)) return true;
+  if (Pause(ParseSignals(options.signals).value(), pause)) return true;
   SayNoRestart("it was asked to end", log);
   return false;
 }
@@ -154,7 +156,9 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
     options = Again(std::move(options));
   }
   (void)logs.Flush();
-  if (attends) TellEnd(*attends, exit_code, Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9)), *logs.sink());
+  if (attends)
+    TellEnd(*attends, ParseSignals(options.signals).value(), exit_code,
+            Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9)), *logs.sink());
   (void)logs.Flush();
   return exit_code;
 }

@@ -9,6 +9,7 @@
 #include "replica/aoa/program_text.h"
 #include "replica/formats/save_as.h"
 #include "replica/layout/strict.h"
+#include "runtime/base/warning_signals.h"
 #include "runtime/launcher/node_launcher.h"
 #include "tools/cli/answer.h"
 #include "tools/cli/attendance.h"
@@ -86,6 +87,16 @@ std::string IsProgram(const std::string& reference) {
 }
 
 }  // namespace
+
+void AddSignalOption(CLI::App& app, RunOptions& o) {
+  app.add_option("--signal", o.signals,
+                 "Further signals by which this run is told to save and leave, with commas between them: ALRM,RTMIN+3.\n"
+                 "Ranks leave them to their launcher while they train, where the program has no handler of its own")
+      ->check([](const std::string& list) {
+        const auto numbers = ParseSignals(list);
+        return numbers.ok() ? std::string() : numbers.status().message();
+      });
+}
 
 void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--nproc,--nproc-per-node,--nproc_per_node", o.nproc, "Ranks to start on this host")
@@ -223,6 +234,7 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
          "systems warn) or SIGHUP (a terminal that hangs up; under nohup it stays ignored). Whatever does not answer by\n"
          "then, a disk too, is left; a second signal ends at once")
       ->capture_default_str();
+  AddSignalOption(app, o);
   app.add_option("--step-timeout", o.step_timeout, "Longest healthy step in seconds; other limits derive from it")
       ->capture_default_str();
   app.add_option("--silence", o.silence, "Seconds without a sign of life that make a fault (0.3 or more)")
@@ -398,6 +410,8 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const lo
   // Ranks share this host's processors, and one thread gives one order of sums; who knows better has said so.
   for (const char* threads : {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"})
     if (std::getenv(threads) == nullptr) launcher.environment[threads] = "1";
+  KINTSUGI_ASSIGN_OR_RETURN(launcher.signals, ParseSignals(options.signals));
+  if (!options.signals.empty()) launcher.environment["KINTSUGI_SIGNALS"] = options.signals;
   launcher.bind_address = options.bind;
   launcher.port = static_cast<uint16_t>(options.port);
   Result<PortRange> ports = PortRange::Parse(options.ports);

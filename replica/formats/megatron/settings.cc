@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <set>
 
 #include "callbacks/state/key.h"
 #include "replica/aoa/state_names.h"
@@ -135,30 +134,6 @@ std::vector<ParamGroup> GroupsOfRun(const std::vector<CatalogObject>& objects) {
         groups.push_back(std::move(group));
   }
   return groups;
-}
-
-std::vector<CatalogObject> EmptyCellsOfRun(const std::vector<CatalogObject>& objects) {
-  std::set<std::string> names;
-  for (const CatalogObject& object : objects) {
-    if (SplitRankObjectKey(object.key).second != kRankObject) continue;
-    const auto bytes = BytesOf(object);
-    const auto tree = bytes.ok() ? pickle::Parse(*bytes, object.key) : bytes.status();
-    if (!tree.ok()) continue;
-    const pickle::NodeId list = tree->Get(tree->root, "no_extra_state");
-    if (list == pickle::kNoNode || tree->KindOf(list) != pickle::Kind::kList) continue;
-    for (const pickle::NodeId name : (*tree)[list].items)
-      if (const auto text = tree->TextOf(name); text && !GridName(*text).empty()) names.emplace(*text);
-  }
-  std::vector<CatalogObject> cells;
-  for (const std::string& name : names) {
-    pickle::PickleWriter writer;
-    writer.EmptyList();
-    writer.Mark();
-    writer.None();
-    writer.Appends();
-    cells.push_back({name, CatalogObject::Form::kPickle, writer.Finish(), {}});
-  }
-  return cells;
 }
 
 std::optional<double> StepOf(const Catalog& source) {

@@ -30,9 +30,6 @@ std::vector<ParamGroup> GroupsIn(const std::vector<CatalogObject>& objects, std:
 // Those that a run of kintsugi.megatron saved: each as the first rank has it that has such a group.
 std::vector<ParamGroup> GroupsOfRun(const std::vector<CatalogObject>& objects);
 
-// Cells of a grid that are None, which a run of kintsugi.megatron names ("megatron.rank"): Megatron's loader asks for each.
-std::vector<CatalogObject> EmptyCellsOfRun(const std::vector<CatalogObject>& objects);
-
 // How many updates every parameter has had; nothing where none was counted, or they differ.
 std::optional<double> StepOf(const Catalog& source);
 

@@ -10,6 +10,7 @@
 #include "replica/formats/dcp/folder.h"
 #include "replica/formats/formats.h"
 #include "replica/formats/megatron/common.h"
+#include "replica/formats/megatron/extra_states.h"
 #include "replica/formats/megatron/names.h"
 #include "replica/formats/megatron/rng.h"
 #include "replica/formats/torch/lay.h"
@@ -167,6 +168,7 @@ class TorchDist final : public Format {
       else
         sharded.push_back(object);
     }
+    for (CatalogObject& cell : megatron::EmptyCellsOfLayers(content, sharded)) sharded.push_back(std::move(cell));
     std::vector<torch::Leaf> leaves = common.Leaves(options.step);
     std::vector<torch::LaidStorage> storages;
     std::set<uint32_t> in_common;

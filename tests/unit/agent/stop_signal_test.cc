@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <utility>
 
 namespace kintsugi {
@@ -62,6 +63,20 @@ TEST(StopSignal, TakesWarningsThatTheProgramDoesNotHear) {
   stop.PutBack();
   signal(SIGUSR2, before);
   for (const int number : {SIGUSR1, SIGXCPU, SIGXFSZ}) EXPECT_EQ(signal(number, SIG_DFL), SIG_DFL);
+}
+
+TEST(StopSignal, TakesWhatAnOperatorNames) {
+  StopSignal stop;
+  came = 0;
+  const auto before = signal(SIGRTMIN + 4, Count);
+  stop.Take({SIGALRM, SIGRTMIN + 3, SIGRTMIN + 4, SIGUSR1});
+  for (const int number : {SIGALRM, SIGRTMIN + 3, SIGUSR1}) raise(number);
+  EXPECT_EQ(came, 0);
+  raise(SIGRTMIN + 4);
+  EXPECT_EQ(came, 1) << "the program has a handler for it";
+  stop.PutBack();
+  signal(SIGRTMIN + 4, before);
+  for (const int number : {SIGALRM, SIGRTMIN + 3, SIGUSR1}) EXPECT_EQ(signal(number, SIG_DFL), SIG_DFL);
 }
 
 TEST(StopSignal, ComesBackWithItsEnd) {

@@ -66,6 +66,30 @@ TEST(Agent, CountsAnAbandonedGateAsTheStepBefore) {
   EXPECT_EQ(reply.step, Step(5));
 }
 
+TEST(Agent, ItsThreadHasAsLongToComeOutAsWhereItStandsTakes) {
+  const StopOrder stop{.step = Step(6), .park_limit = std::chrono::seconds(60), .step_limit = std::chrono::seconds(5)};
+  AgentBench bench;
+  bench.Start();
+  bench.Order(LockOrder{}, 5);
+  bench.Do(GateLocked{Committed(6)});
+  bench.Order(stop, 5);
+  EXPECT_EQ(bench.core.ParkLimit({7, TrainPhase::kBackward, Activity::kNone}), stop.step_limit);
+  EXPECT_EQ(bench.core.ParkLimit({7, TrainPhase::kBackward, Activity::kWait}), stop.step_limit);
+  EXPECT_EQ(bench.core.ParkLimit({7, TrainPhase::kBackward, Activity::kEval}), stop.park_limit);
+  EXPECT_EQ(bench.core.ParkLimit({6, TrainPhase::kBetween, Activity::kNone}), stop.park_limit) << "behind the commit";
+  bench.Do(TrainerParked{Outcome::kInterrupted, Committed(6), {}});
+  // A handler may take as long as its order says, and never longer than all else.
+  for (const Duration limit : {Duration(std::chrono::seconds(11)), Duration(std::chrono::seconds(600)), Duration()}) {
+    const uint64_t next = bench.core.generation().value() + 1;
+    bench.Order(PhaseOrder{.phase = Phase::kRebuild, .step = Step(6), .limit = limit}, next - 1);
+    bench.Order(LockOrder{}, next);
+    bench.Order(stop, next);
+    EXPECT_EQ(bench.core.ParkLimit({7, TrainPhase::kBackward, Activity::kNone}),
+              limit > Duration() ? std::min(limit, stop.park_limit) : stop.park_limit);
+    bench.Do(HandlerDone{Generation(next - 1), {.phase = Phase::kRebuild}});
+  }
+}
+
 TEST(Agent, WithdrawsItsOfferBeforeTheFirstByteAndGivesItBackAfterVerify) {
   for (const std::vector<std::string>& keys : {std::vector<std::string>{}, std::vector<std::string>{"w"}}) {
     AgentBench bench;

@@ -210,7 +210,9 @@ TEST(HangDetector, AStepWithAnActivityTeachesNothing) {
 
 TEST(HangDetector, TheFirstStepAfterAStartHasTheLongestLimit) {
   HangDetector hangs = Learnt();
+  EXPECT_EQ(hangs.StepLimit(Rank(2)), hangs.Limit());
   hangs.Start(At(0s));
+  EXPECT_EQ(hangs.StepLimit(Rank(2)), 10s);
   for (int r : {0, 1, 3}) hangs.OnPlace(Rank(r), In(5, TrainPhase::kGradientSync), At(100ms));
   EXPECT_FALSE(Tick(hangs, 0s, 9900ms));
   EXPECT_TRUE(Tick(hangs, 9900ms, 10s));
@@ -223,6 +225,7 @@ TEST(HangDetector, TheFirstStepAfterAStartIsLearntToo) {
     for (int r = 0; r < 2; ++r)
       hangs.OnPlace(Rank(r), In(step, TrainPhase::kForward), At(step == 1 ? 100ms : 100ms + 400ms * static_cast<int64_t>(step)));
   hangs.Start(At(10s), Step(5));
+  EXPECT_EQ(hangs.StepLimit(Rank(1)), 4500ms);
   hangs.OnTick(At(10s));
   hangs.OnPlace(Rank(0), In(6, TrainPhase::kGradientSync), At(10s));
   EXPECT_FALSE(Tick(hangs, 10s, 14400ms));
@@ -308,6 +311,7 @@ TEST(HangDetector, CanBeSwitchedOff) {
   HangDetector hangs({0, 1s, 10s, 100s}, 2);
   hangs.Start(At(0s));
   EXPECT_FALSE(Tick(hangs, 0s, 200s));
+  EXPECT_FALSE(hangs.StepLimit(Rank(0)));
 }
 
 TEST(HangDetector, TheGateWordSaysWhatNoMarkSays) {

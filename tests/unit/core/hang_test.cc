@@ -131,6 +131,7 @@ TEST(Hang, ADeadlockOfAllIsLookedAtSoonAndHasTheWholeTimeToComeOutOfItsStep) {
   ASSERT_EQ(bench.core.phase(), Phase::kStop);
   bench.Pass(4s + 4s + 500ms);
   EXPECT_TRUE(bench.Killed().empty()) << "nobody is known to hang: what they are in may be their own";
+  EXPECT_EQ(bench.Sent<StopOrder>().back().second.step_limit, 0s);
   bench.Pass(700ms);  // after the stop handler's limit, the longest step's, and the time to say so
   EXPECT_EQ(bench.Killed(), (std::set<int>{0, 1, 2, 3}));
 }
@@ -191,6 +192,35 @@ TEST(Hang, StopWaitsForARankInASection) {
   bench.Say(2, Parked{GateState::kCommitted, Step(8)});
   EXPECT_EQ(bench.core.phase(), Phase::kRunning);
   EXPECT_EQ(bench.Sent<StopOrder>().back().second.activity_limit, 40s);
+}
+
+// Whatever it began with: whoever waited was freed by its stop handler.
+TEST(Hang, StopGivesWhoStandsInAStepTheLearntLimit) {
+  Policy policy = HangPolicy();
+  policy.step_timeout = 60s;
+  Bench bench(policy);
+  bench.Run();
+  Steps(bench, 1, 9);
+  bench.CommitAll(8);
+  bench.Say(1, FaultReport{.kind = FaultKind::kException, .text = "boom", .step = Step(9)});
+  const auto orders = bench.Sent<StopOrder>();
+  ASSERT_EQ(orders.size(), 4u);
+  for (const auto& [rank, order] : orders) {
+    EXPECT_EQ(order.step_limit, 2s) << "rank " << rank.value();
+    EXPECT_EQ(order.park_limit, 60s) << "rank " << rank.value() << ", behind its commit";
+  }
+}
+
+TEST(Hang, StopGivesNobodyALimitThatIsNotLearntOrIsNotWanted) {
+  for (const double factor : {5.0, 0.0}) {
+    Policy policy = HangPolicy();
+    policy.hang_factor = factor;
+    Bench bench(policy);
+    bench.Run();
+    if (factor == 0) Steps(bench, 1, 9), bench.CommitAll(8);
+    bench.Say(1, FaultReport{.kind = FaultKind::kException, .text = "boom", .step = Step(1)});
+    EXPECT_EQ(bench.Sent<StopOrder>().back().second.step_limit, 0s) << factor;
+  }
 }
 
 // ---- the end by a rule that was broken, and by tensors that changed ------------------------------------------------

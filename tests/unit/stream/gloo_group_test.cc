@@ -111,6 +111,140 @@ TEST(GlooGroup, APeerThatIsGoneIsACommunicationFailure) {
   });
 }
 
+// ---- from one member to another --------------------------------------------------------------------------------------
+
+std::vector<uint8_t> Pattern(size_t size, int seed) {
+  std::vector<uint8_t> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(i * 7 + i / 251 + static_cast<size_t>(seed));
+  return bytes;
+}
+
+TEST(GlooGroup, BytesGoRoundTheStagesOfAPipelineInTheirOrder) {
+  for (const int size : {2, 3, 5}) {
+    WithGroup(size, [size](GlooGroup& group) {
+      const int next = (group.rank() + 1) % size, previous = (group.rank() + size - 1) % size;
+      for (int round = 0; round < 3; ++round) {
+        for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1000}, size_t{5} << 20}) {
+          std::vector<uint8_t> data = Pattern(bytes, round);
+          if (group.rank() == 0) ASSERT_TRUE(group.Send(data.data(), bytes, next).ok());
+          std::fill(data.begin(), data.end(), uint8_t{0});
+          const Status received = group.Receive(data.data(), bytes, previous);
+          ASSERT_TRUE(received.ok()) << received.ToString();
+          EXPECT_EQ(data, Pattern(bytes, round));
+          if (group.rank() != 0) ASSERT_TRUE(group.Send(data.data(), bytes, next).ok());
+        }
+        float sum = 1;
+        ASSERT_TRUE(group.AllReduceSum(&sum, 1).ok()) << "collectives in between";
+        EXPECT_EQ(sum, size);
+      }
+    });
+  }
+}
+
+TEST(GlooGroup, WhatDoesNotFitIsNamedOnBothSidesAndTheGroupGoesOn) {
+  WithGroup(2, [](GlooGroup& group) {
+    const int peer = 1 - group.rank();
+    std::vector<uint8_t> data(100, 7);
+    const auto both = [&](bool first_sends, bool second_sends, size_t first, size_t second) {
+      const bool sends = group.rank() == 0 ? first_sends : second_sends;
+      const size_t bytes = group.rank() == 0 ? first : second;
+      const Status met = sends ? group.Send(data.data(), bytes, peer) : group.Receive(data.data(), bytes, peer);
+      EXPECT_EQ(met.code(), StatusCode::kInvalidArgument);
+      for (const std::string& part : {std::to_string(first) + " bytes", std::to_string(second) + " bytes",
+                                      "rank " + std::to_string(peer), "rank " + std::to_string(group.rank()) + " of 2"})
+        EXPECT_NE(met.message().find(part), std::string::npos) << met.message();
+    };
+    both(true, false, 100, 96);
+    both(true, false, 4, 100);
+    both(false, true, 0, 1);
+    both(true, true, 100, 100);
+    both(false, false, 100, 96);
+    EXPECT_EQ(data, std::vector<uint8_t>(100, 7)) << "nothing was written";
+    data.assign(100, static_cast<uint8_t>(group.rank()));
+    EXPECT_TRUE((group.rank() == 0 ? group.Send(data.data(), 100, 1) : group.Receive(data.data(), 100, 0)).ok());
+    EXPECT_EQ(data, std::vector<uint8_t>(100, 0));
+  });
+}
+
+TEST(GlooGroup, WhoIsNoOtherMemberIsRefusedByName) {
+  WithGroup(2, [](GlooGroup& group) {
+    for (const int peer : {-1, 2, group.rank()}) {
+      uint8_t byte = 0;
+      EXPECT_EQ(group.Send(&byte, 1, peer).code(), StatusCode::kInvalidArgument) << peer;
+      EXPECT_EQ(group.Receive(&byte, 1, peer).code(), StatusCode::kInvalidArgument) << peer;
+    }
+    EXPECT_TRUE(group.Barrier().ok()) << "nothing has happened";
+  });
+  WithGroup(6, [](GlooGroup& group) {
+    uint8_t byte = 0;
+    const int opposite = (group.rank() + 3) % 6;  // no distance of the ring or the tree
+    const Status status = group.rank() < 3 ? group.Send(&byte, 1, opposite) : group.Receive(&byte, 1, opposite);
+    for (const std::string& part : {"rank " + std::to_string(opposite), std::string("GlooMembers::pairs")})
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.ToString();
+    EXPECT_TRUE(group.Barrier().ok());
+  });
+}
+
+TEST(GlooGroup, AbortEndsWhoWaitsToSendOrToReceive) {
+  for (const bool sends : {true, false}) {
+    std::atomic<bool> left{false};  // nobody destroys its group before: a peer would feel that
+    WithGroup(2, [&](GlooGroup& group) {
+      if (group.rank() == 1) {
+        while (!left) std::this_thread::sleep_for(1ms);
+        return;
+      }
+      std::vector<uint8_t> data(1 << 20, 1);
+      std::thread watchdog([&] {
+        std::this_thread::sleep_for(10ms);
+        group.Abort();
+      });
+      const Status status = sends ? group.Send(data.data(), data.size(), 1) : group.Receive(data.data(), data.size(), 1);
+      watchdog.join();
+      EXPECT_EQ(status.code(), StatusCode::kCancelled) << status.ToString();
+      EXPECT_EQ(group.Send(data.data(), 1, 1).code(), StatusCode::kCancelled) << "the flag is sticky";
+      left = true;
+    });
+  }
+}
+
+// Whenever it comes: both sides are in the middle of large messages.
+TEST(GlooGroup, AbortAtAnyMomentOfSendingEndsBothSides) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 10; ++round) {
+    const auto delay = std::chrono::microseconds(random() % 20000);
+    std::latch left(2);
+    WithGroup(2, [&](GlooGroup& group) {
+      std::vector<uint8_t> data(4 << 20, 1);
+      std::thread watchdog([&] {
+        std::this_thread::sleep_for(delay);
+        group.Abort();
+      });
+      Status status;
+      while (status.ok())
+        status = group.rank() == 0 ? group.Send(data.data(), data.size(), 1) : group.Receive(data.data(), data.size(), 0);
+      // Who is not aborted yet may feel that the other is.
+      EXPECT_TRUE(status.code() == StatusCode::kCancelled || status.code() == StatusCode::kCommFailure) << status.ToString();
+      watchdog.join();
+      left.arrive_and_wait();
+    });
+  }
+}
+
+TEST(GlooGroup, APeerThatIsGoneEndsWhoWaitsForIt) {
+  for (const bool sends : {true, false}) {
+    std::latch connected(2);
+    WithGroup(2, [&](GlooGroup& group) {
+      connected.arrive_and_wait();
+      if (group.rank() == 1) return;
+      std::vector<uint8_t> data(1 << 20, 1);
+      const Status status = sends ? group.Send(data.data(), data.size(), 1) : group.Receive(data.data(), data.size(), 1);
+      EXPECT_EQ(status.code(), StatusCode::kCommFailure) << status.ToString();
+    });
+  }
+}
+
+// ---- connecting ------------------------------------------------------------------------------------------------------
+
 TEST(GlooGroup, ConnectEndsAtItsDeadlineAndNamesTheAbsentRank) {
   MemoryStore store;
   auto group = GlooGroup::Connect(store, {.prefix = "g1", .rank = 0, .size = 2, .deadline = In(120ms)});

@@ -98,9 +98,30 @@ def reset(models: list[Module]) -> None:
                     parameter._unsharded_param.grad = None
         for module in model.modules():
             if isinstance(module, FSDPModule) and module._get_fsdp_state()._is_root:
-                module.reset_iter_state()
+                _begin_anew(module)
         for parameter in model.parameters():
             parameter.grad = None
+
+
+def _begin_anew(root: Any) -> None:
+    """What `reset_iter_state` does, which torch has from 2.13 on. On the host: there are no events to wait for."""
+    if hasattr(root, "reset_iter_state"):
+        root.reset_iter_state()
+        return
+    state = root._get_fsdp_state()
+    state._comm_ctx.all_gather_state = state._comm_ctx.reduce_scatter_state = None
+    state._comm_ctx.post_forward_order.clear()
+    for member in state._state_ctx.all_states:
+        member._modules_to_run_forward.clear()
+        member._training_state = type(member._training_state).IDLE
+        for group in _groups_of(member):
+            group._all_gather_result = group._post_reduce_event = group._all_reduce_state = None
+            group._reshard_after_forward_event = group._partial_reduce_output = None
+            group._post_forward_indices.clear()
+            group._training_state = type(group._training_state).IDLE
+            group._to_sharded()
+    state._state_ctx.iter_forward_root = None
+    state._state_ctx.post_backward_final_callback_queued = False
 
 
 def not_resettable(models: list[Module]) -> list[str]:
@@ -172,4 +193,11 @@ def refuse_gathered(groups: list[Any], step: int) -> None:
 def sharded_groups(model: Module) -> Iterator[Any]:
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            yield from module._get_fsdp_state()._fsdp_param_groups
+            yield from _groups_of(module._get_fsdp_state())
+
+
+def _groups_of(state: Any) -> list[Any]:
+    if hasattr(state, "_fsdp_param_groups"):
+        groups: list[Any] = state._fsdp_param_groups
+        return groups
+    return [state._fsdp_param_group] if state._fsdp_param_group else []  # until torch 2.12
