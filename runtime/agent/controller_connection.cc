@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/host_name.h"
 #include "runtime/wire/codec.h"
 
 namespace kintsugi {
@@ -85,13 +86,11 @@ void ControllerConnection::OnNoController(const Status& why) {
 
 void ControllerConnection::OnOpen(const net::ConnectionPtr& connection) {
   connection_ = connection;
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
   const AgentOptions& options = self_.options;
   const bool again = thread_.has_core();
   const core::Header header{again ? thread_.core().term() : Term(), again ? thread_.core().generation() : Generation(),
                             options.rank, options.incarnation};
-  const core::JoinRequest join{static_cast<uint64_t>(getpid()), host, options.page_fd >= 0,
+  const core::JoinRequest join{static_cast<uint64_t>(getpid()), HostName(), options.page_fd >= 0,
                                again ? thread_.core().standing() : core::Standing::kNew, again};
   const Status sent = connection->Send(wire::Encode(options.job, header, core::AgentMessage(join)));
   if (!sent.ok()) connection->Abort();

@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/overloaded.h"
+#include "runtime/controller/alike.h"
 #include "runtime/wire/node_codec.h"
 
 namespace kintsugi {
@@ -123,7 +124,21 @@ std::string NodeHub::WhyRefused(const wire::NodeHello& hello) const {
   if (hello.witness != options_.witness)
     return "node " + std::to_string(hello.node_rank) + (hello.witness ? " has" : " lacks") +
            " --witness: give it to every node, or to none";
-  return "";
+  return WhyUnlike("node " + std::to_string(hello.node_rank), hello.alike, "the one that leads", options_.alike);
+}
+
+// What each node may have as it wants is told all the same: it may not be what somebody wanted.
+void NodeHub::TellDifferences(const wire::NodeHello& hello) {
+  if (!compared_.insert(hello.launcher).second) return;
+  std::vector<Unlike> unlike = FindUnlike(hello.own, options_.own);
+  if (!hello.version.empty() && hello.version != options_.version)
+    unlike.push_back({"version", hello.version, options_.version});
+  for (const Unlike& one : unlike)
+    log_->Write(LogLevel::kWarning, LogLine("node_differs", {{"node", std::to_string(hello.node_rank)},
+                                                             {"host", hello.host},
+                                                             {"option", one.option},
+                                                             {"has", one.theirs},
+                                                             {"leader_has", one.ours}}));
 }
 
 void NodeHub::OnHello(const net::ConnectionPtr& connection, const wire::NodeHello& hello) {
@@ -167,9 +182,12 @@ void NodeHub::TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello
   log_->Write(LogLevel::kInfo, LogLine("node_joined", {{"node", std::to_string(node)},
                                                        {"address", hello.address},
                                                        {"peer", connection->peer_address()},
+                                                       {"host", hello.host},
+                                                       {"version", hello.version},
                                                        {"processes", std::to_string(hello.lives.size())}}));
+  TellDifferences(hello);
   Send(node, wire::NodeWelcome{true, "", options_.master_address, options_.master_port, options_.beat, options_.policy,
-                               options_.run, placement_});
+                               options_.run, placement_, options_.page});
   events_.OnNodeJoined(node, hello);
 }
 

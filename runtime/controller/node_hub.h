@@ -52,6 +52,10 @@ struct NodeHubOptions {
   Duration beat = std::chrono::milliseconds(250);
   std::string policy;  // as words, for launchers that may have to take over
   std::string run;     // names the run to a witness
+  std::string page;    // of this leader, for people
+  // Its own, to be compared with those of each node (wire::NodeHello).
+  std::string version;
+  std::vector<std::string> alike, own;
   bool witness = false;
   int controllers = 0;                         // processes without ranks that may lead
   Duration silence = std::chrono::seconds(1);  // silent for so long, one may be replaced by another launcher
@@ -103,6 +107,7 @@ class NodeHub final : public NodePort, public NodeOrders {
   NodeConnection& ConnectionOf(int node) { return connections_[IndexOf(node)]; }
   Slot& SlotOf(int node) { return slots_[IndexOf(node)]; }
   void TakeIn(const net::ConnectionPtr& connection, const wire::NodeHello& hello);
+  void TellDifferences(const wire::NodeHello& hello);
   void ShowOut(const net::ConnectionPtr& connection, const std::string& why);
   void RefuseClaimant(int node);
   // The node that the connection waits to be; nothing: it claims none.
@@ -124,6 +129,7 @@ class NodeHub final : public NodePort, public NodeOrders {
   RefusalLog refusals_;
   std::vector<NodeConnection> connections_;  // by node; a connection's mark is its node
   std::vector<Slot> slots_;                  // by node
+  std::set<uint64_t> compared_;              // launchers whose differences were told
   int connected_ = 0;
   uint64_t channels_made_ = 0;
   uint64_t refused_frames_ = 0;

@@ -51,6 +51,8 @@ class ControllerCore {
   const SnapshotRounds& snapshots() const { return parts_.rounds; }
   // Empty: an operator may have a new process for this rank.
   std::string WhyNotReplaced(Rank rank) const { return parts_.saves.replacements().WhyNot(rank); }
+  // ... may have the node of these ranks drained.
+  std::string WhyNotDrained(Rank first, int ranks) const { return parts_.saves.replacements().WhyNotDrained(first, ranks); }
   // Where ranks park, what was asked for, and the step at which all stand, once they do.
   const Saves& saves() const { return parts_.saves; }
   // Still listening to what it took over.

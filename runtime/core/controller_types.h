@@ -63,6 +63,11 @@ struct OperatorContinue {};
 struct OperatorReplace {
   Rank rank;
 };
+// The node of these ranks is to be free of them, and is in good health: they go on on a spare node, which must be here.
+struct OperatorDrain {
+  Rank first;
+  int ranks = 0;
+};
 // How many nodes wait with no ranks of their own.
 struct SpareNodes {
   int here = 0;
@@ -90,7 +95,7 @@ struct Tick {};
 using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
                                      OperatorInject, ProcessFound, Tick, SparesWaiting, StateHeld, TieRuleTaken,
                                      WitnessWord, OperatorPause, OperatorContinue, OperatorReplace, RanksMoved,
-                                     SpareNodes, LauncherNew>;
+                                     SpareNodes, LauncherNew, OperatorDrain>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 

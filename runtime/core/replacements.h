@@ -1,12 +1,14 @@
-// Replacements: ranks for which somebody asked a new process, though nothing is known against theirs.
+// Replacements: ranks for which somebody asked new processes, though nothing is known against theirs: one, or all of a node, whose
+// place is to be elsewhere.
 //
-// The old process is given up only where it costs nothing: all stand behind one step, replicas have been compared where that was
-// asked for, and what the process holds is kept beyond it: by its launcher, or by two others, or in a checkpoint of that step. So
-// the loss of one more process before the new one has the state is an ordinary one.
+// The old processes are given up only where it costs nothing: all stand behind one step, replicas have been compared where that was
+// asked for, and what they hold is kept beyond them: by their launcher, or by two others, or in a checkpoint of that step. So
+// the loss of one more process before the new ones have the state is an ordinary one.
 //
 // Threads: none.
 // Errors: what is refused is a sentence.
-// Invariants: a request is met once; a process that was replaced meanwhile, for whatever reason, has met it.
+// Invariants: a request is met once; a process that was replaced meanwhile, for whatever reason, has met it. A node's is met when its
+// ranks are elsewhere, for whatever reason.
 #pragma once
 
 #include <string>
@@ -18,31 +20,39 @@ namespace kintsugi::core {
 
 class Replacements {
  public:
+  struct Request {
+    std::vector<Rank> ranks;  // ascending, at least one
+    bool drains = false;      // a node, of all that it has
+    std::vector<Incarnation> incarnations;
+    TimePoint until;
+    std::string text;  // what was asked for
+  };
+
   explicit Replacements(const Board& board) : board_(board) {}
 
-  // Empty: one may be asked for.
-  std::string WhyNot(Rank rank) const;
-  // REQUIRES: WhyNot(rank) is empty.
+  // Empty: a new process may be asked for; all of these ranks' node may be drained.
+  std::string WhyNot(Rank rank) const { return WhyNot(std::vector<Rank>{rank}, false); }
+  std::string WhyNotDrained(Rank first, int ranks) const;
+  // REQUIRES: WhyNot(rank), WhyNotDrained(first, ranks) is empty.
   void Ask(Rank rank);
+  void AskToDrain(Rank first, int ranks);
   bool waits() const { return !asked_.empty(); }
-  Rank next() const { return asked_.front().rank; }
+  const Request& next() const { return asked_.front(); }
   bool Waits(Rank rank) const;
   // The next one needs a checkpoint of the step at which all stand.
-  bool NeedsSave() const { return waits() && !IsKept(asked_.front().rank); }
+  bool NeedsSave() const { return waits() && !AreKept(asked_.front().ranks, asked_.front().drains); }
   // No boundary has come for as long as the longest step.
   bool IsLate() const { return waits() && board_.now() >= asked_.front().until; }
   // The next one. REQUIRES: waits().
-  Rank Take();
-  // Those whose process is another one by now.
+  Request Take();
+  // Those whose processes are others by now.
   void ForgetMet();
+  // These ranks are on another node.
+  void Moved(Rank first);
 
  private:
-  struct Request {
-    Rank rank;
-    Incarnation incarnation;
-    TimePoint until;
-  };
-  bool IsKept(Rank rank) const;
+  std::string WhyNot(const std::vector<Rank>& ranks, bool drains) const;
+  bool AreKept(const std::vector<Rank>& ranks, bool drains) const;
 
   const Board& board_;
   std::vector<Request> asked_;

@@ -129,6 +129,13 @@ void Saves::AskToReplace(Rank rank) {
   BeginRequested();
 }
 
+void Saves::AskToDrain(Rank first, int ranks) {
+  if (const std::string why = replacements_.WhyNotDrained(first, ranks); !why.empty())
+    return board_.Act(ReplaceRefused{first, why});
+  replacements_.AskToDrain(first, ranks);
+  BeginRequested();
+}
+
 // Nothing is written: all meet at a boundary, and compare where that was asked for. What is under way ends in it too.
 void Saves::BeginReplacing() {
   gathers_to_save_ = false;
@@ -147,19 +154,19 @@ bool Saves::Replaces() {
   if (board_.course.leaving || board_.phase() != Phase::kRunning || !parked) return false;
   replacements_.ForgetMet();
   if (!replacements_.waits()) return false;
-  const Rank rank = replacements_.next();
   if (replacements_.NeedsSave() && (writer_.step() != *parked || writer_.failed())) {
     // Asked for while others were on their way: the next boundary is its.
     if (writer_.failed()) RefuseReplacement("what was to be saved before could not be: " + writer_.failure());
     return false;
   }
-  (void)replacements_.Take();
-  faults_.GiveUp({rank}, FaultKind::kOperator, board_.now(),
-                 "an operator asked for a new process of rank " + rank.ToString());
+  const Replacements::Request request = replacements_.Take();
+  // Before their processes are asked for anew: none of those begins there.
+  if (request.drains) board_.Act(NodeCutOff{request.ranks.front(), request.text});
+  faults_.GiveUp(request.ranks, FaultKind::kOperator, board_.now(), request.text);
   return true;
 }
 
-void Saves::RefuseReplacement(const std::string& why) { board_.Act(ReplaceRefused{replacements_.Take(), why}); }
+void Saves::RefuseReplacement(const std::string& why) { board_.Act(ReplaceRefused{replacements_.Take().ranks.front(), why}); }
 
 void Saves::CheckReplacements() {
   if (board_.phase() != Phase::kRunning || !InLoops(board_.save()) || !replacements_.IsLate()) return;

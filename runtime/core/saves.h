@@ -36,6 +36,9 @@ class Saves {
   void AskToContinue();
   // A new process for a rank, once all stand where that costs nothing.
   void AskToReplace(Rank rank);
+  // ... for all ranks of a node, on another one.
+  void AskToDrain(Rank first, int ranks);
+  void OnMoved(Rank first) { replacements_.Moved(first); }
   const Replacements& replacements() const { return replacements_; }
   bool pause_asked() const { return pause_asked_; }
   // The step at which all stand, once they do.

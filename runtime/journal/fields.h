@@ -37,6 +37,7 @@ KINTSUGI_BARE(21, "operator_replace", core::OperatorReplace, (rank, 21))
 KINTSUGI_MESSAGE(22, "ranks_moved", core::RanksMoved, (first, 1), (ranks, 2), (node, 3))
 KINTSUGI_BARE(23, "spare_nodes", core::SpareNodes, (here, 23))
 KINTSUGI_MESSAGE(24, "launcher_new", core::LauncherNew, (first, 1), (ranks, 2))
+KINTSUGI_MESSAGE(25, "operator_drain", core::OperatorDrain, (first, 1), (ranks, 2))
 
 // ---- what comes out: as words and as a digest, never as bytes --------------------------------------------------------
 

@@ -34,8 +34,21 @@ void ControlDesk::OnRequest(const std::string& request, net::ControlSocket::Resp
     ending_.Stop();
     return respond(AnswerLine({{"ok", true}}));
   }
+  if (command == "drain") return Drain(*words, std::move(respond));
   if (command == "inject") return Inject(words->spec, request, std::move(respond));
   respond(UnknownCommand(command));
+}
+
+// To a spare node; without one the run saves and leaves, as it would for any host that is to go.
+void ControlDesk::Drain(const ControlWords& words, net::ControlSocket::Respond respond) {
+  if (!words.node) return respond(RefusalLine("drain needs a \"node\""));
+  if (account_.ended()) return respond(RefusalLine("the run has ended"));
+  const Result<core::RankBlock> ranks = hosts_.RanksOfNode(*words.node);
+  if (!ranks.ok()) return respond(RefusalLine(ranks.status().message()));
+  if (ranks->ranks == 0) return respond(AnswerLine({{"ok", true}, {"has_ranks", false}}));
+  if (hosts_.SpareHere()) return desk_.Drain(*ranks, words.wait, std::move(respond));
+  ending_.Stop();
+  respond(AnswerLine({{"ok", true}, {"leaves", true}}));
 }
 
 void ControlDesk::Inject(const std::string& spec, const std::string& request, net::ControlSocket::Respond respond) {

@@ -30,6 +30,7 @@ class ControlDesk {
   RunSight Look() const;
 
  private:
+  void Drain(const ControlWords& words, net::ControlSocket::Respond respond);
   void Inject(const std::string& spec, const std::string& request, net::ControlSocket::Respond respond);
 
   const LauncherOptions& run_;

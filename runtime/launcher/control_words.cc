@@ -39,6 +39,11 @@ Result<ControlWords> ReadControlWords(std::string_view request) {
     if (!number.ok()) return Wrong("has a \"rank\" that is no rank: it must be a number from 0");
     words.rank = Rank(static_cast<int32_t>(*number));
   }
+  if (const auto node = root.Find("node")) {
+    const auto number = node->Integer(0, std::numeric_limits<int32_t>::max());
+    if (!number.ok()) return Wrong("has a \"node\" that is no node: it must be a number from 0");
+    words.node = static_cast<int>(*number);
+  }
   return words;
 }
 

@@ -18,11 +18,12 @@ namespace kintsugi {
 struct ControlWords {
   std::string command;
   std::string spec;          // of inject; empty: there is none
-  bool wait = true;          // of save, pause and replace: for the outcome
+  bool wait = true;          // of save, pause, replace and drain: for the outcome
   std::optional<Rank> rank;  // of replace
+  std::optional<int> node;   // of drain
 };
 
-// One JSON object: "command", and "spec", "wait" and "rank" where they are there. Other fields are not looked at.
+// One JSON object: "command", and "spec", "wait", "rank" and "node" where they are there. Other fields are not looked at.
 Result<ControlWords> ReadControlWords(std::string_view request);
 
 // One line. Names and causes may hold bytes that are no UTF-8: they are shown as replacement characters.

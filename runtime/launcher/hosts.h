@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/log.h"
+#include "runtime/base/result.h"
 #include "runtime/core/node_return.h"
 #include "runtime/inject/injection.h"
 #include "runtime/launcher/run_sight.h"
@@ -52,6 +53,11 @@ class Hosts {
   virtual void Inject(const Injection& injection, const std::string& request, Respond respond) = 0;
   // Others cannot reach the host of the ranks from this one on: it is away, whatever it says.
   virtual void CutOff(Rank /*first*/, const std::string& /*why*/) {}
+  // What a node has that is to be free of ranks, by its number as an operator knows it; no ranks: it has none.
+  // Errors: there is no such node here.
+  virtual Result<core::RankBlock> RanksOfNode(int number) const = 0;
+  // Somebody waits who would take them.
+  virtual bool SpareHere() const { return false; }
   // Into the log here and of every host.
   virtual void Say(LogLevel level, const std::string& line) = 0;
 

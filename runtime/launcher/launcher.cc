@@ -82,6 +82,9 @@ class Launcher::Impl {
     certificates_.Poll(SteadyClock::SteadyNow());
     const auto node = [this] {
       return NodeSight{.job = options_.job,
+                       .run_id = run_id_,
+                       .address = options_.node_address,
+                       .version = options_.version,
                        .leads = true,
                        .hears_leader = true,
                        .term = leader_.term(),
@@ -93,6 +96,7 @@ class Launcher::Impl {
   }
 
   const LauncherOptions& options_;
+  const std::string run_id_ = options_.job + "/" + std::to_string(std::chrono::system_clock::now().time_since_epoch().count());
   const std::shared_ptr<const net::Secret> secret_;
   std::shared_ptr<GenerationLog> log_;
   boost::asio::io_context io_;

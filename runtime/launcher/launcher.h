@@ -72,6 +72,10 @@ struct LauncherOptions {
   std::shared_ptr<OutputPrefixer> output;
   std::shared_ptr<RankFiles> rank_files;  // of what the workers print, beside that; null: none
   std::shared_ptr<RunObserver> observer;  // null: nobody watches
+  // What the nodes of a run compare when they meet: the program's version, and options as "--name=value": those that all must
+  // have alike, and those that each may have as it wants.
+  std::string version;
+  std::vector<std::string> alike, own;
 };
 
 struct RankLife {

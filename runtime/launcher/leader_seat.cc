@@ -118,11 +118,15 @@ void LeaderSeat::StepDown(Term term) {
   state_.log->Write(LogLevel::kWarning, LogLine("steps_down", {{"node", std::to_string(state_.index())},
                                                                {"term", std::to_string(leader_->term().number)},
                                                                {"newer_term", std::to_string(term.number)}}));
+  Leave();
+  state_.election.StepDown(SteadyClock::SteadyNow());
+}
+
+void LeaderSeat::Leave() {
   leader_.reset();
   if (lease_) lease_->HandOver();
   lease_.reset();
   splits_.GiveLeaseUp();
-  state_.election.StepDown(SteadyClock::SteadyNow());
 }
 
 void LeaderSeat::OnDone() {

@@ -40,6 +40,8 @@ class LeaderSeat {
   void TakeOver(const core::ElectionCore::Lead& lead);
   // Another one leads, under a newer term: this one was not heard, and may not decide any more.
   void StepDown(Term term);
+  // This launcher leaves, and the run goes on: the others elect another.
+  void Leave();
 
   // A node that is away, or starts anew, learns now and then where the controller is.
   void Announce(TimePoint now);

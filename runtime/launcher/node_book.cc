@@ -59,6 +59,9 @@ NodeBook::Arrival NodeBook::OnJoined(int number, const wire::NodeHello& hello, T
   node.said_gone = false;
   node.seen = true;
   node.place = {number, hello.address, hello.port};
+  if (std::exchange(node.launcher, hello.launcher) != hello.launcher) node.cut_off = false;  // another one has its own chance
+  node.host = hello.host;
+  node.version = hello.version;
   node.knows_totals = false;
   return arrival;
 }
@@ -94,6 +97,12 @@ std::vector<core::Host> NodeBook::Hosts() const {
   for (const Node& node : nodes_)
     if (HasRanks(node.number) || IsSpare(node.number)) hosts.push_back({node.number, node.here && !node.cut_off, node.cut_off ? TimePoint() : node.lost_at});
   return hosts;
+}
+
+std::string NodeBook::Label(int node) const {
+  const int controller = node - shape_.nodes;
+  return controller >= 0 && controller < shape_.controllers ? "controller-" + std::to_string(controller)
+                                                            : std::to_string(NumberOf(node));
 }
 
 std::string NodeBook::RanksText(int block) const {

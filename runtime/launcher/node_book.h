@@ -38,9 +38,11 @@ class NodeBook {
     bool here = false;
     bool seen = false;                          // it was here once
     TimePoint lost_at;                          // where it is not here
-    bool cut_off = false;                       // it is, and others cannot reach it: it gets no ranks
+    bool cut_off = false;                       // its launcher gets no ranks: others cannot reach it, or it was drained
     bool said_away = false, said_gone = false;  // to the logs, of this absence
     wire::NodePlace place;                    // where it hears the others
+    std::string host, version;                // its host's name; its program's version
+    uint64_t launcher = 0;                    // its newest
     std::map<Rank, Incarnation> to_spawn;       // what waits until it is here
     int spares = 0;                             // processes that wait on it
     TimePoint pulsed_at;                        // last sign of the leader's life
@@ -91,6 +93,8 @@ class NodeBook {
   // As its operator knows it.
   int NumberOf(int node) const { return NodeNumber(shape_, node); }
   std::string Name(int node) const { return "node " + std::to_string(NumberOf(node)); }
+  // "1", or "controller-0" of one without ranks.
+  std::string Label(int node) const;
   // "4 to 7"
   std::string RanksText(int block) const;
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/controller/alike.h"
 #include "runtime/core/allegiance.h"
 #include "runtime/wire/node_codec.h"
 
@@ -169,7 +170,7 @@ std::string NodeElector::WhyRefused(const wire::NodeHello& hello) const {
     return who + (hello.witness ? " has" : " lacks") + " --witness: give it to every node, or to none";
   if (hello.node_rank == state_.index())
     return who + " is here: give every node a --node-rank of its own, every controller a --controller-rank";
-  return "";
+  return WhyUnlike(who, hello.alike, me, run.alike);
 }
 
 // A launcher that is in no run asks who leads.

@@ -6,6 +6,7 @@
 #include "runtime/base/check.h"
 #include "runtime/journal/text.h"
 #include "runtime/launcher/node_parts.h"
+#include "runtime/launcher/run_observer.h"
 
 namespace kintsugi {
 namespace {
@@ -28,6 +29,10 @@ NodeHubOptions HubOptionsOf(const LauncherOptions& run, const NodeHostsOptions& 
           .beat = NodeBeat(run.policy),
           .policy = PolicyOfTheRun(run.policy),
           .run = options.run_id,
+          .page = run.observer ? run.observer->page() : "",
+          .version = run.version,
+          .alike = run.alike,
+          .own = run.own,
           .witness = !run.witness.empty(),
           .controllers = run.controllers,
           .silence = run.policy.silence};
@@ -62,6 +67,15 @@ void NodeHosts::Spawn(Rank rank, Incarnation incarnation) {
     book_.At(node).to_spawn[rank] = incarnation;
 }
 
+Result<core::RankBlock> NodeHosts::RanksOfNode(int number) const {
+  for (const NodeBook::Node& node : book_.all()) {
+    if (!(book_.HasRanks(node.number) || book_.IsSpare(node.number)) || book_.NumberOf(node.number) != number) continue;
+    if (book_.HasRanks(node.number)) return book_.RanksOf(node.number);
+    if (node.here) return core::RankBlock{Rank(0), 0};
+  }
+  return Status(StatusCode::kNotFound, "there is no node " + std::to_string(number) + " here: `kintsugi status` names those that are");
+}
+
 // Nothing is started there any more, so that a spare node has its ranks next.
 void NodeHosts::CutOff(Rank first, const std::string& why) { absence_.CutOff(book_.NodeOf(first), why); }
 
@@ -87,6 +101,14 @@ void NodeHosts::Poll(TimePoint now) {
 void NodeHosts::LookAt(RunSight* sight) const {
   sight->nodes = run_.nodes;
   for (const int node : book_.Away()) sight->nodes_away.push_back(book_.NumberOf(node));
+  for (const NodeBook::Node& node : book_.all())
+    if (node.here || node.seen || node.number < run_.nodes + run_.controllers)
+      sight->hosts.push_back({.name = book_.Label(node.number),
+                              .host = node.host,
+                              .address = node.place.address,
+                              .version = node.version,
+                              .here = node.here,
+                              .spare = book_.IsSpare(node.number) && !node.cut_off});
   sight->spares_wanted = run_.spares * run_.nodes;
   for (const int node : book_.Spares()) {
     sight->spare_nodes.push_back(book_.NumberOf(node));

@@ -46,6 +46,8 @@ class NodeHosts final : public Hosts {
   void Kill(Rank rank, Incarnation incarnation, const std::string& reason) override;
   void CutOff(Rank first, const std::string& why) override;
   void Inject(const Injection& injection, const std::string& request, Respond respond) override;
+  Result<core::RankBlock> RanksOfNode(int number) const override;
+  bool SpareHere() const override { return book_.SpareHere(); }
   void Say(LogLevel level, const std::string& line) override { bulletin_.Say(level, line); }
   void Check(TimePoint now) override { absence_.Check(now); }
   void Poll(TimePoint now) override;

@@ -144,9 +144,11 @@ void NodeLauncher::Impl::OnSignal(int number, int times) {
     return ending_.EndNow(again ? core::kExitResumable : core::kExitFailed,
                           "stopped by " + SignalName(number) + " before the run began");
   }
-  // A standby is not missed.
-  if (!block_.has_ranks() && !seat_.taken()) {
+  // A standby is not missed, nor a node that was drained: where it leads, another one does.
+  const bool drained = state_.self.is_node() && seat_.leads() && !seat_.leader()->ended_for_all() && !state_.loops_over;
+  if (!block_.has_ranks() && (!seat_.taken() || drained)) {
     state_.log->Write(LogLevel::kInfo, LogLine("standby_left", {{"signal", SignalName(number)}}));
+    if (drained) seat_.Leave();
     return ending_.EndNow(core::kExitSuccess, state_.self.name() + " left, by " + SignalName(number));
   }
   state_.log->Write(LogLevel::kWarning,
@@ -169,11 +171,18 @@ void NodeLauncher::Impl::Poll() {
   elector_.Poll(now);
   seat_.Poll();
   certificates_.Poll(now);
-  const auto node = [this] {
+  const wire::NodePlace leader = line_.connected() ? line_.leads()->controller : wire::NodePlace();
+  const auto node = [&] {
     return NodeSight{.job = state_.run().job,
+                     .run_id = state_.run_id,
+                     .address = state_.run().node_address,
+                     .version = state_.run().version,
                      .node = state_.index(),
                      .leads = seat_.taken(),
                      .hears_leader = line_.connected(),
+                     .leader = line_.connected() ? state_.self.NameOf(leader.node) : "",
+                     .leader_address = leader.address,
+                     .leader_page = line_.connected() ? state_.leader_page : "",
                      .term = std::max(line_.term(), line_.leads_term()),
                      .processes = static_cast<int>(pool_.Lives().size()),
                      .certificate_ends = certificates_.ends()};
@@ -230,6 +239,7 @@ void NodeLauncher::Impl::OnWelcome(const wire::NodeWelcome& welcome) {
   state_.master_address = welcome.master_address;
   state_.master_port = welcome.master_port;
   state_.run_id = welcome.run;
+  state_.leader_page = welcome.page;
   splits_.OnFollowed();
   if (!seat_.taken()) splits_.GiveLeaseUp();  // it is of no use to a follower
   OnPlacement(welcome.placement);

@@ -61,6 +61,7 @@ struct NodeState {
   std::string policy, master_address;
   uint16_t master_port = 0;
   std::string run_id;  // names the run to the witness, and in its save directory
+  std::string leader_page;
   wire::NodePulse pulse;
 
   bool set_up = false;  // welcomed once: the pool knows what a welcome says

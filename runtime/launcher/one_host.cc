@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/host_name.h"
 #include "runtime/launcher/control_words.h"
 
 namespace kintsugi {
@@ -20,12 +21,18 @@ void OneHost::Inject(const Injection& injection, const std::string& /*request*/,
   respond(AnswerLine({{"ok", true}, {"id", id->value()}, {"spec", ToString(injection)}}));
 }
 
+Result<core::RankBlock> OneHost::RanksOfNode(int number) const {
+  if (number != 0) return Status(StatusCode::kNotFound, "there is no node " + std::to_string(number) + ": this run has one host, node 0");
+  return core::RankBlock{Rank(0), run_.policy.world_size};
+}
+
 void OneHost::EndNow() {
   pool_.Leave();
   pool_.KillAll();
 }
 
 void OneHost::LookAt(RunSight* sight) const {
+  sight->hosts = {{.name = "0", .host = HostName(), .address = run_.node_address, .version = run_.version, .here = true}};
   sight->spares_wanted = run_.spares;
   sight->spares_waiting = pool_.spares_waiting();
 }

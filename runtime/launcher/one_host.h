@@ -24,6 +24,7 @@ class OneHost final : public Hosts {
   void Inject(const Injection& injection, const std::string& request, Respond respond) override;
   void Say(LogLevel level, const std::string& line) override { log_->Write(level, line); }
   void Leave(const wire::NodeEnd&) override { pool_.Leave(); }
+  Result<core::RankBlock> RanksOfNode(int number) const override;
   void EndNow() override;
   bool left() const override { return !pool_.running(); }
   void LookAt(RunSight* sight) const override;

@@ -36,7 +36,7 @@ std::string IncidentsLine(const std::vector<core::IncidentRecord>& over,
 
 std::string UnknownCommand(const std::string& command) {
   return RefusalLine("unknown command '" + command +
-                     "': status, incidents, save, pause, continue, replace, stop or inject");
+                     "': status, incidents, save, pause, continue, replace, drain, stop or inject");
 }
 
 bool OperatorDesk::OnRequest(const ControlWords& words, RunState run, Respond respond) {
@@ -103,6 +103,16 @@ void OperatorDesk::Replace(const ControlWords& words, Respond respond) {
   KINTSUGI_CHECK(waiting_replaces_.size() <= kWaitingMax, "those who wait for a process add up");
   controller_.Feed(core::OperatorReplace{*words.rank});
   if (!words.wait) respond(AnswerLine({{"ok", true}, {"rank", words.rank->value()}}));
+}
+
+void OperatorDesk::Drain(core::RankBlock ranks, bool wait, Respond respond) {
+  KINTSUGI_CHECK(ranks.ranks > 0, "a node without ranks is drained");
+  if (const std::string why = controller_.core().WhyNotDrained(ranks.first, ranks.ranks); !why.empty())
+    return respond(RefusalLine(why));
+  if (wait && waiting_replaces_.size() >= kWaitingMax) return respond(TooManyWait("new processes"));
+  if (wait) waiting_replaces_.emplace_back(ranks.first, respond);
+  controller_.Feed(core::OperatorDrain{ranks.first, ranks.ranks});
+  if (!wait) respond(AnswerLine({{"ok", true}, {"rank", ranks.first.value()}}));
 }
 
 void OperatorDesk::OnReplaceRefused(Rank refused, const std::string& why) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/controller/controller.h"
+#include "runtime/core/node_return.h"
 #include "runtime/launcher/control_words.h"
 
 namespace kintsugi {
@@ -39,6 +40,8 @@ class OperatorDesk {
 
   // save, pause, continue and replace; false: the command is none of these, and nothing was answered.
   bool OnRequest(const ControlWords& words, RunState run, Respond respond);
+  // The ranks of this node go to a spare one, which is here. Answered when all step again.
+  void Drain(core::RankBlock ranks, bool wait, Respond respond);
   // What the controller tells its host.
   void OnSave(const core::SaveSettled& settled);
   void OnReplaceRefused(Rank rank, const std::string& why);

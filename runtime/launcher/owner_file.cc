@@ -15,6 +15,7 @@
 #include <sstream>
 #include <utility>
 
+#include "runtime/base/host_name.h"
 #include "runtime/base/json.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/base/write_all.h"
@@ -46,11 +47,6 @@ std::string BegunAt(int pid) {
   std::string field;
   for (int i = 0; i < 20 && fields >> field;) ++i;
   return fields ? field : "";
-}
-
-std::string Host() {
-  char name[256] = "";
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
 struct Found {
@@ -92,7 +88,7 @@ OwnerFile::OwnerFile(std::string root, std::string owner, int pid)
     : root_(std::move(root)), owner_(std::move(owner)), path_(root_ + "/" + kName), pid_(pid) {}
 
 std::string OwnerFile::ToText() const {
-  const json text{{"owner", owner_}, {"host", Host()}, {"pid", pid_}, {"realm", Realm()}, {"begun", BegunAt(pid_)}};
+  const json text{{"owner", owner_}, {"host", HostName()}, {"pid", pid_}, {"realm", Realm()}, {"begun", BegunAt(pid_)}};
   return text.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

@@ -20,9 +20,14 @@ namespace kintsugi {
 // What a launcher can truly say: of its own host always, of the run where it leads.
 struct NodeSight {
   std::string job;
-  int node = 0;  // controllers without ranks come after the nodes
+  std::string run_id;   // of this start of it; another start has another
+  std::string address;  // of this host, as others reach it
+  std::string version;  // of the program
+  int node = 0;         // controllers without ranks come after the nodes
   bool leads = false;
   bool hears_leader = false;                // itself or another
+  std::string leader, leader_address;       // where another one leads: "node 0", and where it is
+  std::string leader_page;                  // its page, as the leader has it; empty: none
   Term term;                                // the newest that it knows
   int processes = 0;                        // of ranks, that run on this host
   std::optional<std::chrono::system_clock::time_point> certificate_ends;
@@ -40,6 +45,8 @@ class RunObserver {
     std::function<void(std::string answer)> respond;
   };
   virtual ~RunObserver() = default;
+  // Where others see the run while this launcher leads it; empty: nowhere.
+  virtual std::string page() const { return ""; }
   // Asked every few milliseconds.
   virtual Wants wants() = 0;
   virtual void Take(NodeSight sight) = 0;

@@ -36,6 +36,16 @@ struct RankSight {
   std::optional<TrainPhase> phase;
 };
 
+// A node of several, as its launcher said.
+struct NodeSeen {
+  std::string name;     // its number, as its operator knows it; "controller-0" of one without ranks
+  std::string host;     // its host's name; empty: it never came, or its launcher is older
+  std::string address;  // as the others reach it
+  std::string version;  // of its program
+  bool here = false;
+  bool spare = false;  // it has no ranks, and waits for those of another
+};
+
 // What all incidents that are over came to.
 struct IncidentTally {
   std::map<std::pair<core::FaultKind, std::optional<Rung>>, uint64_t> by_cause;
@@ -71,6 +81,7 @@ struct RunSight {
   net::TransportCounters connections;
   std::vector<int> nodes_away;
   std::vector<int> spare_nodes;  // here, without ranks
+  std::vector<NodeSeen> hosts;   // of several nodes: those that are here, and those that are away
   int spares_wanted = 0, spares_waiting = 0;
   std::vector<RankSight> ranks;
 };

@@ -56,6 +56,14 @@ json ConnectionsJson(const net::TransportCounters& counters) {
             {"queue", counters.closed_queue}}}};
 }
 
+json HostsJson(const std::vector<NodeSeen>& hosts) {
+  json all = json::array();
+  for (const NodeSeen& node : hosts)
+    all.push_back({{"node", node.name}, {"host", node.host}, {"address", node.address}, {"version", node.version}, {"here", node.here},
+                   {"spare", node.spare}});
+  return all;
+}
+
 json RankJson(const RankSight& seen, bool several_nodes) {
   json rank{{"rank", seen.rank.value()},
             {"incarnation", seen.incarnation.value()},
@@ -104,6 +112,7 @@ std::string StatusLine(const RunSight& sight) {
        {"connections", ConnectionsJson(sight.connections)},
        {"saves", SavesJson(sight.saves, sight.at)},
        {"time", sight.times_known ? TimeJson(sight.time) : json()},
+       {"hosts", HostsJson(sight.hosts)},
        {"nodes_away", sight.nodes_away},
        {"spare_nodes", sight.spare_nodes},
        {"spares", {{"wanted", sight.spares_wanted}, {"waiting", sight.spares_waiting}}},

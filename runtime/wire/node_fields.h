@@ -64,7 +64,8 @@ KINTSUGI_FIELDS(NodeSeal, (job, 1), (term, 0, Inline))
 
 KINTSUGI_MESSAGE(10, "hello", NodeHello, (node_rank, 1, NotNegative), (nodes, 2, Positive), (local_ranks, 3, Positive),
                  (address, 4), (lives, 5), (port, 6), (witness, 7), (controllers, 8, NotNegative), (master_port, 9),
-                 (launcher, 10, Fixed), (held, 11), (newcomer, 12))
+                 (launcher, 10, Fixed), (held, 11), (host, 12), (version, 13),
+                 (alike, 14), (own, 15), (newcomer, 16))
 KINTSUGI_BARE(11, "starting", WorkerStarting, (life, 11))
 KINTSUGI_MESSAGE(12, "pages", Pages, (pages, 1))
 KINTSUGI_MESSAGE(13, "report", WorkerReport, (rank, 1), (step, 2), (loss, 3), (samples, 0, Inline))
@@ -88,7 +89,7 @@ KINTSUGI_MESSAGE(26, "answers", NodeAnswers, (id, 1), (answer, 2))
 // ---- controller -> node --------------------------------------------------------------------------------------------
 
 KINTSUGI_MESSAGE(40, "welcome", NodeWelcome, (accepted, 1), (text, 2), (master_address, 3), (master_port, 4),
-                 (beat, 5, AnyDuration), (policy, 6), (run, 7), (placement, 8))
+                 (beat, 5, AnyDuration), (policy, 6), (run, 7), (placement, 8), (page, 9))
 KINTSUGI_MESSAGE(41, "spawn", SpawnWorker, (rank, 1), (incarnation, 2))
 KINTSUGI_MESSAGE(42, "kill", KillWorker, (rank, 1), (incarnation, 2), (reason, 3))
 KINTSUGI_MESSAGE(43, "to_agent", ToAgentChannel, (channel, 1), (frame, 2))

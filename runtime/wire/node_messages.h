@@ -52,6 +52,10 @@ struct NodeHello {
   uint16_t master_port = 0;  // free on its host, for the trainers' own use
   uint64_t launcher = 0;     // a random number: another launcher of the same node has another
   std::vector<NodeHeld> held = {};
+  std::string host = {};     // its host's name
+  std::string version = {};  // of its program, with the commit
+  // Options as "--name=value": those that all nodes must have alike, and those that each may have as it wants.
+  std::vector<std::string> alike = {}, own = {};
   bool newcomer = false;  // it was started anew within a run (runtime/core/newcomer.h)
 };
 struct WorkerStarting {
@@ -152,6 +156,7 @@ struct NodeWelcome {
   std::string policy;  // of the run, as words (runtime/journal/text.h): what a launcher needs that takes over
   std::string run;     // names the run to a witness, beyond its job
   core::Placement placement = {};  // where the ranks live
+  std::string page = {};           // the leader's, as others reach it; empty: it has none that they reach
 };
 struct SpawnWorker {
   Rank rank;

@@ -1,9 +1,11 @@
 """`kintsugi run` started by an engine on two hosts, both played by this one: with the engine's variables alone the launchers
 find each other, survive a kill and end with the undisturbed bits; mistakes are told."""
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -13,6 +15,19 @@ from live_run import wait_until
 TRAINER = ["--steps", "20"]
 SLURM = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2"}
 MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "PMIX_NAMESPACE": "prterun-host-17@1"}
+
+
+def free_range(size):
+    """The first port of a range whose last `size` are free."""
+    for first in range(23000, 31000, 200):
+        with contextlib.ExitStack() as taken:
+            try:
+                for port in range(first + 200 - size, first + 200):
+                    taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                return first
+            except OSError:
+                continue
+    raise Failure("no free range of ports")
 
 
 class Hosts:
@@ -62,6 +77,18 @@ def two_hosts(common, place, engine):
     return test
 
 
+def the_meeting_is_within_the_ports(runner):
+    """The rendezvous that node 0 chooses, with room above it for the other node's own port; mpirun's door is the same."""
+    for common, place in ((SLURM, "SLURM_NODEID"), (MPI, "OMPI_COMM_WORLD_RANK")):
+        first = free_range(8)
+        hosts = Hosts(runner, common, place)
+        hosts.start("--ports", f"{first}-{first + 199}")
+        hosts.finish()
+        port = int(re.search(r"rendezvous 127.0.0.1:(\d+)", hosts.log(0))[1])
+        if not first <= port < first + 199:
+            raise Failure(f"they met at {port}, outside {first}-{first + 198}")
+
+
 def preempted_and_requeued(runner):
     """The whole life of a batch job: ended by its scheduler, saved, started again from where it was; then nothing to resume."""
     slow = [*TRAINER, "--step-delay-us", "100000"]
@@ -108,5 +135,6 @@ def by_hand(runner):
 if __name__ == "__main__":
     sys.exit(script(__doc__, [("two nodes of srun", two_hosts(SLURM, "SLURM_NODEID", "slurm")),
                               ("two nodes of mpirun", two_hosts(MPI, "OMPI_COMM_WORLD_RANK", "mpi")),
+                              ("the meeting is within --ports", the_meeting_is_within_the_ports),
                               ("preempted, requeued, resumed", preempted_and_requeued), ("mistakes", mistakes),
                               ("by hand", by_hand)]))

@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from harness import Failure, must_be_same, only_incident, reference, script
+from leaving import full_disk
 from live_run import LiveRun, wait_until
 
 sys.path.append("/usr/lib/python3/dist-packages")  # Debian's own, where another interpreter runs this
@@ -151,23 +152,32 @@ def readers_that_do_not_read_delay_nothing(runner):
     only_incident(summary)
 
 
-def every_node_says_what_it_knows(runner):
-    """Three launchers on this host. The run's figures come from the one that leads, also after it was killed."""
+def several_launchers(runner, nodes, trainer):
+    """Starts the launcher of a node, all on this host, with metrics."""
     secret = runner.folder / "secret"
     secret.write_bytes(os.urandom(32))
     secret.chmod(0o600)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
-    def start(node):
+    def start(node, *options):
         run_dir = runner.folder / f"node-{node}-{len(runner.live)}"
-        line = runner.command(["--nnodes", "3", "--node-rank", str(node), "--rendezvous", f"127.0.0.1:{port}", "--node-address",
-                               "127.0.0.1", "--secret-file", str(secret), "--metrics", "0", "--run-dir", str(run_dir)],
-                              ["--steps", "120", "--step-delay-us", "50000"], 2)
+        line = runner.command(["--nnodes", nodes, "--node-rank", str(node), "--rendezvous", f"127.0.0.1:{port}", "--node-address",
+                               "127.0.0.1", "--secret-file", str(secret), "--metrics", "0", "--run-dir", str(run_dir), *options], trainer, 2)
         run = LiveRun(runner, command=line)
         run.run_dir = run_dir
         return run
+    return start
 
+
+def kill(run):
+    os.kill(run.pid, signal.SIGKILL)
+    run.process.wait()
+
+
+def every_node_says_what_it_knows(runner):
+    """Three launchers on this host. The run's figures come from the one that leads, also after it was killed."""
+    start = several_launchers(runner, "3", ["--steps", "120", "--step-delay-us", "50000"])
     runs = [start(node) for node in range(3)]
     runs[0].wait_step(8)
     seen = [Metrics(url_of(run)) for run in runs]
@@ -177,8 +187,7 @@ def every_node_says_what_it_knows(runner):
         metrics.must_say("kintsugi_node_processes", 2)
         metrics.must_say("kintsugi_info", 1, node=str(node))
         metrics.must_say("kintsugi_ranks", 6 if node == 0 else None)
-    os.kill(runs[0].pid, signal.SIGKILL)
-    runs[0].process.wait()
+    kill(runs[0])
     leader = wait_until(lambda: next((run for run in runs[1:] if Metrics(url_of(run)).value("kintsugi_leading") == 1), None),
                         "another leader")
     again = start(0)
@@ -234,14 +243,95 @@ def notices_are_what_the_summary_says(runner):
     posted = [notice for path, notice in receiver.received if path == "/incidents?of=run"]
     if posted[:1] != posted[1:2]:
         raise Failure(f"not tried again: {len(posted)} posts")
+    if lines != posted[1:]:
+        raise Failure(f"the command was told {lines}, the address {posted[1:]}")
+    *lines, end = lines
+    if end["event"] != "run_ended" or end["exit"] != 75 or end["says"] not in log or "--resume auto" not in end["do"]:
+        raise Failure(f"the last notice: {end}")
+    for notice in (*lines, end):
+        if (notice["host"], notice["address"], notice["node"]) != (socket.gethostname(), "127.0.0.1", "0") or not notice["do"] \
+                or not notice["run"].startswith(notice["job"] + "/") or not re.fullmatch(r"\d{4}(-\d\d){2}T[\d:]{8}Z", notice["time"]):
+            raise Failure(f"{notice}")
     # The last one was told before the end, until which it counts as down.
     last = {"down_ms": min(summary["incidents"][-1]["down_ms"], lines[-1]["down_ms"])}
     expected = [*summary["incidents"][:-1], {**summary["incidents"][-1], **last}]
-    for notices in (lines, posted[1:]):
-        if [{**notice, "job": 0} for notice in notices] != [{**incident, "job": 0} for incident in expected]:
-            raise Failure(f"{json.dumps(notices)[:3000]}\nby the summary {json.dumps(summary['incidents'])[:3000]}")
+    told_of = [{name: notice[name] for name in incident} for notice, incident in zip(lines, expected)]
+    if told_of != expected or {notice["event"] for notice in lines} != {"incident"}:
+        raise Failure(f"{json.dumps(lines)[:3000]}\nby the summary {json.dumps(summary['incidents'])[:3000]}")
     if len(lines) != 3 or f"job={lines[0]['job']}" not in log or "said=said" not in log:
         raise Failure(f"{len(lines)} notices\n{log[-3000:]}")
+
+
+class Told:
+    """What a command of --on-incident was told."""
+
+    def __init__(self, folder):
+        self.file = folder / "told"
+        self.option = ["--on-incident", f"cat >> {self.file}"]
+
+    def notices(self, event=None):
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        return [notice for notice in map(json.loads, lines) if event in (None, notice["event"])]
+
+    def wait(self, event, number=1):
+        return wait_until(lambda: len(self.notices(event)) >= number and self.notices(event), lambda: f"{event}: {self.notices()}")
+
+
+def a_failed_save_is_told_of(runner):
+    """Also one that fails at the very end."""
+    told = Told(runner.folder)
+    with full_disk(runner.folder / "small") as small:
+        summary, _ = runner.run([*told.option, "--page", "127.0.0.1:0", "--save-dir", str(small), "--save-every", "30"], SLOW)
+    failed = told.notices("save_failed")
+    if [notice["failed"] for notice in failed] != [1, 2] or summary["saves"]["failed"] != 2:
+        raise Failure(f"{failed}, in the summary {summary['saves']}")
+    if "free space" not in failed[0]["why"] or failed[0]["last_good_step"] is not None or "kintsugi save" not in failed[0]["do"] or \
+            not re.fullmatch(r"http://127.0.0.1:\d+/", failed[0]["link"]):
+        raise Failure(f"{failed[0]}")
+    if [(notice["exit"], notice["do"]) for notice in told.notices("run_ended")] != [(0, "nothing")]:
+        raise Failure(f"{told.notices('run_ended')}")
+
+
+def what_is_lost_of_nodes_is_told(runner):
+    """A spare node, the only one, then a node: to the metrics and to the one that is told, once, by the leader alone."""
+    told = [Told(runner.folder / f"told-{node}") for node in range(4)]
+    for one in told:
+        one.file.parent.mkdir()
+    start = several_launchers(runner, "3:4", ["--steps", "4000", "--step-delay-us", "50000"])
+    runs = [start(node, "--node-wait", "4", *told[node].option) for node in range(4)]
+    runs[0].wait_status(lambda s: s["spare_nodes"] == [3] and s["step"] > 5, "the spare node")
+    url = url_of(runs[0])
+    Metrics(url).must_say("kintsugi_spare_nodes", 1)
+    Metrics(url).must_say("kintsugi_node_away", None)
+    kill(runs[3])
+    used_up = told[0].wait("spares_used_up")[0]
+    kill(runs[2])
+    told[0].wait("node_lost", 2)
+    lost = {notice["node"]: notice for notice in told[0].notices("node_lost")}
+    if set(lost) != {"2", "3"} or used_up["of"] != "nodes":
+        raise Failure(f"{lost}, {used_up}")
+    if lost["2"]["host"] != socket.gethostname() or lost["2"]["address"] != "127.0.0.1" or "--node-rank 2" not in lost["2"]["do"]:
+        raise Failure(f"{lost['2']}")
+    Metrics(url).must_say("kintsugi_node_away", 1, node="2", host=socket.gethostname(), address="127.0.0.1")
+    Metrics(url).must_say("kintsugi_spare_nodes", 0)
+    for run in runs[:2]:  # nobody is there who could have its ranks
+        run.wait(75)
+    if [notice["exit"] for notice in told[0].notices("run_ended")] != [75] or told[1].notices():
+        raise Failure(f"node 0 told {told[0].notices('run_ended')}, node 1 {told[1].notices()}")
+
+
+def the_end_that_restarts_follow_is_told_as_such(runner):
+    told = Told(runner.folder)
+    with LiveRun(runner, ["--restarts", "1", *NO_SPARE, *told.option], LONGER) as run:
+        lose_a_rank(run, 8, 1)
+        run.finish()
+    first, last = told.notices("run_ended")
+    if (first["exit"], first["again_after_s"]) != (75, 1) or last["exit"] != 0 or "again_after_s" in last or first["run"] == last["run"]:
+        raise Failure(f"{first}\n{last}")
+    runner.run([*told.option, "--resume", str(runner.folder / "nowhere")], TRAINER, expect=2)
+    never = told.notices("run_ended")[-1]
+    if never["exit"] != 2 or "nowhere" not in never["says"]:
+        raise Failure(f"one that never began: {never}")
 
 
 def receivers_that_do_not_receive_delay_nothing(runner):
@@ -408,6 +498,64 @@ def the_dashboard_asks_for_what_there_is(runner):
         raise Failure(f"the dashboard asks for {missing}; there is {said}")
 
 
+def end_of(url):
+    """What is served once the run is over; reading it is what its launcher waits for."""
+    def look():
+        try:
+            kind_and_text = get(url, NAMES["older"])
+        except OSError:
+            return None  # between the run and its end
+        return kind_and_text[1] if "\nkintsugi_exit_code " in kind_and_text[1] else None
+    return wait_until(look, "the end in the metrics")
+
+
+def metrics_say_how_a_run_ended(runner):
+    """Until that was read, or a signal comes; where nobody ever read any, the end waits for nobody."""
+    forever = ["--metrics", "0", "--metrics-linger", "3600"]
+    for code in (0, 75):
+        with LiveRun(runner, forever, SLOW) as run:
+            run.wait_step(5)
+            url = url_of(run)
+            Metrics(url).must_say("kintsugi_exit_code", None)
+            Metrics(url).must_say("kintsugi_linger_seconds", 3600)
+            if code == 75:
+                run.signal(signal.SIGTERM)
+            end = end_of(url)
+            if f"\nkintsugi_exit_code {code}\n" not in end or "\nkintsugi_leading 0\n" not in end or "kintsugi_step" in end:
+                raise Failure(end)
+            run.wait(code)
+    with LiveRun(runner, forever, ["--steps", "5"]) as run:
+        run.finish()
+    with LiveRun(runner, forever, SLOW) as run:
+        run.wait_step(5)
+        Metrics(url_of(run))
+        run.wait_log("event=lingers ")
+        run.signal(signal.SIGTERM)
+        run.wait(0)
+
+
+def the_alerts_ask_for_what_there_is(runner):
+    """Each metric of the rules, with the labels that they go by."""
+    rules = (Path(__file__).resolve().parents[2] / "tools/observe/alerts.yml").read_text()
+    asked = set(re.findall(r"\bkintsugi_[a-z_]+\b(?=[ *{)]|_total)", rules))
+    with LiveRun(runner, ["--metrics", "0", "--metrics-linger", "60", "--save-every", "5"], SLOW) as run:
+        run.wait_step(12)
+        url = url_of(run)
+        text = get(url, NAMES["older"])[1]
+        said = set(re.findall(r"^# TYPE (kintsugi_\w+)", text, re.M)) | set(re.findall(r"^(kintsugi_\w+_(?:count|info))\b", text, re.M))
+        run.signal(signal.SIGTERM)
+        said |= set(re.findall(r"^# TYPE (kintsugi_\w+)", end_of(url), re.M))
+        run.wait(75)
+    said.add("kintsugi_certificate_ends_seconds")  # with TLS alone, where tls.py looks at it
+    if asked - said or len(asked) < 14:
+        raise Failure(f"the rules ask for {asked - said}; of {asked} there is {said}")
+    for metric, label, values in [("kintsugi_saves_total", "outcome", ["failed"]), ("kintsugi_spares", "state", ["wanted", "waiting"]),
+                                  ("kintsugi_lost_seconds_total", "on", ["paused", "down"])]:
+        for value in values:
+            if f'{label}="{value}"' not in rules + 'on="down"' or not re.search(rf'^{metric}{{{label}="{value}"}} ', text, re.M):
+                raise Failure(f"{metric} by {label} {value}\n{text}")
+
+
 def places_that_cannot_be_are_refused(runner):
     program = ["--", runner.byte_lm, "--steps", "1"]
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -429,9 +577,14 @@ if __name__ == "__main__":
         ("readers that do not read delay nothing", readers_that_do_not_read_delay_nothing),
         ("every node says what it knows, and a new leader the run's figures", every_node_says_what_it_knows),
         ("the dashboard asks for what there is", the_dashboard_asks_for_what_there_is),
+        ("the alerts ask for what there is", the_alerts_ask_for_what_there_is),
+        ("metrics say how a run ended, until that was read", metrics_say_how_a_run_ended),
         ("the page grows with a run that is struck", the_page_grows_with_the_run),
         ("readers of the page that do not read delay nothing", readers_of_the_page_that_do_not_read_delay_nothing),
         ("notices are what the summary says", notices_are_what_the_summary_says),
+        ("a failed save is told of", a_failed_save_is_told_of),
+        ("what is lost of nodes is told", what_is_lost_of_nodes_is_told),
+        ("the end that restarts follow is told as such", the_end_that_restarts_follow_is_told_as_such),
         ("receivers that do not receive delay nothing", receivers_that_do_not_receive_delay_nothing),
         ("a command that fails is told of", a_command_that_fails_is_told_of),
         ("a run that was saved is begun again, to the same bits", a_run_is_begun_again),

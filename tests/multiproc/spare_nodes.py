@@ -191,7 +191,65 @@ def a_second_launcher_of_a_spare_is_refused(runner):
         must_be_same(reference(runner.bin, TRAINER, nproc=6), summary, run.logs())
 
 
-SHORT = (a_lost_host_does_not_end_the_run,)
+def drain(runner, run, node, asked_at=0, expect=0):
+    done = runner.tool(["drain", "--run", str(run.run_dir(asked_at)), "--node", str(node)], timeout=120)
+    if done.returncode != expect:
+        raise Failure(f"drain --node {node}: code {done.returncode}\n{done.stdout}{done.stderr}\n{run.logs()}")
+    return done.stdout + done.stderr
+
+
+def leaves(run, node):
+    """The launcher of a node that has no ranks any more."""
+    os.kill(run.launcher(node), signal.SIGTERM)
+    code = run.launchers[node][0].wait(60)
+    if code != 0:
+        raise Failure(f"node {node} left with {code}\n{run.logs()}")
+
+
+def a_drained_node_is_free_of_its_ranks(runner):
+    """First one that follows, asked for on another; then the one that leads, whose ranks the first one's new launcher takes. Both
+    launchers leave with 0, and the bits are the undisturbed ones."""
+    trainer = ["--steps", "150", "--step-delay-us", "50000"]
+    with OneHost() as net:
+        run = NodesRun(runner, net, 3, run_args=SPARE, trainer_args=trainer, spares=1)
+        wait_warm(run, [3])
+        told = drain(runner, run, 2, asked_at=1)
+        if "drained node 2" not in told:
+            raise Failure(told)
+        status = run.status()
+        if [rank["node"] for rank in status["ranks"]] != [0, 0, 1, 1, 3, 3] or status["nodes_away"] or status["spare_nodes"]:
+            raise Failure(f"{status}")
+        if "has no ranks" not in drain(runner, run, 2):
+            raise Failure("drained twice")
+        leaves(run, 2)
+        run.start(2)
+        wait_warm(run, [2])
+        if "drained node 0" not in drain(runner, run, 0):
+            raise Failure("node 0")
+        wait_place(run, 0, 2)
+        leaves(run, 0)
+        leader, _ = wait_leader(run)
+        summary = run.finish(nodes=[1, 2, 3], leader=leader)
+        must_end_alike(runner, run, summary, trainer, 6)
+        if any(incident["steps_lost"] for incident in summary["incidents"]):
+            raise Failure(f"steps were lost: {summary['incidents']}")
+
+
+def without_a_spare_the_run_saves_and_leaves(runner):
+    with OneHost() as net:
+        run = NodesRun(runner, net, 2, trainer_args=LONG)
+        run.wait_step(5)
+        told = drain(runner, run, 7, expect=2)
+        if "there is no node 7" not in told:
+            raise Failure(told)
+        if "no spare node is here" not in drain(runner, run, 1):
+            raise Failure("it does not say that it leaves")
+        run.finish(expect=75)
+    if not (runner.folder / "checkpoints/latest").exists():
+        raise Failure("nothing was saved")
+
+
+SHORT = (a_lost_host_does_not_end_the_run, a_drained_node_is_free_of_its_ranks, without_a_spare_the_run_saves_and_leaves)
 FULL = (a_host_that_was_cut_off_returns_as_the_spare, a_host_that_another_cannot_reach_loses_its_ranks, the_leaders_host_is_lost, the_leader_dies_while_a_spare_takes_over,
         two_hosts_are_lost_and_two_spares_have_their_ranks, a_spare_that_dies_with_the_ranks_it_took,
         a_spare_that_comes_when_the_host_is_lost, a_second_launcher_of_a_spare_is_refused)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import chaos_runs
 from alone import RANKS, TRAINER, Starter
@@ -192,6 +193,61 @@ def renewed_certificates_are_taken_up(runner):
         raise Failure(f"{summary['incidents']}\n{log[-3000:]}")
 
 
+PAGE = Path(__file__).resolve().parents[2] / "runtime/launcher/docs/certificates.md"
+
+
+def the_page_holds(runner):
+    """Its blocks, as they are printed, beside a run: each change is taken up, a lost rank comes back after each, and whom the page
+    shuts out is outside."""
+    blocks = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    authority, issue, renew, trust_both, reissue, trust_one, secret = blocks
+    folder = runner.folder / "tls"
+    folder.mkdir()
+
+    def do(block):
+        done = subprocess.run(["bash", "-euc", block], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise Failure(f"{block}\n{done.stderr}")
+
+    do(authority)
+    do(issue)
+    do(secret)
+    if (folder / "secret").stat().st_size != 32 or (folder / "secret").stat().st_mode & 0o077:
+        raise Failure("the secret is not 32 bytes for its owner alone")
+    shutil.copytree(folder, runner.folder / "stolen")
+    options = ["--tls-cert", str(folder / "host.pem"), "--tls-key", str(folder / "host.key"), "--tls-ca", str(folder / "ca.pem")]
+    with LiveRun(runner, options, [*LONG[:1], "4000", *LONG[2:]]) as run:
+        run.wait_step(3)
+        for change, block in enumerate((renew, trust_both, reissue, trust_one), 1):
+            do(block)
+            wait_until(lambda: run.log().count("event=certificate_renewed ") == change, lambda: f"change {change}\n{run.log()[-2000:]}")
+            run.signal_rank(change % 4, signal.SIGKILL)
+            run.wait_status(lambda s: s["incidents"] == change and s["phase"] == "RUNNING", f"the repair after change {change}")
+            why = refused_for(run, runner.folder / "stolen")
+            if (why == ["tls"]) != (block == trust_one):
+                raise Failure(f"after change {change} the holder of the first CA's certificate is refused for {why}")
+        run.signal(signal.SIGTERM)
+        _, log = run.finish(expect=75)
+    if "certificate_refused" in log:
+        raise Failure(log[-3000:])
+
+
+def refused_for(run, certificates):
+    """Why a stranger is refused that has them: "tls", or what it says then, which is no hello."""
+    before = refused(run.status())
+    door = subprocess.Popen(["openssl", "s_client", "-quiet", "-connect", run.status()["address"], "-tls1_3", "-cert",
+                             str(certificates / "host.pem"), "-key", str(certificates / "host.key")],
+                            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        door.stdin.write(b"no hello\n" * 100)
+        door.stdin.flush()  # and not closed: at the end of its input it would leave by itself
+        after = run.wait_status(lambda s: refused(s) != before, "a refusal")
+        return [why for why, count in refused(after).items() if count != before[why]]
+    finally:
+        door.kill()
+        door.wait()
+
+
 def the_controller_alone(runner):
     options = Authority(runner.folder / "tls").issue("host")
     names = dict(zip(("KINTSUGI_TLS_CERT", "KINTSUGI_TLS_KEY", "KINTSUGI_TLS_CA"), options[1::2]))
@@ -228,7 +284,7 @@ def mistakes(runner):
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_run_has_the_same_bits, strangers_stay_outside, launchers_of_two_hosts, a_host_of_another_authority,
-    certificates_that_end_cost_no_state, renewed_certificates_are_taken_up, the_controller_alone, mistakes)]
+    certificates_that_end_cost_no_state, renewed_certificates_are_taken_up, the_page_holds, the_controller_alone, mistakes)]
 
 if __name__ == "__main__":
     sys.exit(script(__doc__, TESTS))

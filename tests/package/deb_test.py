@@ -52,6 +52,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         packages = [Path(line) for line in call(ROOT / "tools/package", "--out", f"{scratch}/packages").split()]
         print("-- made", ", ".join(package.name for package in packages))
+        unpacked(packages, Path(scratch, "unpacked"))
         there = f"{scratch}/root"
         try:
             fresh_root(there)
@@ -75,6 +76,20 @@ def main():
     return 0
 
 
+def unpacked(packages, there):
+    """What is in them needs no root of its own: version, pages, the demonstration."""
+    commit = call("git", "-C", ROOT, "describe", "--always", "--dirty=.dirty", "--abbrev=12", "--exclude=*").strip()
+    versions = {call("dpkg-deb", "-f", package, "Version").strip() for package in packages}
+    if len(versions) != 1 or not min(versions).endswith(commit):
+        raise Failure(f"versions {versions} of commit {commit}")
+    expect("the library's headers are those of the same commit",
+           call("dpkg-deb", "-f", next(package for package in packages if "-dev" in package.name), "Depends"), f"kintsugi (= {min(versions)})")
+    for package in packages:
+        call("dpkg-deb", "-x", package, there)
+    library = next(there.rglob("libkintsugi.so.*")).parent
+    print(call(sys.executable, Path(__file__).with_name("installed_test.py"), there / "usr", "--library-path", library), end="")
+
+
 def try_it(inside, there, packages, trainer):
     names = [f"/opt/{package.name}" for package in packages]
     # A proxy of this machine, where it needs one, is needed there too.
@@ -87,6 +102,8 @@ def try_it(inside, there, packages, trainer):
     said = subprocess.run([*inside, "kintsugi", "run", "--nproc", "2", "--save-dir", "", "--inject", "kill:1@5:update", "--",
                            f"/opt/{trainer}"], capture_output=True, text=True, timeout=120, env=plain, check=False)
     expect("a trainer that is killed and replaced", said.stdout + said.stderr + f" code {said.returncode}", "code 0", "y = ", "incident")
+    demo = call(*inside, "sh", "-c", "cd / && kintsugi demo --nproc 2 --steps 20 2>&1", env=plain)
+    expect("the demonstration", demo, "IDENTICAL")
     expect("a man page", call(*inside, "man", "kintsugi-ckpt-convert", env=plain), "KINTSUGI-CKPT-CONVERT", "--max-shard-size")
     expect("completion in bash", call(*inside, "bash", "-c", "source /usr/share/bash-completion/bash_completion; "
                                       "_completion_loader kintsugi; COMP_WORDS=(kintsugi ckpt con); COMP_CWORD=2; _kintsugi; "

@@ -6,6 +6,11 @@ void AddAttendanceOptions(CLI::App& app, AttendanceOptions& attendance) {
   app.add_option("--metrics", attendance.metrics,
                  "Serve metrics for Prometheus at http://[ADDR:]PORT/metrics; ADDR is 127.0.0.1 unless given, port 0\n"
                  "any that is free. Every node may have one; what is the whole run's comes from the one that leads");
+  app.add_option("--metrics-linger", attendance.metrics_linger,
+                 "Where metrics were read in the run, serve its end (kintsugi_exit_code) after it until that was read,\n"
+                 "so many seconds at most; two of Prometheus' scrape intervals do. A signal ends it. 0: do not")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
   app.add_option("--page", attendance.page,
                  "Serve a page that shows the run as it goes on, at http://[ADDR:]PORT/, where --metrics may be too");
   app.add_option(
@@ -16,8 +21,9 @@ void AddAttendanceOptions(CLI::App& app, AttendanceOptions& attendance) {
       "way: beyond this host, put a proxy that speaks TLS before the page");
   app.add_option(
       "--on-incident", attendance.on_incident,
-      "Run this through sh after each incident, with the incident as summary.json has it on its standard\n"
-      "input. It has 30 s; the run does not wait for it. The node that leads does this: give it to every node");
+      "Run this through sh after each incident, and for what else an operator wants to know (a failed save, a lost\n"
+      "node, no spare left, a certificate that ends, the run's end), with it as JSON on its standard input. It has\n"
+      "30 s; the run does not wait for it. The node that leads does this: give it to every node");
   app.add_option("--webhook", attendance.webhook, "POST the same to http://HOST[:PORT][/PATH], three times at most");
   app.add_option(
          "--restarts", attendance.restarts,
@@ -32,6 +38,9 @@ Result<std::shared_ptr<observe::Observatory>> MakeObservatory(const AttendanceOp
                                                               const RunOptions& options, std::shared_ptr<LogSink> log) {
   observe::ObservatoryOptions wanted;
   wanted.on_incident = attendance.on_incident;
+  wanted.linger = Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9));
+  if (attendance.metrics_linger > 0 && attendance.metrics.empty())
+    return Status(StatusCode::kInvalidArgument, "--metrics-linger is for metrics: give --metrics too");
   wanted.record_of = [options](const RunResult& result) { return MakeRecord(options, result); };
   if (!attendance.metrics.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(wanted.metrics, observe::ParseListenAddress("--metrics", attendance.metrics));

@@ -14,6 +14,7 @@ struct AttendanceOptions {
   std::string on_incident;    // a command; empty: none
   std::string webhook;        // a URL; empty: none
   int restarts = 0;           // after an end that nobody asked for
+  double metrics_linger = 0;  // seconds that metrics say how the run ended, at most
 
   bool any() const { return restarts > 0 || !(metrics + page + page_token + on_incident + webhook).empty(); }
 };

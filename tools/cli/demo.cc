@@ -73,13 +73,26 @@ std::string Verdict(bool identical, const RunComparison& same, const RunOutcome&
   return same.same_losses ? "DIFFERENT: samples differ" : "DIFFERENT: losses differ";
 }
 
+// Beside this command in a build, below libexec in an installation.
+Result<std::string> FindTrainer() {
+  namespace fs = std::filesystem;
+  const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
+  const fs::path places[] = {here / "byte_lm", here.parent_path() / "libexec/kintsugi/byte_lm"};
+  std::error_code error;
+  for (const fs::path& place : places)
+    if (fs::exists(place, error)) return place.string();
+  return Status(StatusCode::kFailedPrecondition, "the trainer that is demonstrated is neither '" + places[0].string() +
+                                                     "' nor '" + places[1].string() +
+                                                     "': install the whole package, or build with ./tools/demo");
+}
+
 Status Demonstrate(DemoOptions& demo, int& exit_code) {
   if (demo.run.inject.empty())
     demo.run.inject = {"kill:" + std::to_string(demo.run.nproc > 2 ? 2 : demo.run.nproc - 1) + "@" +
                        std::to_string(demo.steps / 2 + 1) + ":update"};
   if (demo.run.inject.size() == 1 && demo.run.inject.front() == "none") demo.run.inject.clear();
   if (!demo.run.report.empty()) KINTSUGI_RETURN_IF_ERROR(CheckReportFolder(demo.run.report));
-  const std::string program = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "byte_lm").string();
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string program, FindTrainer());
   const bool quiet = demo.run.quiet;
 
   Tell(quiet, "1/2  the undisturbed run: " + std::to_string(demo.run.nproc) + " ranks, " + std::to_string(demo.steps) +

@@ -1,11 +1,11 @@
 #include "tools/cli/engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <iostream>
 
 #include "integrations/engines/surroundings.h"
+#include "runtime/base/host_name.h"
+#include "runtime/base/port_range.h"
 #include "runtime/launcher/node_parts.h"
 
 namespace kintsugi::cli {
@@ -20,9 +20,15 @@ bool PlacesItself(const CLI::App& app) {
   return Gave(app, "--nnodes") || Gave(app, "--node-rank") || Gave(app, "--rendezvous") || Gave(app, "--controller");
 }
 
-std::string HostName() {
-  char name[256] = "";
-  return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+// Within --ports, and with room above it for the other nodes' own (each listens at the rendezvous' port and its rank), where
+// there is so much.
+Result<int> MeetingPort(const RunOptions& options) {
+  Result<PortRange> ports = PortRange::Parse(options.ports);
+  if (!ports.ok()) return ports.status().Annotate("--ports");
+  PortRange below = *ports;
+  if (!below.any() && below.size() > options.node.nodes_max) below.last = static_cast<uint16_t>(below.last - (options.node.nodes_max - 1));
+  if (const int port = FreePort("0.0.0.0", below)) return port;
+  return Status(StatusCode::kUnavailable, "no port of --ports " + options.ports + " is free for the meeting of the nodes");
 }
 
 Result<std::optional<Meeting>> Meet(const CLI::App& app, const Surroundings& found, RunOptions* options) {
@@ -36,7 +42,7 @@ Result<std::optional<Meeting>> Meet(const CLI::App& app, const Surroundings& fou
   }
   KINTSUGI_ASSIGN_OR_RETURN(Meeting meeting, Meeting::At(found.run));
   if (found.node_rank == 0) {
-    const int port = FreePort("0.0.0.0", {});
+    KINTSUGI_ASSIGN_OR_RETURN(const int port, MeetingPort(*options));
     node.rendezvous = (node.address.empty() ? HostName() : node.address) + ":" + std::to_string(port);
     KINTSUGI_RETURN_IF_ERROR(meeting.Call(node.rendezvous));
   } else {

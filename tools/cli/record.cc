@@ -12,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "runtime/base/host_name.h"
 #include "runtime/controller/incident_line.h"
 #include "runtime/core/ladder.h"
 #include "tools/cli/common.h"
@@ -33,9 +34,7 @@ std::string FieldOf(const std::string& file, const std::string& name, char separ
 
 HostInfo Host() {
   HostInfo host;
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  host.hostname = name;
+  host.hostname = HostName();
   utsname system{};
   uname(&system);
   host.system = FieldOf("/etc/os-release", "PRETTY_NAME=", '=') + ", " + system.sysname + " " + system.release;

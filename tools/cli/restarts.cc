@@ -4,6 +4,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <filesystem>
+#include <functional>
+#include <utility>
 
 #include "runtime/launcher/restart_policy.h"
 #include "runtime/launcher/stop_signals.h"
@@ -14,8 +16,11 @@
 namespace kintsugi::cli {
 namespace {
 
-// False: a signal came.
-bool Pause(const std::vector<int>& further_signals, Duration pause) {
+constexpr Duration kEndLookEvery = std::chrono::milliseconds(20);
+
+// Until `over`, so long at most. False: a signal came.
+bool Pause(const std::vector<int>& further_signals, Duration pause,
+           const std::function<bool()>& over = [] { return false; }) {
   boost::asio::io_context io;
   StopSignals signals(io);
   boost::asio::steady_timer timer(io);
@@ -24,10 +29,30 @@ bool Pause(const std::vector<int>& further_signals, Duration pause) {
     stopped = true;
     io.stop();
   });
-  timer.expires_after(pause);
-  timer.async_wait([&](const boost::system::error_code&) { io.stop(); });
-  io.run();
+  const TimePoint until = SteadyClock::SteadyNow() + pause;
+  const std::function<void()> look = [&] {
+    const TimePoint now = SteadyClock::SteadyNow();
+    if (now >= until || over()) return io.stop();
+    timer.expires_after(std::min(kEndLookEvery, until - now));
+    timer.async_wait([&](const boost::system::error_code&) { look(); });
+  };
+  look();
+  if (!io.stopped()) io.run();
   return !stopped;
+}
+
+// Who reads metrics now and then is to learn how the run ended.
+void TellEnd(observe::Observatory& observatory, const std::vector<int>& further_signals, int exit_code, Duration linger,
+             LogSink& log) {
+  observatory.End(exit_code);
+  if (linger <= Duration()) return;
+  bool said = false;
+  Pause(further_signals, linger, [&] {
+    if (!observatory.has_reader_to_come()) return true;
+    if (!std::exchange(said, true))
+      log.Write(LogLevel::kInfo, LogLine("lingers", {{"for", "a reader of the metrics"}, {"at_most", WholeSeconds(linger)}}));
+    return false;
+  });
 }
 
 // A report that cannot be moved is written over; that keeps no run from going on.
@@ -98,19 +123,23 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
     return NeverBegan(opened.status());
   }
   logs::Logs& logs = **opened;
+  std::shared_ptr<observe::Observatory> attends;  // none: nobody looks on
   const auto complain = [&](const Status& status) {
     logs.Say(status.message());
-    return NeverBegan(status, !given.resume.empty());
+    const int code = NeverBegan(status, !given.resume.empty());
+    if (attends && NodeRank(options.node) == 0) attends->OnEnded(options.node.job, code, status.message(), {}, std::nullopt);
+    return code;
   };
   if (attendance.restarts > 0 && given.save_dir.empty())
     return complain({StatusCode::kInvalidArgument, "--restarts goes on from what was saved: give --save-dir too"});
   const auto observatory = MakeObservatory(attendance, options, logs.sink());
   if (!observatory.ok()) return complain(observatory.status());
+  attends = *observatory;
   RestartPolicy restarts(attendance.restarts);
   int exit_code = 0;
   for (int start = 1;; ++start) {
     const TimePoint began = SteadyClock::SteadyNow();
-    const Result<NodeOutcome> outcome = ExecuteNode(options, *opened, *observatory);
+    const Result<NodeOutcome> outcome = ExecuteNode(options, *opened, attends);
     if (!outcome.ok() && start == 1) return complain(outcome.status());
     if (!outcome.ok()) {
       logs.Say("the run could not be begun again; what was saved before is there: " + outcome.status().message());
@@ -120,10 +149,16 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
     const auto next = restarts.OnEnd(exit_code, outcome->asked, SteadyClock::SteadyNow() - began);
     if (!Tell(options, *outcome, !next.after, logs) && exit_code == 0) exit_code = core::kExitFailed;
     if (!next.why_not.empty()) SayNoRestart(next.why_not, *logs.sink());
+    if (attends && outcome->run)
+      attends->OnEnded(options.node.job, exit_code, outcome->text, outcome->run->result.saves, next.after);
     if (exit_code != 0) logs.Say(outcome->text);
     if (!next.after || !AwaitStart(options, start, *next.after, *logs.sink())) break;
     options = Again(std::move(options));
   }
+  (void)logs.Flush();
+  if (attends)
+    TellEnd(*attends, ParseSignals(options.signals).value(), exit_code,
+            Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9)), *logs.sink());
   (void)logs.Flush();
   return exit_code;
 }

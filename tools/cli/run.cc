@@ -19,6 +19,7 @@
 #include "tools/cli/python.h"
 #include "tools/cli/restarts.h"
 #include "tools/cli/run_help.h"
+#include "tools/cli/version.h"
 #include "tools/report/report.h"
 #include "tools/runs/run_folder.h"
 
@@ -314,6 +315,47 @@ void Describe(const RunOptions& options, const LauncherOptions& launcher, const 
   folder.Describe(description.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
+std::string ShortNumber(double number) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%g", number);
+  return text;
+}
+
+// What the nodes of a run compare when they meet. Saves and limits are the first leader's and go for all: a node with others would do
+// what it was not told to. What a rank finds in its environment must be the same on all ranks.
+void SetTerms(const RunOptions& o, const core::Policy& policy, LauncherOptions* launcher) {
+  launcher->version = ShortVersion();
+  if (o.node.controller_rank >= 0) return;  // it has no ranks, and the run's options are its own
+  const auto number = [](uint64_t value) { return std::to_string(value); };
+  if (o.node.controllers.empty())
+    launcher->alike = {"--save-every=" + number(o.save_every),
+                       "--verify-every=" + number(o.verify_every),
+                       "--snapshot-every=" + o.snapshot_every,
+                       "--silence=" + ShortNumber(o.silence),
+                       "--step-timeout=" + ShortNumber(o.step_timeout),
+                       "--hang-factor=" + ShortNumber(o.hang_factor),
+                       "--hang-least=" + ShortNumber(o.hang_least),
+                       "--max-respawns=" + std::to_string(o.max_respawns),
+                       "--no-adopt=" + std::string(o.no_adopt ? "given" : "")};
+  // Where nobody named it, it lies where each launcher was started, and the first leader's is meant.
+  if (o.save_dir != kDefaultSaveDir) launcher->alike.push_back("--save-dir=" + policy.save_directory);
+  for (const std::string& rank_option :
+       {"--replicas=" + (o.replicas ? std::to_string(*o.replicas) : ""), "--keep=" + (o.keep ? std::to_string(*o.keep) : ""),
+        "--keep-every=" + number(o.keep_every), "--save-format=" + o.save_format, "--save-only=" + o.save_only,
+        "--max-shard-size=" + o.max_shard_size, "--resume-strict=" + o.resume_strict, "--resume-shapes=" + o.resume_shapes,
+        "--resume-read=" + o.resume_read})
+    launcher->alike.push_back(rank_option);
+  launcher->own = {"--save-dir=" + policy.save_directory,
+                   "--join-timeout=" + ShortNumber(o.join_timeout),
+                   "--grace=" + ShortNumber(o.grace),
+                   "--node-wait=" + ShortNumber(o.node.wait),
+                   "--spare-after=" + ShortNumber(o.node.spare_after),
+                   "--resume=" + o.resume,
+                   "--spares=" + std::to_string(o.spares),
+                   "--ports=" + o.ports,
+                   "program=" + (o.command.empty() ? std::string() : o.command.front())};
+}
+
 // A program that its ranks will read.
 Status CheckProgram(const std::string& file) {
   const std::string place = "AOA program '" + file + "'";
@@ -379,6 +421,7 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const lo
   if (!ports->any()) launcher.environment["KINTSUGI_PORTS"] = ports->ToString();
   KINTSUGI_RETURN_IF_ERROR(ApplyNodeOptions(options.node, &launcher));
   KINTSUGI_RETURN_IF_ERROR(ApplyTlsOptions(options.tls, &launcher));
+  SetTerms(options, launcher.policy, &launcher);
   // Last: a mistake elsewhere is not to be hidden by what follows from it.
   if (options.replicas && WorldSize(options) % *options.replicas != 0)
     return Usage("--replicas " + std::to_string(*options.replicas) + " does not divide " +

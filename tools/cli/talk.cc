@@ -20,6 +20,7 @@ struct TalkOptions {
   bool as_json = false;
   bool no_wait = false;
   int rank = 0;
+  int node = 0;
   double watch = 0;  // seconds between two looks; 0: one look
   double timeout = 600;
 };
@@ -61,8 +62,13 @@ void PrintStatus(const json& s) {
   std::cout << "\n";
   PrintTime(s["time"]);
   PrintSaves(s["saves"]);
-  for (const json& node : s["nodes_away"]) std::cout << "  node " << node << " is away\n";
-  for (const json& node : s["spare_nodes"]) std::cout << "  node " << node << " is a spare\n";
+  for (const json& node : s.value("hosts", json::array())) {
+    std::cout << "  node " << node["node"].get<std::string>() << "  host " << node["host"].get<std::string>() << "  address "
+              << node["address"].get<std::string>();
+    if (!node["here"].get<bool>()) std::cout << "  is away";
+    if (node["spare"].get<bool>()) std::cout << "  is a spare";
+    std::cout << "\n";
+  }
   for (const json& rank : s["ranks"]) {
     std::cout << "  rank " << rank["rank"] << "  pid " << rank["pid"] << "  life " << rank["incarnation"] << " ("
               << rank["life"].get<std::string>() << ")  step " << rank["step"] << "  respawns " << rank["respawns"];
@@ -144,6 +150,37 @@ void AddPause(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& e
   });
 }
 
+void AddDrain(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& exit_code) {
+  CLI::App* drain = AddCommand(
+      app, "drain",
+      "Free a node of a live run from its ranks: at the end of a step they go on on a spare node; without a spare node the\n"
+      "run saves and leaves with exit code 75",
+      options);
+  drain->add_option("--node", options->node, "The node's number, as `kintsugi status` has it")->required()->check(CLI::Range(0, 1 << 30));
+  AddWaiting(drain, options);
+  drain->footer(
+      "Where the node alone, or but one rank outside of it, holds some state, the run is saved before. Afterwards its launcher\n"
+      "gets no ranks any more: end it with SIGTERM (exit code 0), also where it leads. Started again it is the next spare.\n"
+      "Exit codes: 0 all ranks step again elsewhere, or the run leaves (with --no-wait: asked for), 1 the run ended, or they\n"
+      "did not in time, 2 refused.");
+  drain->callback([options, &exit_code] {
+    const auto answer = AskRun(options->run_dir, {{"command", "drain"}, {"node", options->node}, {"wait", !options->no_wait}},
+                               exit_code, Limit(*options));
+    if (!answer) return;
+    const std::string node = "node " + std::to_string(options->node);
+    if (answer->value("leaves", false))
+      std::cout << "no spare node is here: the run finishes its step, saves and ends with exit code 75" << std::endl;
+    else if (!answer->value("has_ranks", true))
+      std::cout << node << " has no ranks: end its launcher with SIGTERM" << std::endl;
+    else if (options->no_wait)
+      std::cout << "draining " << node << std::endl;
+    else
+      std::cout << "drained " << node << ", all ranks step again after "
+                << static_cast<int64_t>((*answer)["incident"]["down_ms"].get<double>())
+                << " ms; end its launcher with SIGTERM" << std::endl;
+  });
+}
+
 }  // namespace
 
 void AddTalk(CLI::App& app, int& exit_code) {
@@ -196,6 +233,7 @@ void AddTalk(CLI::App& app, int& exit_code) {
                 << std::endl;
   });
   AddPause(app, options, exit_code);
+  AddDrain(app, options, exit_code);
   CLI::App* stop = AddCommand(
       app, "stop", "End a live run in order: all ranks finish their step, save, and leave with exit code 75", options);
   stop->callback([options, &exit_code] {

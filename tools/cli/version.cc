@@ -10,12 +10,16 @@
 
 namespace kintsugi::cli {
 
-std::string VersionText() {
+std::string ShortVersion() {
   const std::string commit = KINTSUGI_COMMIT;
+  return KINTSUGI_VERSION " (commit " + (commit.empty() ? std::string("unknown") : commit) + ")";
+}
+
+std::string VersionText() {
   std::string formats;
   for (const formats::Format* format : formats::AllFormats())
     formats += (formats.empty() ? "" : ", ") + std::string(format->name());
-  return "kintsugi " KINTSUGI_VERSION " (commit " + (commit.empty() ? std::string("unknown") : commit) + ")\n" +
+  return "kintsugi " + ShortVersion() + "\n" +
          "built by " KINTSUGI_COMPILER ", " KINTSUGI_BUILD_TYPE "; CUDA kernels " KINTSUGI_CUDA_KERNELS "; " +
          OpenSSL_version(OPENSSL_VERSION) + "\n" +  //
          "control protocol " + std::to_string(net::kProtocolVersion) + ", journal " +

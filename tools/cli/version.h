@@ -6,5 +6,7 @@
 namespace kintsugi::cli {
 
 std::string VersionText();
+// Version and commit alone.
+std::string ShortVersion();
 
 }  // namespace kintsugi::cli

@@ -18,8 +18,16 @@ install(CODE "
   file(INSTALL \"${pages}/completions/_kintsugi\" DESTINATION \"\${folder}\")" COMPONENT runtime)
 install(FILES "${PROJECT_SOURCE_DIR}/tools/packaging/kintsugi-controller@.service" DESTINATION lib/systemd/system
         COMPONENT runtime)
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/tools/OPERATIONS.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
-        DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
+# Pages for people who have no sources, under plain names; their links lead from one to the other. tests/package/installed_test.py
+# follows them.
+install(CODE "
+  execute_process(COMMAND \"${PROJECT_SOURCE_DIR}/tools/lib/install_pages\" \"${PROJECT_SOURCE_DIR}\" \"${pages}/doc\"
+    LICENSE=LICENSE CHANGELOG.md=CHANGELOG.md SECURITY.md=SECURITY.md tools/OPERATIONS.md=OPERATIONS.md
+    tools/cli/docs/commands.md=commands.md integrations/engines/README.md=engines.md runtime/docs/faults.md=faults.md
+    runtime/launcher/docs/hosts.md=hosts.md runtime/launcher/docs/certificates.md=certificates.md tools/observe/README.md=metrics.md tools/observe/docs/orders.md=orders.md
+    tools/observe/grafana.json=grafana.json tools/observe/alerts.yml=alerts.yml tools/packaging/copyright=copyright
+    COMMAND_ERROR_IS_FATAL ANY)" COMPONENT runtime)
+install(DIRECTORY "${pages}/doc/" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
 
 configure_file("${CMAKE_CURRENT_LIST_DIR}/kintsugi.pc.in" "${PROJECT_BINARY_DIR}/kintsugi.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/kintsugi.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT devel)

@@ -39,7 +39,7 @@ const source = new EventSource("events");
 const say = (words, css) => { link.textContent = words; link.className = css; };
 source.onopen = () => say("live", "live");
 source.onerror = () => say("not connected: the run has ended, or its launcher cannot be reached", "lost");
-for (const id of ["head", "ranks", "time", "loss", "index", "accounts", "ledger"])
+for (const id of ["head", "ranks", "nodes", "time", "loss", "index", "accounts", "ledger"])
   source.addEventListener(id, (event) => {
     const part = document.getElementById(id);
     const open = [...part.querySelectorAll("details")].map((details) => details.open);
@@ -132,6 +132,32 @@ std::string PhaseWords(const RunSight& run) {
   }
 }
 
+// Of a page that another host reaches, too; one on its own loopback is of use on the leader's host alone.
+bool Reaches(const NodeSight& sight) {
+  const bool loopback = sight.leader_page.starts_with("http://127.") || sight.leader_page.starts_with("http://[::1]");
+  return sight.leader_page.starts_with("http://") && (!loopback || sight.leader_address == sight.address);
+}
+
+std::string WhoLeads(const NodeSight& sight) {
+  if (sight.leader.empty()) return "The run is shown by the launcher that leads.";
+  const std::string who = EscapeHtml(sight.leader) + " (" + EscapeHtml(sight.leader_address) + ")";
+  if (Reaches(sight))
+    return "The run is shown by <a href=\"" + EscapeHtml(sight.leader_page) + "\">the page of " + who + "</a>, which leads.";
+  return who + " leads, and has " +
+         (sight.leader_page.empty() ? "no page: give --page to every node."
+                                    : "a page on its own loopback alone: give --page an address that others reach.");
+}
+
+// Number, host's name, address and state of each: what an operator looks for when one is away.
+std::string Nodes(const RunSight& run) {
+  if (run.nodes <= 1) return "";
+  std::string rows;
+  for (const NodeSeen& node : run.hosts)
+    rows += "<tr><td>" + EscapeHtml(node.name) + "</td><td>" + EscapeHtml(node.host) + "</td><td>" + EscapeHtml(node.address) +
+            "</td><td>" + (node.here ? (node.spare ? "a spare" : "here") : "<b>away</b>") + "</td></tr>\n";
+  return "<table><thead><tr><th>node</th><th>host</th><th>address</th><th></th></tr></thead><tbody>\n" + rows + "</tbody></table>\n";
+}
+
 std::string Head(const NodeSight& sight) {
   const std::string lead =
       "<p class=\"lead\">" + EscapeHtml(sight.job) + ", node " + std::to_string(sight.node) + "</p>";
@@ -140,7 +166,7 @@ std::string Head(const NodeSight& sight) {
            (sight.hears_leader ? "This one obeys it, in term " + std::to_string(sight.term.number)
                                : "This one does not hear it") +
            ", and has " + Counted(static_cast<uint64_t>(sight.processes), "process", "processes") +
-           " of ranks. The run is shown by the launcher that leads.</p>";
+           " of ranks. " + WhoLeads(sight) + "</p>";
   const RunSight& run = *sight.run;
   const auto ready = static_cast<uint64_t>(std::count_if(run.ranks.begin(), run.ranks.end(), [](const RankSight& rank) {
     return rank.life == core::ControllerCore::Life::kReady;
@@ -170,7 +196,7 @@ std::string LivePage(bool takes_orders) {
          "by a "
          "script.</p></noscript>\n<div id=\"head\"></div>" +
          std::string(takes_orders ? kOrders : "") + "</header>\n<main id=\"main\" tabindex=\"-1\">\n" +
-         Section("ranks", "Ranks") + Section("time", "Where the time went") + Section("loss", "Loss") +
+         Section("ranks", "Ranks") + Section("nodes", "Nodes") + Section("time", "Where the time went") + Section("loss", "Loss") +
          Section("index", "Incidents") + Section("accounts", "How each was mended") +
          Section("ledger", "What was lost, and why that rung") +
          "</main>\n<footer><p>Nothing on this page comes from anywhere but the launcher.</p></footer>\n"
@@ -180,10 +206,11 @@ std::string LivePage(bool takes_orders) {
 std::string LivePageScript() { return std::string(kScript); }
 
 std::map<std::string, std::string> LivePageParts(const NodeSight& sight, const RunRecord* record) {
-  std::map<std::string, std::string> parts{{"head", Head(sight)}, {"ranks", ""},    {"time", ""},  {"loss", ""},
+  std::map<std::string, std::string> parts{{"head", Head(sight)}, {"ranks", ""},    {"nodes", ""}, {"time", ""},  {"loss", ""},
                                            {"index", ""},         {"accounts", ""}, {"ledger", ""}};
   if (!sight.run || record == nullptr) return parts;
   parts["ranks"] = RankTiles(*sight.run);
+  parts["nodes"] = Nodes(*sight.run);
   parts["time"] = TimeShares(*record);
   const ReportOptions options;
   parts["loss"] = LossChart(*record, nullptr, nullptr, options);

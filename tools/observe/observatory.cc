@@ -8,6 +8,7 @@
 #include <csignal>
 #include <utility>
 
+#include "runtime/base/host_name.h"
 #include "runtime/net/event_loop.h"
 #include "tools/observe/live_page.h"
 #include "tools/observe/run_metrics.h"
@@ -20,7 +21,9 @@ namespace {
 constexpr Duration kFresh = std::chrono::milliseconds(200);
 // A launcher that has not shown itself by then is between two runs, or in trouble.
 constexpr Duration kAnswerWithin = std::chrono::seconds(3);
-constexpr Duration kPageEvery = std::chrono::seconds(1);
+constexpr Duration kLookEvery = std::chrono::seconds(1);  // for the page, and for notices
+// Until an answer is with the kernel, which delivers it also when this process is gone.
+constexpr Duration kOnItsWay = std::chrono::milliseconds(200);
 // For notices at the end.
 constexpr Duration kEndLimit = std::chrono::seconds(2);
 
@@ -29,17 +32,12 @@ constexpr const char* kHtml = "text/html; charset=utf-8";
 constexpr const char* kMetricsIndex =
     "<!DOCTYPE html><html lang=\"en\"><title>Kintsugi</title><p>Metrics: <a href=\"/metrics\">/metrics</a>\n";
 
-// An incident as summary.json has it, and whose it is.
-std::string NoticeOf(const ObservatoryOptions& options, const std::string& job, const IncidentResult& incident,
-                     TimePoint run_began) {
+nlohmann::ordered_json SummaryOf(const ObservatoryOptions& options, const IncidentResult& incident, TimePoint run_began) {
   RunResult result;
   result.begin = run_began;
   result.end = SteadyClock::SteadyNow();
   result.incidents.push_back(incident);
-  nlohmann::ordered_json notice{{"job", job}};
-  const nlohmann::ordered_json summary = SummaryJson(options.record_of(result));
-  notice.update(summary.at("incidents").at(0));
-  return notice.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return SummaryJson(options.record_of(result)).at("incidents").at(0);
 }
 
 }  // namespace
@@ -77,12 +75,15 @@ Status Observatory::Open(const std::string& option, const ListenAddress& place, 
   const std::string url = "http://" + door.server->address();
   if (metrics) log_->Write(LogLevel::kInfo, LogLine("metrics", {{"url", url + "/metrics"}}));
   if (page) log_->Write(LogLevel::kInfo, LogLine("page", {{"url", url + "/"}}));
+  // All addresses are no place to go to.
+  const bool everywhere = place.address == "0.0.0.0" || place.address == "::";
+  if (page) page_ = (everywhere ? "http://" + HostName() + url.substr(url.rfind(':')) : url) + "/";
   return Status::Ok();
 }
 
 // Signals are for the launcher's thread.
 void Observatory::Begin() {
-  if (events_) Tick();
+  if (events_ || !receivers_.empty()) Tick();
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -111,8 +112,29 @@ void Observatory::Take(NodeSight sight) {
 void Observatory::OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) {
   if (receivers_.empty()) return;
   boost::asio::post(io_, [this, job, incident, run_began] {
-    const std::string notice = NoticeOf(options_, job, incident, run_began);
-    for (const auto& receiver : receivers_) receiver->Tell(notice);
+    const NodeSight seen = sight_ ? *sight_ : NodeSight{.job = job};
+    Tell(IncidentNotice(SummaryOf(options_, incident, run_began), seen));
+  });
+}
+
+void Observatory::OnEnded(const std::string& job, int exit_code, const std::string& reason, const SaveBook& saves,
+                          std::optional<Duration> again_after) {
+  if (receivers_.empty()) return;
+  boost::asio::post(io_, [this, job, exit_code, reason, saves, again_after] {
+    if (!sight_) sight_ = std::make_shared<const NodeSight>(NodeSight{.job = job});
+    for (const OperatorNotice& notice : watch_.End(saves)) Tell(notice);
+    Tell(EndNotice(exit_code, reason, again_after));
+  });
+}
+
+void Observatory::End(int exit_code) {
+  boost::asio::post(io_, [this, exit_code] {
+    exit_code_ = exit_code;
+    NodeSight left;
+    if (sight_)
+      left = {.job = sight_->job, .run_id = sight_->run_id, .address = sight_->address, .version = sight_->version, .node = sight_->node, .term = sight_->term};
+    sight_ = std::make_shared<const NodeSight>(std::move(left));
+    for (const Asked& asked : std::exchange(waiting_, {})) AnswerMetrics(asked);
   });
 }
 
@@ -143,7 +165,7 @@ void Observatory::OnRequest(const Door& door, HttpRequest request, HttpServer::R
 }
 
 void Observatory::OnMetricsRequest(Asked asked) {
-  if (sight_ && SteadyClock::SteadyNow() - sight_at_ < kFresh) return AnswerMetrics(asked);
+  if (exit_code_ || (sight_ && SteadyClock::SteadyNow() - sight_at_ < kFresh)) return AnswerMetrics(asked);
   if (waiting_.empty()) {
     limit_.expires_after(kAnswerWithin);
     limit_.async_wait([this](const boost::system::error_code& error) {
@@ -157,14 +179,30 @@ void Observatory::OnMetricsRequest(Asked asked) {
 void Observatory::OnSight(std::shared_ptr<const NodeSight> sight) {
   sight_ = std::move(sight);
   sight_at_ = SteadyClock::SteadyNow();
+  if (sight_->run) times_.Take(sight_->run->time);
   limit_.cancel();
   for (const Asked& asked : std::exchange(waiting_, {})) AnswerMetrics(asked);
   if (events_ && events_->readers() > 0) Publish(*sight_);
+  if (receivers_.empty()) return;
+  for (const OperatorNotice& notice : watch_.See(*sight_, sight_at_, std::chrono::system_clock::now())) Tell(notice);
 }
 
-void Observatory::AnswerMetrics(const Asked& asked) const {
+void Observatory::Tell(const OperatorNotice& notice) {
+  const NodeSight own = sight_ ? *sight_ : NodeSight();
+  const std::string json = NoticeJson(notice, own, std::chrono::system_clock::now(), page_);
+  for (const auto& receiver : receivers_) receiver->Tell(json);
+}
+
+void Observatory::AnswerMetrics(const Asked& asked) {
   const Dialect dialect = DialectFor(asked.request.accept);
-  asked.respond({200, std::string(ContentTypeOf(dialect)), MetricsOf(*sight_, dialect), {}});
+  const Served served{times_.risen(), options_.linger, exit_code_};
+  asked.respond({200, std::string(ContentTypeOf(dialect)), MetricsOf(*sight_, served, dialect), {}});
+  ++reads_;
+  if (!exit_code_) return;
+  limit_.expires_after(kOnItsWay);
+  limit_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) end_read_ = true;
+  });
 }
 
 void Observatory::GiveUpWaiting() {
@@ -173,8 +211,11 @@ void Observatory::GiveUpWaiting() {
 }
 
 void Observatory::Tick() {
-  if (events_->readers() > 0) Want(Wants::kRecord);
-  tick_.expires_after(kPageEvery);
+  if (events_ && events_->readers() > 0)
+    Want(Wants::kRecord);
+  else if (!receivers_.empty())
+    Want(Wants::kFigures);
+  tick_.expires_after(kLookEvery);
   tick_.async_wait([this](const boost::system::error_code& error) {
     if (!error) Tick();
   });

@@ -28,6 +28,8 @@
 #include "tools/observe/listen_address.h"
 #include "tools/observe/notices.h"
 #include "tools/observe/page_token.h"
+#include "tools/observe/rising_times.h"
+#include "tools/observe/run_watch.h"
 #include "tools/report/record.h"
 
 namespace kintsugi::observe {
@@ -37,6 +39,7 @@ struct ObservatoryOptions {
   std::optional<PageToken> page_token;       // who has it may give orders; none: the page only shows
   std::string on_incident;                   // a command; empty: none
   std::optional<Webhook> webhook;
+  Duration linger{};  // how long the end is served at most, until somebody has read it
   // What a report would be made of. REQUIRES: set where there is a page or a receiver of notices; called on the own
   // thread.
   std::function<RunRecord(const RunResult&)> record_of;
@@ -49,10 +52,19 @@ class Observatory final : public RunObserver {
   static Result<std::shared_ptr<Observatory>> Make(ObservatoryOptions options, std::shared_ptr<LogSink> log);
   ~Observatory() override;
 
+  std::string page() const override { return page_; }
   Wants wants() override { return wants_.load(std::memory_order_relaxed); }
   void Take(NodeSight sight) override;
   std::vector<Order> TakeOrders() override { return actions_ ? actions_->TakeOrders() : std::vector<Order>(); }
   void OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) override;
+
+  // A start is over, told by whoever led it or could not begin it. `saves`: as they were at its end.
+  void OnEnded(const std::string& job, int exit_code, const std::string& reason, const SaveBook& saves,
+               std::optional<Duration> again_after);
+  // ... and there is to be no other: metrics say so from now on.
+  void End(int exit_code);
+  // Of whoever reads metrics now and then: there is one, and it has not read the end yet.
+  bool has_reader_to_come() const { return reads_.load() > 0 && !end_read_.load(); }
 
  private:
   // A server, and what it shows.
@@ -73,15 +85,18 @@ class Observatory final : public RunObserver {
   void OnRequest(const Door& door, HttpRequest request, HttpServer::Respond respond);
   void OnMetricsRequest(Asked asked);
   void OnSight(std::shared_ptr<const NodeSight> sight);
-  void AnswerMetrics(const Asked& asked) const;
+  void AnswerMetrics(const Asked& asked);
   void GiveUpWaiting();
   void Tick();
   void Publish(const NodeSight& sight);
   void EndWhenIdle();
+  void Tell(const OperatorNotice& notice);
 
   const ObservatoryOptions options_;
   const std::shared_ptr<LogSink> log_;
   std::atomic<Wants> wants_{Wants::kNothing};
+  std::atomic<uint64_t> reads_{0};
+  std::atomic<bool> end_read_{false};
   // What follows is the own thread's, once it has begun.
   boost::asio::io_context io_;
   boost::asio::steady_timer limit_, tick_, end_;
@@ -90,8 +105,12 @@ class Observatory final : public RunObserver {
   std::shared_ptr<EventStream> events_;       // null: no page
   std::map<std::string, std::string> parts_;  // of the page, as they were last published
   std::vector<std::unique_ptr<NoticeReceiver>> receivers_;
+  std::string page_;  // where others find it; empty: there is none
+  RunWatch watch_;
   std::shared_ptr<const NodeSight> sight_;
   TimePoint sight_at_;
+  RisingTimes times_;
+  std::optional<int> exit_code_;  // the run is over, and the sight is what is left of it
   std::vector<Asked> waiting_;
   std::thread thread_;
 };

@@ -30,7 +30,15 @@ std::string Doing(const RankSight& rank) {
   return std::string(TrainPhaseName(*rank.phase));
 }
 
-std::string Tile(const RankSight& rank, bool several_nodes) {
+// As the tile's title has it: number, host's name, address.
+std::string NodeWords(const RankSight& rank, const std::vector<NodeSeen>& hosts) {
+  const std::string number = std::to_string(rank.node);
+  for (const NodeSeen& node : hosts)
+    if (node.name == number && !node.host.empty()) return "node " + number + ": " + node.host + ", " + node.address;
+  return "node " + number;
+}
+
+std::string Tile(const RankSight& rank, const RunSight& run) {
   std::string css(LifeName(rank.life));
   std::string words = Doing(rank);
   if (rank.late) {
@@ -38,10 +46,11 @@ std::string Tile(const RankSight& rank, bool several_nodes) {
     words = FormatMs(ToMilliseconds(*rank.late)) + " late";
   }
   std::string where = "process " + std::to_string(rank.pid);
-  if (several_nodes) where += ", node " + std::to_string(rank.node);
+  if (run.nodes > 1) where += ", " + NodeWords(rank, run.hosts);
   if (rank.respawns > 0) where += ", replaced " + std::to_string(rank.respawns) + "\xC3\x97";
   return "<li class=\"tile " + css + "\" title=\"" + EscapeHtml(where) + "\"><b>" + rank.rank.ToString() +
-         "</b><span>" + EscapeHtml(words) + "</span><span>step " + FormatCount(rank.step) +
+         "</b><span>" + EscapeHtml(words) + "</span>" +
+         (run.nodes > 1 ? "<span>node " + std::to_string(rank.node) + "</span>" : "") + "<span>step " + FormatCount(rank.step) +
          (rank.respawns > 0 ? ", life " + std::to_string(rank.respawns + 1) : "") + "</span></li>\n";
 }
 
@@ -55,7 +64,7 @@ std::string RankTiles(const RunSight& run) {
   size_t shown = 0;
   for (const RankSight& rank : run.ranks)
     if ((all || !IsWell(rank)) && shown < kTilesMax) {
-      tiles += Tile(rank, run.nodes > 1);
+      tiles += Tile(rank, run);
       ++shown;
     }
   std::string out;

@@ -13,9 +13,9 @@ using Life = core::ControllerCore::Life;
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 double Count(uint64_t count) { return static_cast<double>(count); }
 
-void NodeMetrics(const NodeSight& sight, MetricsText* out) {
+void NodeMetrics(const NodeSight& sight, const Served& served, MetricsText* out) {
   out->Family("kintsugi", Kind::kInfo, "The run that this launcher belongs to, and which of its nodes it is.");
-  out->Sample(1, {{"run", sight.job}, {"node", std::to_string(sight.node)}});
+  out->Sample(1, {{"run", sight.job}, {"node", std::to_string(sight.node)}, {"version", sight.version}});
   out->Gauge("kintsugi_leading", sight.leads,
              "1 where this launcher leads the run; only that one has the run's metrics.");
   out->Gauge("kintsugi_hears_leader", sight.hears_leader,
@@ -26,6 +26,10 @@ void NodeMetrics(const NodeSight& sight, MetricsText* out) {
     out->Gauge("kintsugi_certificate_ends_seconds",
                std::chrono::duration<double>(sight.certificate_ends->time_since_epoch()).count(),
                "When this host's certificate, or one that it hangs on, ends: Unix time.", "seconds");
+  out->Gauge("kintsugi_linger_seconds", Seconds(served.linger),
+             "How long the end is served at most, until somebody has read it (--metrics-linger).", "seconds");
+  if (served.exit_code)
+    out->Gauge("kintsugi_exit_code", *served.exit_code, "The run is over: 0 well, 75 to be resumed, else it failed.");
 }
 
 void ProgressMetrics(const RunSight& run, MetricsText* out) {
@@ -36,6 +40,7 @@ void ProgressMetrics(const RunSight& run, MetricsText* out) {
   }
   out->Gauge("kintsugi_generation", Count(run.generation.value()), "Number of the present membership.");
   out->Gauge("kintsugi_step", Count(run.step.value()), "Newest step that a rank has reported.");
+  out->Gauge("kintsugi_paused", run.paused_at.has_value(), "1 where all ranks stand because an operator asked for it.");
   if (run.loss) out->Gauge("kintsugi_loss", *run.loss, "Loss of that step.");
   out->Counter("kintsugi_steps", Count(run.steps.begun()),
                "Steps that the run has begun; one that is done again counts once.");
@@ -45,7 +50,7 @@ void ProgressMetrics(const RunSight& run, MetricsText* out) {
   out->Histogram(run.steps.seconds());
 }
 
-void TimeMetrics(const TimeAccount& time, MetricsText* out) {
+void TimeMetrics(const TimeAccount& time, const TimeAccount& risen, MetricsText* out) {
   out->Gauge("kintsugi_goodput_ratio", time.goodput(), "Useful share of the time since this launcher began to lead.",
              "ratio");
   out->Family("kintsugi_spent_seconds", Kind::kGauge, "Where that time went.", "seconds");
@@ -55,6 +60,13 @@ void TimeMetrics(const TimeAccount& time, MetricsText* out) {
   out->Sample(Seconds(time.redone), {{"on", "redone"}});
   out->Sample(Seconds(time.saving), {{"on", "saving"}});
   out->Sample(Seconds(time.paused), {{"on", "paused"}});
+  out->Counter("kintsugi_run_seconds", Seconds(risen.total), "All of that time.", "seconds");
+  out->Family("kintsugi_lost_seconds", Kind::kCounter, "What was not useful of it.", "seconds");
+  out->Sample(Seconds(risen.starting), {{"on", "starting"}});
+  out->Sample(Seconds(risen.down), {{"on", "down"}});
+  out->Sample(Seconds(risen.redone), {{"on", "redone"}});
+  out->Sample(Seconds(risen.saving), {{"on", "saving"}});
+  out->Sample(Seconds(risen.paused), {{"on", "paused"}});
 }
 
 void IncidentMetrics(const RunSight& run, MetricsText* out) {
@@ -101,6 +113,11 @@ void RankMetrics(const RunSight& run, MetricsText* out) {
   for (const RankSight& rank : run.ranks)
     if (rank.late) out->Sample(Seconds(*rank.late), {{"rank", rank.rank.ToString()}});
   out->Gauge("kintsugi_nodes_away", Count(run.nodes_away.size()), "Nodes whose launcher is not connected.");
+  out->Family("kintsugi_node_away", Kind::kGauge, "1 for each of them; its host as it said, empty where it never came.");
+  for (const NodeSeen& node : run.hosts)
+    if (!node.here)
+      out->Sample(1, {{"node", node.name}, {"host", node.host}, {"address", node.address}});
+  out->Gauge("kintsugi_spare_nodes", Count(run.spare_nodes.size()), "Nodes that wait for the ranks of one that is lost.");
   out->Family("kintsugi_spares", Kind::kGauge, "Processes that wait for a rank whose process is gone.");
   out->Sample(run.spares_wanted, {{"state", "wanted"}});
   out->Sample(run.spares_waiting, {{"state", "waiting"}});
@@ -119,12 +136,12 @@ void StrangerMetrics(const RunSight& run, MetricsText* out) {
 
 }  // namespace
 
-std::string MetricsOf(const NodeSight& sight, Dialect dialect) {
+std::string MetricsOf(const NodeSight& sight, const Served& served, Dialect dialect) {
   MetricsText out(dialect);
-  NodeMetrics(sight, &out);
+  NodeMetrics(sight, served, &out);
   if (sight.run) {
     ProgressMetrics(*sight.run, &out);
-    TimeMetrics(sight.run->time, &out);
+    TimeMetrics(sight.run->time, served.times, &out);
     IncidentMetrics(*sight.run, &out);
     SaveMetrics(*sight.run, &out);
     RankMetrics(*sight.run, &out);

@@ -4,13 +4,22 @@
 // ranks it has. What is the whole run's comes from the one that leads, so that a sum over all of them counts once.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "runtime/core/time_account.h"
 #include "runtime/launcher/run_observer.h"
 #include "tools/observe/metrics_text.h"
 
 namespace kintsugi::observe {
 
-std::string MetricsOf(const NodeSight& sight, Dialect dialect);
+// What the one that serves them knows beside the sight.
+struct Served {
+  TimeAccount times;             // as counters (RisingTimes)
+  Duration linger{};             // how long the end would be served for; 0: nobody will be told of it here
+  std::optional<int> exit_code;  // the run is over
+};
+
+std::string MetricsOf(const NodeSight& sight, const Served& served, Dialect dialect);
 
 }  // namespace kintsugi::observe

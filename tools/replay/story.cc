@@ -53,6 +53,9 @@ void Story::Take(const journal::Input& input, const std::vector<ControllerAction
     if (std::holds_alternative<OperatorContinue>(*event)) asked_.emplace_back(at, "the end of a pause was asked for");
     if (const auto* replace = std::get_if<OperatorReplace>(event))
       asked_.emplace_back(at, "a new process was asked for, of rank " + replace->rank.ToString());
+    if (const auto* drain = std::get_if<OperatorDrain>(event))
+      asked_.emplace_back(at, "the node of " + std::to_string(drain->ranks) + " ranks from " + drain->first.ToString() +
+                                  " on was to be drained");
     if (const auto* inject = std::get_if<OperatorInject>(event))
       asked_.emplace_back(at, "a fault was ordered: " + inject->injection);
   }

@@ -179,6 +179,13 @@ void PutTime(const json& time, Screen* screen) {
   screen->Put(legend);
 }
 
+// " (gpu-7)", where it is known.
+std::string HostOf(const json& s, int number) {
+  for (const json& node : Part(s, "hosts"))
+    if (Text(node, "node") == std::to_string(number) && !Text(node, "host").empty()) return " (" + Text(node, "host") + ")";
+  return "";
+}
+
 void PutSaves(const json& s, Screen* screen) {
   const json& saves = Part(s, "saves");
   const json& newest = Part(saves, "newest");
@@ -196,7 +203,7 @@ void PutSaves(const json& s, Screen* screen) {
   if (Count(spares, "wanted") > 0)
     line.Add("; spares " + std::to_string(Count(spares, "waiting")) + " of " + std::to_string(Count(spares, "wanted")));
   for (const json& node : Part(s, "nodes_away"))
-    if (node.is_number()) line.Add("; node " + std::to_string(node.get<int>()) + " is away", Ink::kBad);
+    if (node.is_number()) line.Add("; node " + std::to_string(node.get<int>()) + HostOf(s, node.get<int>()) + " is away", Ink::kBad);
   for (const json& node : Part(s, "spare_nodes"))
     if (node.is_number()) line.Add("; node " + std::to_string(node.get<int>()) + " is a spare");
   screen->Put(line);

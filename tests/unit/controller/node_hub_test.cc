@@ -63,7 +63,9 @@ class NodeHubTest : public ::testing::Test, private ControllerHost, private Node
     options.job = kJob;
     options.policy.world_size = 2;
     controller = std::make_unique<Controller>(loop.io(), options, secret, static_cast<ControllerHost&>(*this), log);
-    NodeHubOptions nodes{.job = kJob, .term = {1, 1}, .nodes = 2, .silence = kSilence};
+    NodeHubOptions nodes{.job = kJob, .term = {1, 1}, .nodes = 2, .version = "0.1 (commit a)", .silence = kSilence};
+    nodes.alike = {"--save-every=100"};
+    nodes.own = {"--grace=30"};
     hub = std::make_unique<NodeHub>(nodes, *controller, static_cast<NodeEvents&>(*this), log);
     controller->ServeNodes(*hub);
     ASSERT_TRUE(controller->Listen().ok());
@@ -146,6 +148,27 @@ TEST_F(NodeHubTest, AHelloThatDoesNotFitIsAnsweredWithTheReason) {
   stranger->Say(hello);
   ASSERT_TRUE(loop.RunUntil([&] { return stranger->ended(); }));
   EXPECT_THAT(stranger->Welcomes(), ElementsAre(HasSubstr("node 1 says --nproc 4, the controller 1")));
+}
+
+TEST_F(NodeHubTest, OptionsThatMustBeAlikeAreComparedAndOthersAreTold) {
+  const auto stranger = Connect();
+  wire::NodeHello hello = Hello(1, 12);
+  hello.alike = {"--save-every=50"};
+  stranger->Say(hello);
+  ASSERT_TRUE(loop.RunUntil([&] { return stranger->ended(); }));
+  EXPECT_THAT(stranger->Welcomes(), ElementsAre(HasSubstr("node 1 has --save-every 50, the one that leads 100")));
+  auto other = Connect();
+  hello.launcher = 13;
+  hello.alike = {"--save-every=100"};
+  hello.own = {"--grace=5"};
+  hello.version = "0.2 (commit b)";
+  other->Say(hello);
+  ASSERT_TRUE(loop.RunUntil([&] { return hub->connected(1); }));
+  EXPECT_THAT(log->lines(), Contains(AllOf(HasSubstr("node_differs"), HasSubstr("--grace"), HasSubstr("has=5 leader_has=30"))));
+  EXPECT_THAT(log->lines(), Contains(AllOf(HasSubstr("node_differs"), HasSubstr("version"), HasSubstr("commit b"))));
+  other.reset();
+  ASSERT_TRUE(loop.RunUntil([&] { return !lost.empty(); }));
+  joined.pop_back(), lost.clear();  // as they were before it came
 }
 
 // Who waits for the place of a launcher that may be dead would else be two nodes once that one is silent.

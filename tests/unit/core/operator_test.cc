@@ -323,5 +323,87 @@ TEST(Replace, InAPauseItIsDoneAtOnceAndTheRunPausesAgain) {
   EXPECT_TRUE(bench.core.saves().paused_at());
 }
 
+// Nodes of two ranks, each rank's partner on the other node: 0 and 2, 1 and 3.
+TEST(Drain, AllRanksOfTheNodeGoAtOneStepAndNoneBeginsThere) {
+  Bench bench = KeptBench(Bench::QuickPolicy(4));
+  bench.Feed(OperatorDrain{Rank(2), 2});
+  EXPECT_TRUE(bench.Killed().empty());
+  bench.replacements_come = false;
+  const uint64_t at = ParkAll(bench, 4);
+  ASSERT_EQ(bench.All<CheckpointReady>().size(), 1u) << "what a launcher keeps stays on its host";
+  EXPECT_EQ(bench.All<CheckpointReady>()[0].step, Step(at));
+  EXPECT_EQ(bench.Killed(), (std::set<int>{2, 3}));
+  ASSERT_EQ(bench.All<NodeCutOff>().size(), 1u);
+  EXPECT_EQ(bench.All<NodeCutOff>()[0].first, Rank(2));
+  EXPECT_EQ(bench.core.incidents(), 1u);
+  ASSERT_TRUE(bench.core.MayMove(Rank(2), 2));
+  bench.replacements_come = true;
+  bench.Feed(RanksMoved{Rank(2), 2, 2});
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  const IncidentRecord record = bench.All<IncidentClosed>().back().record;
+  EXPECT_EQ(record.signal, FaultKind::kOperator);
+  EXPECT_EQ(record.ranks, (std::vector<Rank>{Rank(2), Rank(3)}));
+  EXPECT_EQ(bench.All<StepDecided>().back().step, Step(at));
+  EXPECT_FALSE(bench.core.saves().replacements().waits());
+}
+
+TEST(Drain, IsToldBeforeAnyProcessIsAskedForAnew) {
+  Bench bench = KeptBench(Bench::QuickPolicy(4));
+  bench.Feed(OperatorDrain{Rank(2), 2});
+  bench.replacements_come = false;
+  ParkAll(bench, 4);
+  size_t cut = 0, spawned = 0, at = 0;
+  for (const ControllerAction& action : bench.seen) {
+    ++at;
+    if (std::holds_alternative<NodeCutOff>(action)) cut = at;
+    if (const auto* spawn = std::get_if<SpawnProcess>(&action); spawn && spawn->rank == Rank(2) && spawn->incarnation > Incarnation(1) && !spawned)
+      spawned = at;
+  }
+  EXPECT_GT(cut, 0u);
+  EXPECT_GT(spawned, cut);
+}
+
+TEST(Drain, WhatTheNodeAloneHoldsIsSavedForItAndNoStepIsLost) {
+  Bench bench = OperatorBench(Bench::QuickPolicy(4));
+  bench.Feed(OperatorDrain{Rank(0), 3});  // 0 and its partner 2
+  bench.replacements_come = false;
+  const uint64_t at = ParkAll(bench, 4);
+  ASSERT_EQ(bench.All<CheckpointReady>().size(), 1u);
+  bench.replacements_come = true;
+  bench.Feed(RanksMoved{Rank(0), 3, 2});
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kReload);
+  EXPECT_EQ(bench.All<StepDecided>().back().step, Step(at));
+}
+
+TEST(Drain, WhereItCannotBeItIsRefused) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.save_directory.clear();
+  Bench bench = OperatorBench(policy);
+  EXPECT_NE(bench.core.WhyNotDrained(Rank(0), 3).find("no other rank holds outside of its node"), std::string::npos)
+      << bench.core.WhyNotDrained(Rank(0), 3);
+  EXPECT_EQ(bench.core.WhyNotDrained(Rank(2), 2).find("rank 0 alone holds the same state"), 0u) << bench.core.WhyNotDrained(Rank(2), 2);
+  EXPECT_NE(bench.core.WhyNotDrained(Rank(3), 2), "");
+  EXPECT_NE(bench.core.WhyNotDrained(Rank(-1), 2), "");
+  for (const OperatorDrain& drain : {OperatorDrain{Rank(0), 3}, OperatorDrain{Rank(2), 2}, OperatorDrain{Rank(3), 2}, OperatorDrain{Rank(0), 0}})
+    bench.Feed(drain);
+  EXPECT_EQ(bench.All<ReplaceRefused>().size(), 4u);
+  EXPECT_TRUE(bench.Killed().empty());
+}
+
+TEST(Drain, AnIncidentOnTheWayPutsItOffAndANodeThatLostItsRanksByThenIsFreeOfThem) {
+  Bench bench = KeptBench(Bench::QuickPolicy(4));
+  bench.Feed(OperatorDrain{Rank(2), 2});
+  bench.Exit(3);  // it comes back on the same node
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_TRUE(bench.core.saves().replacements().Waits(Rank(2)));
+  bench.replacements_come = false;
+  for (int r : {2, 3}) bench.Exit(r);
+  ASSERT_TRUE(bench.core.MayMove(Rank(2), 2));
+  bench.replacements_come = true;
+  bench.Feed(RanksMoved{Rank(2), 2, 2});
+  EXPECT_FALSE(bench.core.saves().replacements().waits()) << "else the node that has them now would be drained";
+}
+
 }  // namespace
 }  // namespace kintsugi::core

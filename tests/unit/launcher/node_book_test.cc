@@ -42,6 +42,28 @@ TEST_F(Book, PlacesAreNodesThenControllersThenSpares) {
   EXPECT_THROW(book.At(-1), CheckFailure);
 }
 
+TEST_F(Book, EachHasALabelOfItsOwn) {
+  EXPECT_EQ(book.Label(1), "1");
+  EXPECT_EQ(book.Label(kController), "controller-0");
+  EXPECT_EQ(book.Label(kSpare), "2");
+}
+
+TEST_F(Book, WhoWasCutOffOrDrainedGetsNoRanksUntilAnotherLauncherComes) {
+  wire::NodeHello hello = Hello();
+  hello.launcher = 7;
+  book.OnJoined(kSpare, hello, kBegin);
+  ASSERT_EQ(book.Spares(), std::vector<int>{kSpare});
+  book.At(kSpare).cut_off = true;
+  EXPECT_TRUE(book.Spares().empty());
+  book.OnLost(kSpare, kBegin);
+  book.OnJoined(kSpare, hello, kBegin);
+  EXPECT_TRUE(book.Spares().empty()) << "the same one, over another connection";
+  book.OnLost(kSpare, kBegin);
+  hello.launcher = 8;
+  book.OnJoined(kSpare, hello, kBegin);
+  EXPECT_EQ(book.Spares(), std::vector<int>{kSpare});
+}
+
 TEST_F(Book, ARankIsOfOneNode) {
   EXPECT_EQ(book.NodeOf(Rank(3)), 1);
   EXPECT_TRUE(book.OfNode(Rank(3), 1));

@@ -74,6 +74,38 @@ TEST(LivePage, SaysWhereAnotherNodeLeads) {
   EXPECT_EQ(parts.at("ranks"), "");
 }
 
+TEST(LivePage, OfANodeThatFollowsLinksToTheLeadersWhereThatIsReached) {
+  NodeSight sight{.job = "j", .address = "10.0.0.2", .node = 2, .hears_leader = true, .leader = "node 0", .leader_address = "10.0.0.1"};
+  const auto head = [&] { return LivePageParts(sight, nullptr).at("head"); };
+  EXPECT_NE(head().find("node 0 (10.0.0.1) leads, and has no page"), std::string::npos) << head();
+  sight.leader_page = "http://gpu-0:8080/";
+  EXPECT_NE(head().find("<a href=\"http://gpu-0:8080/\">the page of node 0 (10.0.0.1)</a>"), std::string::npos) << head();
+  sight.leader_page = "http://127.0.0.1:8080/";
+  EXPECT_EQ(head().find("<a "), std::string::npos) << "it would lead to this host: " << head();
+  sight.address = "10.0.0.1";
+  EXPECT_NE(head().find("<a href=\"http://127.0.0.1:8080/\">"), std::string::npos) << head();
+  sight.leader_page = "javascript:alert(1)";
+  EXPECT_EQ(head().find("javascript"), std::string::npos) << head();
+}
+
+TEST(LivePage, NamesHostsAndAddressesOfSeveralNodes) {
+  NodeSight sight{.job = "j", .leads = true, .run = Training(2)};
+  const RunRecord record;
+  EXPECT_EQ(LivePageParts(sight, &record).at("nodes"), "") << "one host is no list";
+  sight.run->nodes = 2;
+  sight.run->ranks[1].node = 1;
+  sight.run->hosts = {{.name = "0", .host = "<script>", .address = "10.0.0.6", .here = true},
+                      {.name = "1", .host = "gpu-7", .address = "10.0.0.7"},
+                      {.name = "2", .host = "gpu-8", .address = "10.0.0.8", .here = true, .spare = true}};
+  const auto parts = LivePageParts(sight, &record);
+  const std::string& nodes = parts.at("nodes");
+  EXPECT_NE(nodes.find("<td>gpu-7</td><td>10.0.0.7</td><td><b>away</b>"), std::string::npos) << nodes;
+  EXPECT_NE(nodes.find("<td>gpu-8</td><td>10.0.0.8</td><td>a spare"), std::string::npos) << nodes;
+  EXPECT_EQ(nodes.find("<script"), std::string::npos);
+  EXPECT_NE(parts.at("ranks").find("node 1: gpu-7, 10.0.0.7"), std::string::npos) << parts.at("ranks");
+  EXPECT_EQ(parts.at("ranks").find("<script"), std::string::npos);
+}
+
 TEST(RankTiles, ShowEveryRankOfASmallWorldWithWhatItDoes) {
   RunSight run = Training(4);
   run.ranks[1].life = core::ControllerCore::Life::kStarting;
