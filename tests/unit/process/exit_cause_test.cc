@@ -14,7 +14,7 @@ TEST(ExitCause, SpeaksPlainly) {
   cause.signal = SIGSEGV;
   EXPECT_EQ(DescribeExit(cause, true), "killed by SIGSEGV (core dumped)");
   cause.signal = SIGRTMIN + 6;
-  EXPECT_EQ(DescribeExit(cause, false), "killed by signal " + std::to_string(SIGRTMIN + 6));
+  EXPECT_EQ(DescribeExit(cause, false), "killed by SIGRTMIN+6");
   cause.kind = ExitKind::kOutOfMemory;
   EXPECT_EQ(DescribeExit(cause, false), "out of memory (killed by the kernel)");
   const ExitCause failed = SpawnFailure(Status(StatusCode::kNotFound, "program \"x\" ..."), TimePoint(Duration(5)));
