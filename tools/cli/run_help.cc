@@ -30,8 +30,8 @@ const std::vector<Group>& Groups() {
         "--grace", "--signal"}},
       {"Going on from a checkpoint", {"--resume-read", "--resume-strict", "--resume-shapes", "--resume-aoa"}},
       {"What is seen of the run",
-       {"--page", "--page-token-file", "--metrics", "--on-incident", "--webhook", "--json", "--journal-mib",
-        "--run-dir", "--tokens-per-sample"}},
+       {"--page", "--page-token-file", "--metrics", "--metrics-linger", "--on-incident", "--webhook", "--json",
+        "--journal-mib", "--run-dir", "--tokens-per-sample"}},
       {"What is printed and logged",
        {"--quiet", "--output-dir", "--log-level", "--log-format", "--log-file", "--log-file-mib", "--log-files"}}};
   return groups;
