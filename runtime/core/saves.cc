@@ -45,6 +45,9 @@ void Saves::Request(bool then_end) {
   if (!board_.course.ever_ran && then_end && !board_.course.listening)
     return end_.EndUnbegun("stopped on request before the run began");
   request_.Ask();
+  // Whoever is still to come may come too late for the grace period: what the others hold is saved.
+  if (then_end && board_.phase() == Phase::kAdmit && board_.incident.open())
+    return faults_.Lock("a stop was asked for while ranks are awaited");
   BeginRequested();
 }
 

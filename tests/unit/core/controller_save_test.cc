@@ -323,6 +323,17 @@ TEST(Save, AStopWhoseGraceRunsOutDumpsAtOnce) {
   EXPECT_TRUE(bench.All<IncidentClosed>().back().record.ranks.empty()) << "no rank is the cause";
 }
 
+TEST(Save, AStopWaitsForNobodyWhoIsStillToCome) {
+  Bench bench = SaveBench(Bench::QuickPolicy(4));
+  bench.replacements_come = false;
+  bench.Exit(3);
+  ASSERT_EQ(bench.core.phase(), Phase::kAdmit);
+  bench.Feed(OperatorStop{});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitResumable);
+  EXPECT_FALSE(bench.Orders(Phase::kDump, 0).empty());
+}
+
 TEST(Save, AStopNeverDumpsAShardThatNobodyHolds) {
   Bench bench = SaveBench(Bench::QuickPolicy(2));
   bench.hold = Phase::kStop;
