@@ -41,7 +41,7 @@ std::string Replacements::WhyNot(const std::vector<Rank>& ranks, bool drains) co
   if (board_.phase() != Phase::kRunning || board_.incident.open())
     return "the run is in " + std::string(PhaseName(board_.phase())) +
            (board_.incident.open() ? " after a fault" : "") + ": ask again once it trains";
-  const bool saves = !board_.policy.save_directory.empty();
+  const bool saves = !board_.policy.save_directory.empty(), kept = saves || AreKept(ranks, drains);
   for (const Rank rank : ranks) {
     const Member& member = board_.At(rank);
     if (member.life != Life::kReady) return "rank " + rank.ToString() + " has no process yet";
@@ -53,7 +53,7 @@ std::string Replacements::WhyNot(const std::vector<Rank>& ranks, bool drains) co
       if (other == holders.end())
         return "rank " + rank.ToString() + " holds state that no other rank holds" + (drains ? " outside of its node" : "") +
                ": a new process would not get it";
-      if (!AreKept(ranks, drains) && !saves)
+      if (!kept)
         return "rank " + other->ToString() + " alone holds the same state, nothing keeps it beyond rank " + rank.ToString() +
                "'s process, and no save directory is set: with --save-dir the run is saved first, with state in "
                "Agent::AllocateState its launcher keeps it";

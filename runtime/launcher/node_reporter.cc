@@ -26,12 +26,12 @@ wire::NodeHello NodeReporter::Hello(uint16_t port) const {
                         .controllers = state_.run().controllers,
                         .master_port = state_.master_port,
                         .launcher = state_.launcher_id,
-                         .held = {},
-                         .host = HostName(),
-                         .version = state_.run().version,
-                         .alike = state_.run().alike,
-                         .own = state_.run().own,
-                         .newcomer = state_.newcomer.is_one()};
+                        .held = {},
+                        .host = HostName(),
+                        .version = state_.run().version,
+                        .alike = state_.run().alike,
+                        .own = state_.run().own,
+                        .newcomer = state_.newcomer.is_one()};
   for (const WorkerPool::Life& life : pool_.Lives()) hello.lives.push_back({life.rank, life.incarnation, life.armed});
   for (const auto& [rank, held] : pool_.Held()) hello.held.push_back(HeldOf(rank, held));
   return hello;
