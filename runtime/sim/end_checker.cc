@@ -71,6 +71,7 @@ void EndChecker::CheckEnd(const RunEnded* ended) {
   for (const Process& p : world_.processes.all())
     if (p.alive && !p.frozen)
       return sink_.Break(Promise::kTable, end + " leaves rank " + p.rank.ToString() + " behind");
+  if (world_.plan.elections) CheckDrained(*ended, end);
   if (ended->exit_code == kExitSuccess) return states_.CheckSuccess();
   world_.plan.elections ? CheckElected(*ended, end) : CheckOutcome(*ended, end);
 }
@@ -82,6 +83,25 @@ bool EndChecker::ShardOnOneNode() const {
       return world_.plan.NodeOf(holder.value()) == world_.plan.NodeOf(shard.holders.front().value());
     });
   });
+}
+
+// Orders alone, and no more of them than there are spare nodes: the run goes on, and the node has nothing of it.
+void EndChecker::CheckDrained(const RunEnded& ended, const std::string& end) {
+  const auto& struck = world_.outcome.struck;
+  const bool orders_alone = std::all_of(struck.begin(), struck.end(), [](const auto& fault) {
+    const FaultType type = fault.first.second;
+    return type == FaultType::kDrain || type == FaultType::kReplace || type == FaultType::kSave;
+  });
+  const auto& drained = world_.course.drained;
+  if (!orders_alone || drained.empty() || drained.size() > static_cast<size_t>(world_.plan.spare_nodes) ||
+      world_.plan.policy.max_respawns < 3 || world_.plan.gate == GateKind::kOff)
+    return;
+  if (ended.exit_code != kExitSuccess)
+    return sink_.Break(Promise::kInnocent,
+                       end + " although a spare node could have the ranks of the one that was drained");
+  for (const auto& [first, node] : drained)
+    if (world_.SeatedNodeOf(first) == node)
+      sink_.Break(Promise::kInnocent, "node " + std::to_string(node) + " was drained, and has its ranks still");
 }
 
 void EndChecker::CheckElected(const RunEnded& ended, const std::string& end) {

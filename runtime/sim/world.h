@@ -59,6 +59,7 @@ struct Course {
   bool stop_asked = false;
   bool checkpoint_known = false;  // the controller was told of one
   bool nonsense = false;          // a handler lied: about a checkpoint, for example
+  std::map<Rank, int> drained;    // first ranks of nodes that were to be drained, and which node each was
   std::map<Rank, int> broken_handlers;  // so many of the rank's handlers broke
   TimePoint last_progress;        // newest commit or disturbance
   TimePoint last_struck;          // newest planned fault
