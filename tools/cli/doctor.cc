@@ -26,24 +26,25 @@ Result<doctor::MeetResult> MeetOthers(const DoctorOptions& options) {
   Status able = ApplyNodeOptions(options.node, &place);
   if (able.code() == StatusCode::kInvalidArgument) return able;
   const doctor::MeetOptions meet{.node = options.node.node_rank,
-                           .nodes = options.node.nodes,
-                           .rendezvous_host = place.bind_address,
-                           .rendezvous_port = static_cast<uint16_t>(place.port),
-                           .address = place.node_address,
-                           .ports = options.needs.ports,
-                           .save_dir = options.gather.save_dir,
-                           .version = ShortVersion(),
-                           .secret = place.secret,
-                           .patience = place.policy.join_timeout,
-                           .tell = Complain};
+                                 .nodes = options.node.nodes,
+                                 .rendezvous_host = place.bind_address,
+                                 .rendezvous_port = static_cast<uint16_t>(place.port),
+                                 .address = place.node_address,
+                                 .ports = options.needs.ports,
+                                 .save_dir = options.gather.save_dir,
+                                 .version = ShortVersion(),
+                                 .secret = place.secret,
+                                 .patience = place.policy.join_timeout,
+                                 .tell = Complain};
   doctor::MeetResult result;
   if (able.ok()) {
     Result<doctor::MeetResult> met = doctor::Meet(meet);
     if (met.ok() || met.status().code() == StatusCode::kInvalidArgument) return met;
     able = met.status();
   }
-  result.findings.push_back(
-      {"meeting", doctor::Severity::kError, "node " + std::to_string(meet.node) + " took no part: " + able.message(), MeetingHint(able.message())});
+  result.findings.push_back({"meeting", doctor::Severity::kError,
+                             "node " + std::to_string(meet.node) + " took no part: " + able.message(),
+                             MeetingHint(able.message())});
   return result;
 }
 
@@ -94,11 +95,13 @@ void AddDoctor(CLI::App& app, int& exit_code) {
           "Hosts that are to run together")
       ->check(CLI::Range(1, 100000))
       ->default_str("1");
-  command->add_option("--rendezvous", options->node.rendezvous,
-                      "HOST:PORT on node 0: the nodes meet there and try each other: roads both ways, clocks, versions,\n"
-                      "rates, and whether --save-dir is one folder. Start it on every node, as the run will be");
+  command->add_option(
+      "--rendezvous", options->node.rendezvous,
+      "HOST:PORT on node 0: the nodes meet there and try each other: roads both ways, clocks, versions,\n"
+      "rates, and whether --save-dir is one folder. Start it on every node, as the run will be");
   command->add_option("--node-rank", options->node.node_rank, "This host among them, from 0")->capture_default_str();
-  command->add_option("--node-address", options->node.address, "Address of this host as others reach it (default: found out)");
+  command->add_option("--node-address", options->node.address,
+                      "Address of this host as others reach it (default: found out)");
   command->add_option("--join-timeout", options->join_timeout, "Seconds until all must have come")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -125,7 +128,8 @@ void AddDoctor(CLI::App& app, int& exit_code) {
       "Exit codes: 0 no errors, 1 errors (of nodes that met: on each of them), 2 wrong usage.\n\n"
       "Example: kintsugi doctor --nproc 8 --devices 8 --ports 29400-30399 --save-dir /checkpoints --secret-file "
       "secret\n"
-      "         kintsugi doctor --nnodes 4 --node-rank 2 --rendezvous host0:29400 --secret-file secret --ports 29400-30399 "
+      "         kintsugi doctor --nnodes 4 --node-rank 2 --rendezvous host0:29400 --secret-file secret --ports "
+      "29400-30399 "
       "--save-dir /checkpoints");
   command->callback([options, &exit_code] { exit_code = Examine(*options); });
 }

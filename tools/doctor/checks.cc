@@ -97,8 +97,8 @@ Finding CheckSharedMemory(const SharedMemoryFacts& shared, const Needs& needs) {
 }
 
 Finding CheckFiles(const LimitFacts& limits, const Needs& needs) {
-  const uint64_t wanted = kFilesBeside + kFilesOfARank * static_cast<uint64_t>(needs.ranks_here) +
-                          2 * static_cast<uint64_t>(needs.ranks);
+  const uint64_t wanted =
+      kFilesBeside + kFilesOfARank * static_cast<uint64_t>(needs.ranks_here) + 2 * static_cast<uint64_t>(needs.ranks);
   const std::string found = "open files: " + Count(limits.files_soft) + ", at most " + Count(limits.files_hard);
   if (limits.files_soft >= wanted) return Ok("files", found);
   const std::string todo = "ulimit -n " + std::to_string(wanted) + " before the run";

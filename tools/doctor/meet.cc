@@ -20,9 +20,10 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr auto kCallLimit = seconds(3);     // from a connect to the other's word
-constexpr auto kWordLimit = seconds(10);    // between two words of one conversation
-constexpr auto kFileLimit = seconds(5);     // until a file of another host is seen: a network file system may keep an old list
+constexpr auto kCallLimit = seconds(3);   // from a connect to the other's word
+constexpr auto kWordLimit = seconds(10);  // between two words of one conversation
+constexpr auto kFileLimit =
+    seconds(5);  // until a file of another host is seen: a network file system may keep an old list
 constexpr auto kRateTime = milliseconds(250);
 constexpr size_t kRatePiece = 256 << 10;
 constexpr uint64_t kRateMost = uint64_t{256} << 20;
@@ -36,7 +37,9 @@ double WallSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string MarkOf(const std::string& token, int node) { return ".kintsugi-doctor-" + token + "-" + std::to_string(node); }
+std::string MarkOf(const std::string& token, int node) {
+  return ".kintsugi-doctor-" + token + "-" + std::to_string(node);
+}
 
 // A file of this node in the shared folder, while it lives.
 class Mark {
@@ -61,7 +64,7 @@ class Mark {
 };
 
 // What every node answers at its own door: a word to a word, bytes counted.
-void AnswerOthers(Line line) {
+void AnswerOthers(Conversation line) {
   uint64_t bytes = 0;
   while (true) {
     const Result<std::string> frame = line.Receive(Now() + kWordLimit);
@@ -83,7 +86,7 @@ struct Place {
 Status CallOn(const Place& place, const SharedSecret& secret) {
   KINTSUGI_ASSIGN_OR_RETURN(const net::SocketAddress address, net::FirstAddress(place.address, place.port));
   const TimePoint until = Now() + kCallLimit;
-  KINTSUGI_ASSIGN_OR_RETURN(Line line, Line::Call(address, secret, until));
+  KINTSUGI_ASSIGN_OR_RETURN(Conversation line, Conversation::Call(address, secret, until));
   KINTSUGI_RETURN_IF_ERROR(line.Send(Json{{"call", true}}, until));
   return line.Hear(until).status();
 }
@@ -91,7 +94,7 @@ Status CallOn(const Place& place, const SharedSecret& secret) {
 // GiB/s from here to there, until the last byte is acknowledged.
 Result<double> RateTo(const Place& place, const SharedSecret& secret) {
   KINTSUGI_ASSIGN_OR_RETURN(const net::SocketAddress address, net::FirstAddress(place.address, place.port));
-  KINTSUGI_ASSIGN_OR_RETURN(Line line, Line::Call(address, secret, Now() + kCallLimit));
+  KINTSUGI_ASSIGN_OR_RETURN(Conversation line, Conversation::Call(address, secret, Now() + kCallLimit));
   const std::string piece(kRatePiece, 'x');
   const TimePoint begun = Now(), until = begun + kWordLimit;
   for (uint64_t sent = 0; Now() < begun + kRateTime && sent < kRateMost; sent += piece.size())
@@ -101,7 +104,7 @@ Result<double> RateTo(const Place& place, const SharedSecret& secret) {
   return static_cast<double>(heard.value("bytes", uint64_t{0})) / Seconds(Now() - begun) / (uint64_t{1} << 30);
 }
 
-// ---- a node -----------------------------------------------------------------------------------------------------------
+// ---- a node --------------------------------------------------------------------------------------------------------
 
 class Attendance {
  public:
@@ -111,7 +114,7 @@ class Attendance {
     KINTSUGI_ASSIGN_OR_RETURN(UniqueFd listening, Listen());
     const uint16_t port = net::LocalAddress(listening.get()).port();
     const Door door(std::move(listening), o_.secret, AnswerOthers);
-    KINTSUGI_ASSIGN_OR_RETURN(Line line, Arrive());
+    KINTSUGI_ASSIGN_OR_RETURN(Conversation line, Arrive());
     KINTSUGI_RETURN_IF_ERROR(line.Send(Json{{"node", o_.node},
                                             {"nodes", o_.nodes},
                                             {"host", HostName()},
@@ -143,7 +146,7 @@ class Attendance {
     return last.Annotate("--ports " + o_.ports.ToString());
   }
 
-  Result<Line> Arrive() {
+  Result<Conversation> Arrive() {
     MeetingWords words;
     words.Begin(Now());
     const TimePoint until = Now() + o_.patience;
@@ -151,7 +154,7 @@ class Attendance {
       const Result<net::SocketAddress> place = net::FirstAddress(o_.rendezvous_host, o_.rendezvous_port);
       Status why = place.status();
       if (place.ok()) {
-        Result<Line> line = Line::Call(*place, o_.secret, Now() + kCallLimit);
+        Result<Conversation> line = Conversation::Call(*place, o_.secret, Now() + kCallLimit);
         if (line.ok()) return line;
         why = line.status();
       }
@@ -193,7 +196,8 @@ class Attendance {
     std::vector<Place> others;
     for (const Place& place : places_)
       if (place.node != o_.node) others.push_back(place);
-    std::rotate(others.begin(), std::find_if(others.begin(), others.end(), [&](const Place& p) { return p.node > o_.node; }),
+    std::rotate(others.begin(),
+                std::find_if(others.begin(), others.end(), [&](const Place& p) { return p.node > o_.node; }),
                 others.end());
     std::vector<std::string> why(others.size());
     std::atomic<size_t> next{0};
@@ -228,7 +232,8 @@ class Attendance {
   static MeetResult Told(const Json& said) {
     MeetResult result;
     for (const Json& one : said["findings"])
-      result.findings.push_back({one.value("check", ""), static_cast<Severity>(std::clamp(one.value("severity", 0), 0, 2)),
+      result.findings.push_back({one.value("check", ""),
+                                 static_cast<Severity>(std::clamp(one.value("severity", 0), 0, 2)),
                                  one.value("found", ""), one.value("todo", "")});
     result.table = said.value("table", "");
     return result;
@@ -240,7 +245,7 @@ class Attendance {
   std::vector<Place> places_;
 };
 
-// ---- node 0, for all ----------------------------------------------------------------------------------------------------
+// ---- node 0, for all -----------------------------------------------------------------------------------------------
 
 class Host {
  public:
@@ -261,8 +266,10 @@ class Host {
     Json findings = Json::array();
     for (auto& [node, seat] : seats_) party_.guests.push_back(seat.guest);
     for (const Finding& one : JudgeParty(party_))
-      findings.push_back(
-          {{"check", one.check}, {"severity", static_cast<int>(one.severity)}, {"found", one.found}, {"todo", one.todo}});
+      findings.push_back({{"check", one.check},
+                          {"severity", static_cast<int>(one.severity)},
+                          {"found", one.found},
+                          {"todo", one.todo}});
     const std::string last = Json{{"findings", std::move(findings)}, {"table", RoadTable(party_)}}.dump(
         -1, ' ', false, Json::error_handler_t::replace);
     for (auto& [node, seat] : seats_)
@@ -270,13 +277,14 @@ class Host {
   }
 
   // At the door: one node that has come. It is asked about its folder and its clock before it takes its seat.
-  void Receive(Line line) {
+  void Receive(Conversation line) {
     const Result<Json> said = line.Hear(Now() + kWordLimit);
     if (!said.ok()) return;
     Seat seat;
     Guest& guest = seat.guest;
     guest.node = said->value("node", -1);
-    guest.host = said->value("host", ""), guest.address = said->value("address", ""), guest.version = said->value("version", "");
+    guest.host = said->value("host", ""), guest.address = said->value("address", ""),
+    guest.version = said->value("version", "");
     guest.save_dir = said->value("save_dir", ""), guest.ports = said->value("ports", "");
     seat.port = said->value("port", uint16_t{0});
     const std::string refusal = WhyNot(guest, said->value("nodes", 0));
@@ -298,7 +306,7 @@ class Host {
       guest.clock_doubt_s = doubt;
       guest.clock_off_s = clock->value("clock", 0.0) - before - doubt;
     }
-    seat.line = std::make_unique<Line>(std::move(line));
+    seat.line = std::make_unique<Conversation>(std::move(line));
     MutexLock lock(mutex_);
     if (over_) return;
     seats_.emplace(guest.node, std::move(seat));
@@ -309,7 +317,7 @@ class Host {
   struct Seat {
     Guest guest;
     uint16_t port = 0;
-    std::unique_ptr<Line> line;  // none: it was lost
+    std::unique_ptr<Conversation> line;  // none: it was lost
   };
 
   static std::string NewToken() {
@@ -318,7 +326,7 @@ class Host {
     return std::to_string(number);
   }
 
-  static Result<Json> Ask(Line& line, const Json& what) {
+  static Result<Json> Ask(Conversation& line, const Json& what) {
     KINTSUGI_RETURN_IF_ERROR(line.Send(what, Now() + kWordLimit));
     return line.Hear(Now() + kWordLimit);
   }
@@ -334,8 +342,8 @@ class Host {
     else if (guest.node < 0 || guest.node >= o_.nodes)
       why = who + " is none of " + std::to_string(o_.nodes);
     else if (const auto found = seats_.find(guest.node); found != seats_.end())
-      why = who + " came, and node " + std::to_string(guest.node) + " is there already (" + found->second.guest.host + ", " +
-            found->second.guest.address + ")";
+      why = who + " came, and node " + std::to_string(guest.node) + " is there already (" + found->second.guest.host +
+            ", " + found->second.guest.address + ")";
     if (!why.empty() && !over_) party_.refused.push_back(why);
     return why;
   }
@@ -381,12 +389,16 @@ class Host {
     for (auto& [node, seat] : seats_)
       places.push_back({{"node", node}, {"address", seat.guest.address}, {"port", seat.port}});
     const auto rounds = static_cast<int64_t>(seats_.size() / kCallsAtOnce + 1);
-    AskAll([&](int) { return Json{{"look", places}}; }, kFileLimit + rounds * kCallLimit + kWordLimit,
-           [&](Seat& seat, const Json& said) {
-             seat.guest.unseen = said.value("unseen", std::vector<int>());
-             for (const Json& road : said.value("closed", Json::array()))
-               party_.closed.push_back({seat.guest.node, road.value("to", 0), road.value("why", "")});
-           });
+    AskAll(
+        [&](int) {
+          return Json{{"look", places}};
+        },
+        kFileLimit + rounds * kCallLimit + kWordLimit,
+        [&](Seat& seat, const Json& said) {
+          seat.guest.unseen = said.value("unseen", std::vector<int>());
+          for (const Json& road : said.value("closed", Json::array()))
+            party_.closed.push_back({seat.guest.node, road.value("to", 0), road.value("why", "")});
+        });
   }
 
   // In each round every node sends to one and hears from one.
@@ -404,10 +416,17 @@ class Host {
         const int from = nodes[static_cast<size_t>(i)], other = nodes[static_cast<size_t>((i + round) % count)];
         to[from] = is_closed(from, other) ? -1 : other;
       }
-      AskAll([&](int node) { return Json{{"rate", to[node]}}; }, 2 * kWordLimit, [&](Seat& seat, const Json& said) {
-        if (said.contains("gib_s")) party_.rates.push_back({seat.guest.node, to[seat.guest.node], said.value("gib_s", 0.0)});
-        if (said.contains("why")) party_.closed.push_back({seat.guest.node, to[seat.guest.node], said.value("why", "")});
-      });
+      AskAll(
+          [&](int node) {
+            return Json{{"rate", to[node]}};
+          },
+          2 * kWordLimit,
+          [&](Seat& seat, const Json& said) {
+            if (said.contains("gib_s"))
+              party_.rates.push_back({seat.guest.node, to[seat.guest.node], said.value("gib_s", 0.0)});
+            if (said.contains("why"))
+              party_.closed.push_back({seat.guest.node, to[seat.guest.node], said.value("why", "")});
+          });
     }
   }
 
@@ -426,7 +445,7 @@ Result<MeetResult> Meet(const MeetOptions& options) {
   if (options.node != 0) return Attendance(options).Attend();
   KINTSUGI_ASSIGN_OR_RETURN(UniqueFd listening, net::ListenTcp(options.rendezvous_host, options.rendezvous_port));
   Host host(options);
-  const Door door(std::move(listening), options.secret, [&host](Line line) { host.Receive(std::move(line)); });
+  const Door door(std::move(listening), options.secret, [&host](Conversation line) { host.Receive(std::move(line)); });
   std::thread presiding([&host] { host.Preside(); });
   Result<MeetResult> result = Attendance(options).Attend();
   presiding.join();

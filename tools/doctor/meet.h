@@ -1,7 +1,8 @@
 // The nodes of a run to come meet and try each other: node 0 presides, and every node, that one too, attends.
 //
 // Threads: blocks its own; doors and callers have threads of their own, which are gone when it returns.
-// Errors: kUnavailable, kDeadlineExceeded: this node could not take part, and why; kInvalidArgument: node 0 sent it away.
+// Errors: kUnavailable, kDeadlineExceeded: this node could not take part, and why; kInvalidArgument: node 0 sent it
+// away.
 // Left behind: nothing; files that are written into the save folder are removed.
 #pragma once
 
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "runtime/base/port_range.h"
+#include "tools/doctor/conversation.h"
 #include "tools/doctor/findings.h"
-#include "tools/doctor/line.h"
 
 namespace kintsugi::doctor {
 

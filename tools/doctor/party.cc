@@ -11,7 +11,7 @@
 namespace kintsugi::doctor {
 namespace {
 
-constexpr double kClockSeconds = 1;    // more than this is told
+constexpr double kClockSeconds = 1;     // more than this is told
 constexpr double kSlowShare = 1.0 / 3;  // of the median
 constexpr size_t kRoadsNamed = 16;
 constexpr int kTableNodes = 32;
@@ -44,9 +44,9 @@ void JudgeWhoCame(const Party& party, std::vector<Finding>* out) {
   if (missing.empty())
     out->push_back({"nodes", Severity::kOk, "all " + std::to_string(party.nodes) + " met", ""});
   else
-    out->push_back({"nodes", Severity::kError,
-                    "node " + ListOf(missing) + " did not come within " + Number(party.waited_s, "s"),
-                    "start `kintsugi doctor` there with the same options; what it says there tells why it does not arrive"});
+    out->push_back(
+        {"nodes", Severity::kError, "node " + ListOf(missing) + " did not come within " + Number(party.waited_s, "s"),
+         "start `kintsugi doctor` there with the same options; what it says there tells why it does not arrive"});
   for (const Guest& guest : party.guests)
     if (!guest.left.empty())
       out->push_back({"nodes", Severity::kError, NameOf(party, guest.node) + " was lost on the way: " + guest.left,
@@ -71,7 +71,8 @@ void JudgeRoads(const Party& party, std::vector<Finding>* out) {
                     MeetingHint(why)});
   }
   if (roads > told)
-    out->push_back({"roads", Severity::kError, std::to_string(roads - told) + " further pairs cannot reach each other", ""});
+    out->push_back(
+        {"roads", Severity::kError, std::to_string(roads - told) + " further pairs cannot reach each other", ""});
   const size_t guests = party.guests.size();
   if (closed.empty() && guests > 1)
     out->push_back({"roads", Severity::kOk, "each of " + std::to_string(guests) + " reaches each other", ""});
@@ -83,13 +84,15 @@ void JudgeClocks(const Party& party, std::vector<Finding>* out) {
     const double off = std::max(0.0, std::abs(guest.clock_off_s) - guest.clock_doubt_s);
     most = std::max(most, off);
     if (off > kClockSeconds)
-      out->push_back({"clocks", Severity::kWarning,
-                      "the clock of " + NameOf(party, guest.node) + " is " + Number(std::abs(guest.clock_off_s), "s") +
-                          (guest.clock_off_s > 0 ? " ahead of" : " behind") + " node 0's",
-                      "run chrony or systemd-timesyncd there: certificates have dates, and lines of several hosts are put in "
-                      "order by their times"});
+      out->push_back(
+          {"clocks", Severity::kWarning,
+           "the clock of " + NameOf(party, guest.node) + " is " + Number(std::abs(guest.clock_off_s), "s") +
+               (guest.clock_off_s > 0 ? " ahead of" : " behind") + " node 0's",
+           "run chrony or systemd-timesyncd there: certificates have dates, and lines of several hosts are put in "
+           "order by their times"});
   }
-  if (most <= kClockSeconds) out->push_back({"clocks", Severity::kOk, "within " + Number(kClockSeconds, "s") + " of node 0's", ""});
+  if (most <= kClockSeconds)
+    out->push_back({"clocks", Severity::kOk, "within " + Number(kClockSeconds, "s") + " of node 0's", ""});
 }
 
 // What all must have alike; the odd ones are named against node 0's.
@@ -101,8 +104,8 @@ void JudgeAlike(const Party& party, const char* check, std::string Guest::*value
     if (guest.*value == first) continue;
     alike = false;
     out->push_back({check, severity,
-                    NameOf(party, guest.node) + " has '" + guest.*value + "', " + NameOf(party, party.guests.front().node) + " '" +
-                        first + "'",
+                    NameOf(party, guest.node) + " has '" + guest.*value + "', " +
+                        NameOf(party, party.guests.front().node) + " '" + first + "'",
                     todo});
   }
   if (alike && !first.empty()) out->push_back({check, Severity::kOk, "all have '" + first + "'", ""});
@@ -134,10 +137,11 @@ void JudgeRates(const Party& party, std::vector<Finding>* out) {
   size_t slow = 0;
   for (const Rate& rate : party.rates)
     if (rate.gib_s < kSlowShare * median && ++slow <= kRoadsNamed)
-      out->push_back({"rates", Severity::kWarning,
-                      NameOf(party, rate.from) + " to " + NameOf(party, rate.to) + ": " + Number(rate.gib_s, "GiB/s") +
-                          ", the median is " + Number(median, "GiB/s"),
-                      "look at cables, link speeds (ethtool) and MTUs on this way: a repair or a save over it is as slow"});
+      out->push_back(
+          {"rates", Severity::kWarning,
+           NameOf(party, rate.from) + " to " + NameOf(party, rate.to) + ": " + Number(rate.gib_s, "GiB/s") +
+               ", the median is " + Number(median, "GiB/s"),
+           "look at cables, link speeds (ethtool) and MTUs on this way: a repair or a save over it is as slow"});
   if (slow == 0)
     out->push_back({"rates", Severity::kOk,
                     Number(sorted.front(), "to ") + Number(sorted.back(), "GiB/s") + ", all hosts sending at once (" +
@@ -152,7 +156,8 @@ std::vector<Finding> JudgeParty(const Party& party) {
   JudgeWhoCame(party, &findings);
   if (party.guests.empty()) return findings;
   JudgeAlike(party, "versions", &Guest::version, Severity::kWarning, "install the same build on every host", &findings);
-  JudgeAlike(party, "save folder", &Guest::save_dir, Severity::kError, "give every node the same --save-dir", &findings);
+  JudgeAlike(party, "save folder", &Guest::save_dir, Severity::kError, "give every node the same --save-dir",
+             &findings);
   JudgeAlike(party, "ports", &Guest::ports, Severity::kWarning, "give every node the same --ports", &findings);
   JudgeRoads(party, &findings);
   JudgeClocks(party, &findings);
@@ -167,12 +172,17 @@ std::string RoadTable(const Party& party) {
   for (const ClosedRoad& road : party.closed) closed.insert({road.from, road.to});
   char cell[32];
   std::string text = "reached     ";
-  for (const Guest& to : party.guests) std::snprintf(cell, sizeof cell, "%8s", ("to " + std::to_string(to.node)).c_str()), text += cell;
+  for (const Guest& to : party.guests)
+    std::snprintf(cell, sizeof cell, "%8s", ("to " + std::to_string(to.node)).c_str()), text += cell;
   text += "\n";
   for (const Guest& from : party.guests) {
     std::snprintf(cell, sizeof cell, "from %-7d", from.node), text += cell;
     for (const Guest& to : party.guests)
-      std::snprintf(cell, sizeof cell, "%8s", from.node == to.node ? "." : closed.count({from.node, to.node}) ? "-" : "yes"), text += cell;
+      std::snprintf(cell, sizeof cell, "%8s",
+                    from.node == to.node                 ? "."
+                    : closed.count({from.node, to.node}) ? "-"
+                                                         : "yes"),
+          text += cell;
     text += "\n";
   }
   return text;

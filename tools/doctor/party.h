@@ -16,12 +16,12 @@ namespace kintsugi::doctor {
 struct Guest {
   int node = 0;
   std::string host, address, version;
-  std::string save_dir, ports;       // as they were given
-  double clock_off_s = 0;            // against node 0's
-  double clock_doubt_s = 0;          // half a round trip
-  std::string not_written;           // why it could not write into the save folder; empty: it could, or was given none
-  std::vector<int> unseen;           // whose files it does not find there
-  std::string left;                  // why it did not stay to the end; empty: it did
+  std::string save_dir, ports;  // as they were given
+  double clock_off_s = 0;       // against node 0's
+  double clock_doubt_s = 0;     // half a round trip
+  std::string not_written;      // why it could not write into the save folder; empty: it could, or was given none
+  std::vector<int> unseen;      // whose files it does not find there
+  std::string left;             // why it did not stay to the end; empty: it did
 };
 struct ClosedRoad {
   int from = 0, to = 0;

@@ -11,8 +11,11 @@ namespace {
 Party Three() {
   Party party{.nodes = 3, .waited_s = 2};
   for (int node = 0; node < 3; ++node)
-    party.guests.push_back({.node = node, .host = "host" + std::to_string(node), .address = "10.0.0." + std::to_string(node + 1),
-                            .version = "1.0", .save_dir = "/saves"});
+    party.guests.push_back({.node = node,
+                            .host = "host" + std::to_string(node),
+                            .address = "10.0.0." + std::to_string(node + 1),
+                            .version = "1.0",
+                            .save_dir = "/saves"});
   party.rates = {{0, 1, 2.0}, {1, 2, 2.5}, {2, 0, 3.0}};
   return party;
 }
@@ -39,13 +42,17 @@ TEST(Party, WhoDidNotComeIsNamed) {
 
 TEST(Party, ARoadThatIsClosedBothWaysIsOneFindingAndOneWayNamesTheWay) {
   Party party = Three();
-  party.closed = {{1, 2, "10.0.0.3:4000: no answer"}, {2, 1, "10.0.0.2:4000: no answer"}, {2, 0, "10.0.0.1:4000: Connection refused"}};
+  party.closed = {{1, 2, "10.0.0.3:4000: no answer"},
+                  {2, 1, "10.0.0.2:4000: no answer"},
+                  {2, 0, "10.0.0.1:4000: Connection refused"}};
   const auto found = Of(party, "roads");
   ASSERT_EQ(found.size(), 2u);
-  EXPECT_EQ(found[0].found, "node 1 (host1, 10.0.0.2) and node 2 (host2, 10.0.0.3) cannot reach each other: 10.0.0.3:4000: no answer");
+  EXPECT_EQ(found[0].found,
+            "node 1 (host1, 10.0.0.2) and node 2 (host2, 10.0.0.3) cannot reach each other: 10.0.0.3:4000: no answer");
   EXPECT_NE(found[0].todo.find("firewall"), std::string::npos);
   EXPECT_EQ(found[1].found,
-            "node 2 (host2, 10.0.0.3) cannot reach node 0 (host0, 10.0.0.1): 10.0.0.1:4000: Connection refused; the other way it is open");
+            "node 2 (host2, 10.0.0.3) cannot reach node 0 (host0, 10.0.0.1): 10.0.0.1:4000: Connection refused; the "
+            "other way it is open");
   EXPECT_EQ(RoadTable(party),
             "reached         to 0    to 1    to 2\n"
             "from 0             .     yes     yes\n"
@@ -85,7 +92,8 @@ TEST(Party, AWayThatIsMuchSlowerThanTheOthersIsAWarning) {
   party.rates[0].gib_s = 0.5;
   const auto found = Of(party, "rates");
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].found, "node 0 (host0, 10.0.0.1) to node 1 (host1, 10.0.0.2): 0.50 GiB/s, the median is 2.50 GiB/s");
+  EXPECT_EQ(found[0].found,
+            "node 0 (host0, 10.0.0.1) to node 1 (host1, 10.0.0.2): 0.50 GiB/s, the median is 2.50 GiB/s");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tools/doctor/line.h"
+#include "tools/doctor/conversation.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -18,9 +18,9 @@ net::Identity Myself() { return {.job = "doctor", .role = std::string(net::kLaun
 
 }  // namespace
 
-Status Line::Lost(const std::string& why) const { return {StatusCode::kUnavailable, place_ + ": " + why}; }
+Status Conversation::Lost(const std::string& why) const { return {StatusCode::kUnavailable, place_ + ": " + why}; }
 
-Status Line::Await(short events, TimePoint until) const {
+Status Conversation::Await(short events, TimePoint until) const {
   while (true) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - SteadyClock::SteadyNow()).count();
     pollfd one{fd_.get(), events, 0};
@@ -31,7 +31,7 @@ Status Line::Await(short events, TimePoint until) const {
   }
 }
 
-Status Line::Write(std::string_view bytes, TimePoint until) {
+Status Conversation::Write(std::string_view bytes, TimePoint until) {
   while (!bytes.empty()) {
     const ssize_t sent = send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
@@ -45,7 +45,7 @@ Status Line::Write(std::string_view bytes, TimePoint until) {
   return Status::Ok();
 }
 
-Status Line::Read(TimePoint until) {
+Status Conversation::Read(TimePoint until) {
   static constexpr size_t kPiece = 256 << 10;
   while (true) {
     const size_t before = unread_.size();
@@ -63,7 +63,7 @@ Status Line::Read(TimePoint until) {
   }
 }
 
-Status Line::Introduce(std::unique_ptr<net::Handshake> handshake, TimePoint until) {
+Status Conversation::Introduce(std::unique_ptr<net::Handshake> handshake, TimePoint until) {
   KINTSUGI_RETURN_IF_ERROR(Write(handshake->Begin(), until));
   while (true) {
     std::string_view bytes = unread_;
@@ -77,9 +77,9 @@ Status Line::Introduce(std::unique_ptr<net::Handshake> handshake, TimePoint unti
   }
 }
 
-Result<Line> Line::Call(const net::SocketAddress& place, const SharedSecret& secret, TimePoint until) {
+Result<Conversation> Conversation::Call(const net::SocketAddress& place, const SharedSecret& secret, TimePoint until) {
   KINTSUGI_ASSIGN_OR_RETURN(UniqueFd fd, net::BeginConnect(place));
-  Line line(std::move(fd), place.ToString());
+  Conversation line(std::move(fd), place.ToString());
   KINTSUGI_RETURN_IF_ERROR(line.Await(POLLOUT, until));
   int error = 0;
   socklen_t size = sizeof error;
@@ -92,9 +92,9 @@ Result<Line> Line::Call(const net::SocketAddress& place, const SharedSecret& sec
   return line;
 }
 
-Result<Line> Line::Answer(UniqueFd fd, const SharedSecret& secret, TimePoint until) {
+Result<Conversation> Conversation::Answer(UniqueFd fd, const SharedSecret& secret, TimePoint until) {
   const std::string place = net::PeerAddress(fd.get()).ToString();
-  Line line(std::move(fd), place);
+  Conversation line(std::move(fd), place);
   net::Nonce nonce{};
   net::SessionId session{};
   KINTSUGI_RETURN_IF_ERROR(net::FillRandom(nonce.data(), nonce.size()));
@@ -103,13 +103,13 @@ Result<Line> Line::Answer(UniqueFd fd, const SharedSecret& secret, TimePoint unt
   return line;
 }
 
-Status Line::Send(std::string_view frame, TimePoint until) {
+Status Conversation::Send(std::string_view frame, TimePoint until) {
   const net::FrameHeader header = net::EncodeFrameHeader(frame.size());
   KINTSUGI_RETURN_IF_ERROR(Write({header.data(), header.size()}, until));
   return Write(frame, until);
 }
 
-Result<std::string> Line::Receive(TimePoint until) {
+Result<std::string> Conversation::Receive(TimePoint until) {
   while (true) {
     std::string_view bytes = unread_;
     const net::FrameEvent event = frames_->Next(&bytes);
@@ -124,15 +124,18 @@ Result<std::string> Line::Receive(TimePoint until) {
   }
 }
 
-Result<Json> Line::Hear(TimePoint until) {
+Result<Json> Conversation::Hear(TimePoint until) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::string frame, Receive(until));
   Json said = Json::parse(frame, nullptr, false);
   if (!said.is_object()) return Status(StatusCode::kInvalidArgument, place_ + " said what is no JSON object");
   return said;
 }
 
-Door::Door(UniqueFd listening, SharedSecret secret, std::function<void(Line)> serve)
-    : listening_(std::move(listening)), secret_(std::move(secret)), serve_(std::move(serve)), thread_([this] { Listen(); }) {}
+Door::Door(UniqueFd listening, SharedSecret secret, std::function<void(Conversation)> serve)
+    : listening_(std::move(listening)),
+      secret_(std::move(secret)),
+      serve_(std::move(serve)),
+      thread_([this] { Listen(); }) {}
 
 Door::~Door() {
   closing_ = true;
@@ -148,7 +151,8 @@ void Door::Listen() {
     if (!fd.valid() || callers_ >= kCallersMax) continue;
     ++callers_;
     std::thread([this, fd = std::move(fd)]() mutable {
-      Result<Line> line = Line::Answer(std::move(fd), secret_, SteadyClock::SteadyNow() + kHandshakeLimit);
+      Result<Conversation> line =
+          Conversation::Answer(std::move(fd), secret_, SteadyClock::SteadyNow() + kHandshakeLimit);
       if (line.ok()) serve_(*std::move(line));
       --callers_;
     }).detach();

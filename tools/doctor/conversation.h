@@ -1,8 +1,8 @@
-// Line: one connection between two doctors, and Door, where they are taken. Both sides have proved that they know the
-// run's secret before anything is said. Frames of JSON, or of bytes whose rate is measured.
+// Conversation: one connection between two doctors, and Door, where they are taken. Both sides have proved that they
+// know the run's secret before anything is said. Frames of JSON, or of bytes whose rate is measured.
 //
-// Threads: a Line is one thread's; all of it blocks, until its deadline at most. A Door serves each caller on a thread
-// of its own, at most kCallersMax at once (others are hung up on).
+// Threads: a Conversation is one thread's; all of it blocks, until its deadline at most. A Door serves each caller on a
+// thread of its own, at most kCallersMax at once (others are hung up on).
 // Ownership: a Door waits in its destructor for those that it serves.
 // Errors: kUnavailable names the place and what the system, or the handshake, said; kDeadlineExceeded: "no answer".
 #pragma once
@@ -26,10 +26,10 @@ namespace kintsugi::doctor {
 using Json = nlohmann::json;
 using SharedSecret = std::shared_ptr<const net::Secret>;
 
-class Line {
+class Conversation {
  public:
-  static Result<Line> Call(const net::SocketAddress& place, const SharedSecret& secret, TimePoint until);
-  static Result<Line> Answer(UniqueFd fd, const SharedSecret& secret, TimePoint until);
+  static Result<Conversation> Call(const net::SocketAddress& place, const SharedSecret& secret, TimePoint until);
+  static Result<Conversation> Answer(UniqueFd fd, const SharedSecret& secret, TimePoint until);
 
   Status Send(std::string_view frame, TimePoint until);
   Status Send(const Json& said, TimePoint until) { return Send(std::string_view(said.dump()), until); }
@@ -38,8 +38,10 @@ class Line {
   Result<Json> Hear(TimePoint until);
 
  private:
-  Line(UniqueFd fd, std::string place)
-      : fd_(std::move(fd)), place_(std::move(place)), frames_(std::make_unique<net::FrameDecoder>(net::kDefaultFrameLimitBytes)) {}
+  Conversation(UniqueFd fd, std::string place)
+      : fd_(std::move(fd)),
+        place_(std::move(place)),
+        frames_(std::make_unique<net::FrameDecoder>(net::kDefaultFrameLimitBytes)) {}
   Status Await(short events, TimePoint until) const;
   Status Write(std::string_view bytes, TimePoint until);
   // At least one byte.
@@ -57,7 +59,7 @@ class Door {
  public:
   static constexpr int kCallersMax = 256;
 
-  Door(UniqueFd listening, SharedSecret secret, std::function<void(Line)> serve);
+  Door(UniqueFd listening, SharedSecret secret, std::function<void(Conversation)> serve);
   ~Door();
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
@@ -67,7 +69,7 @@ class Door {
 
   const UniqueFd listening_;
   const SharedSecret secret_;
-  const std::function<void(Line)> serve_;
+  const std::function<void(Conversation)> serve_;
   std::atomic<bool> closing_{false};
   std::atomic<int> callers_{0};
   std::thread thread_;
