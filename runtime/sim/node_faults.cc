@@ -89,6 +89,7 @@ bool NodeFaults::Drain(int rank) {
   const Rank first(rank / ranks * ranks);
   launchers_.AtSeat(world_.seat(), [this, first, ranks] {
     if (world_.core().WhyNotDrained(first, ranks).empty()) {
+      ++world_.course.drains;
       world_.course.drained.emplace(first, world_.SeatedNodeOf(first));
       for (int r = first.value(); r < first.value() + ranks; ++r) world_.losses.Ask(r);
     }

@@ -93,7 +93,7 @@ def a_node_that_does_not_come(runner):
 def node_0_that_is_not_reached(runner):
     with Network(2) as net:
         net.cut(0, 1)
-        doctors = [begin(runner, net, node, 2, ["--join-timeout", "6"]) for node in (0, 1)]
+        doctors = [begin(runner, net, node, 2, ["--join-timeout", "9"]) for node in (0, 1)]
         wait_until(lambda: "waits for node 0" in (runner.folder / "1.err").read_text() and
                    "no answer (nothing comes back" in (runner.folder / "1.err").read_text(), "node 1 says what it sees")
         first, second = ends(doctors, 1)

@@ -149,7 +149,7 @@ std::vector<Mutant> ElectionMutants() {
       {"moved_count_at_once", "ranks that were moved have no weight before the run went on", "spare_nodes", 20,
        Promise::kOneDecider, Of<MovedCountAtOnce>(), true},
       {"newcomer_decides", "a launcher that was started anew decides nothing against those who cannot be asked",
-       "newcomers", 1, Promise::kOneDecider, Of<NewcomerDecides>(), true},
+       "newcomers", 209, Promise::kOneDecider, Of<NewcomerDecides>(), true},
       {"stop_forgotten", "a launcher keeps for the next leader what it was asked while nobody led", "leaderless", 7,
        Promise::kProgress, Of<StopForgotten>(), true},
       {"mismatch_ignored", "replicas that differ are found by the comparison", "comparison", 3, Promise::kBitIdentical,

@@ -158,8 +158,8 @@ class Attendance {
         if (line.ok()) return line;
         why = line.status();
       }
-      if (Now() >= until) return Status(StatusCode::kUnavailable, why.message());
       if (words.IsDue(Now())) o_.tell("waits for node 0: " + why.message() + " (" + MeetingHint(why.message()) + ")");
+      if (Now() >= until) return Status(StatusCode::kUnavailable, why.message());
       std::this_thread::sleep_for(milliseconds(200));
     }
   }
