@@ -135,12 +135,16 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
   for (int start = 1;; ++start) {
     const TimePoint began = SteadyClock::SteadyNow();
     const Result<NodeOutcome> outcome = ExecuteNode(options, *opened, attends, signals);
-    if (!outcome.ok() && start == 1) return complain(outcome.status());
     if (!outcome.ok()) {
-      logs.Say("the run could not be begun again; what was saved before is there: " + outcome.status().message());
-      // With the exit code of the start before. A host that is down for longer than others wait for it is waited for again.
-      if (!MayChange(outcome.status())) break;
-      const auto next = restarts.OnEnd(core::kExitResumable, false, SteadyClock::SteadyNow() - began);
+      const Status& why = outcome.status();
+      const bool waits = MayChange(why) && !options.resume.empty() && attendance.restarts > 0;
+      if (start == 1 && !waits) return complain(why);
+      if (start == 1) exit_code = core::kExitResumable;
+      logs.Say((start == 1 ? "the run could not be begun: "
+                           : "the run could not be begun again; what was saved before is there: ") +
+               why.message());
+      // With the exit code of the start before. A host that is down for longer than others wait is waited for again.
+      const RestartPolicy::Decision next = waits ? restarts.OnNobodyCame() : RestartPolicy::Decision();
       if (!next.why_not.empty()) SayNoRestart(next.why_not, *logs.sink());
       if (!next.after || !AwaitStart(options, start, *next.after, *signals, *logs.sink())) break;
       continue;
