@@ -261,8 +261,12 @@ class Host {
     }
     party_.nodes = o_.nodes;
     party_.waited_s = Seconds(Now() - begun);
-    Look();
-    Measure();
+    try {
+      Look();
+      Measure();
+    } catch (const Json::exception& error) {
+      party_.refused.push_back(std::string("a node says what this build does not understand: ") + error.what());
+    }
     Json findings = Json::array();
     for (auto& [node, seat] : seats_) party_.guests.push_back(seat.guest);
     for (const Finding& one : JudgeParty(party_))
@@ -441,13 +445,27 @@ class Host {
 
 }  // namespace
 
+namespace {
+
+// One of another build may mean something else by the same words.
+Result<MeetResult> Attend(const MeetOptions& options) {
+  try {
+    return Attendance(options).Attend();
+  } catch (const Json::exception& error) {
+    return Status(StatusCode::kUnavailable, std::string("node 0 says what this build does not understand (") +
+                                                error.what() + "): install the same build on every host");
+  }
+}
+
+}  // namespace
+
 Result<MeetResult> Meet(const MeetOptions& options) {
-  if (options.node != 0) return Attendance(options).Attend();
+  if (options.node != 0) return Attend(options);
   KINTSUGI_ASSIGN_OR_RETURN(UniqueFd listening, net::ListenTcp(options.rendezvous_host, options.rendezvous_port));
   Host host(options);
   const Door door(std::move(listening), options.secret, [&host](Conversation line) { host.Receive(std::move(line)); });
   std::thread presiding([&host] { host.Preside(); });
-  Result<MeetResult> result = Attendance(options).Attend();
+  Result<MeetResult> result = Attend(options);
   presiding.join();
   return result;
 }
