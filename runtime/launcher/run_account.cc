@@ -37,6 +37,7 @@ RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint
   if (!policy.resume_directory.empty() && !policy.resume_by_trainer && !policy.takes_over)
     checkpoints_.push_back({policy.resume_step, policy.resume_directory});
   result_.begin = now;
+  result_.incidents_before = incidents_before_;
   if (!checkpoints_.empty()) result_.saves.newest = {checkpoints_.back(), result_.begin};
 }
 
@@ -221,6 +222,7 @@ RunResult RunAccount::SoFar() const {
   result.text = result_.text;
   result.committed = result_.committed;
   result.incidents = result_.incidents;
+  result.incidents_before = result_.incidents_before;
   result.lives = result_.lives;
   result.saves = result_.saves;
   result.inexact = result_.inexact;

@@ -223,6 +223,19 @@ void ReplacesAtOnce(const ControllerCore& core, ControllerEvent* event, Extra*) 
                      FaultReport{.kind = FaultKind::kStalled, .text = "an operator asked for a new process"}};
 }
 
+void DrainsAtOnce(const ControllerCore& core, ControllerEvent* event, Extra* after) {
+  const auto* asked = std::get_if<core::OperatorDrain>(event);
+  if (!asked || !core.WhyNotDrained(asked->first, asked->ranks).empty()) return;
+  const core::OperatorDrain order = *asked;
+  const auto stalled = [&core](int rank) {
+    return FromAgent{HeaderOf(core, static_cast<size_t>(rank)),
+                     FaultReport{.kind = FaultKind::kStalled, .text = "an operator drains the node"}};
+  };
+  *event = stalled(order.first.value());
+  for (int rank = order.first.value() + 1; rank < order.first.value() + order.ranks; ++rank)
+    after->push_back(stalled(rank));
+}
+
 // Who dialed in vain does not say whom.
 void NobodyNamed(const ControllerCore&, ControllerEvent* event, Extra*) {
   if (PhaseDone* const done = MessageIn<PhaseDone>(event)) done->unreached.clear();
@@ -275,6 +288,10 @@ std::vector<Mutant> ControllerMutants() {
        [] { return std::make_unique<LostChunk>(); }},
       {"replaces_at_once", "a healthy process goes where that costs nothing", "orders", 14, Promise::kInnocent,
        In(ReplacesAtOnce), true},
+      {"drained_in_place", "a node that is drained loses its ranks", "drains", 2, Promise::kInnocent, Out(StaysInPlace),
+       true},
+      {"drains_at_once", "a node is drained at the end of a step", "drains", 2, Promise::kInnocent, In(DrainsAtOnce),
+       true},
       {"nobody_named", "who dialed in vain says whom", "roads", 22, Promise::kInnocent, In(NobodyNamed), true},
       {"stays_in_place", "a host that others cannot reach loses its ranks", "roads", 22, Promise::kInnocent,
        Out(StaysInPlace), true},
