@@ -2,9 +2,9 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 
@@ -31,8 +31,9 @@ class StreamKernels final : public ByteKernels {
   }
   Status Checksum(const void* data, uint64_t size_bytes, const BlockSums& sums, KernelStream stream) const override {
     ++checksums;
-    auto* work =
-        new std::function<void()>([=] { EXPECT_TRUE(HostKernels().Checksum(data, size_bytes, sums, {}).ok()); });
+    auto* work = new std::function<void()>([=] {
+      if (!HostKernels().Checksum(data, size_bytes, sums, {}).ok()) std::abort();
+    });
     const auto run = [](void* argument) {
       const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(argument));
       (*owned)();
