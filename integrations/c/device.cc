@@ -88,3 +88,19 @@ kintsugi_code kintsugi_add_device_fence(kintsugi_agent* agent, kintsugi_fence** 
                              }),
                    error);
 }
+
+kintsugi_code kintsugi_nccl_function(const char* library, const char* name, void** function,
+                                     kintsugi_error** error) try {
+  const auto find = [&]() -> Status {
+    if (!name || !function) return c::IsNull("kintsugi_nccl_function", "name, or the place for the function,");
+    *function = nullptr;
+    KINTSUGI_ASSIGN_OR_RETURN(const auto nccl, LoadNccl(PathOr(library)));
+    *function = nccl->find(name);
+    if (*function) return Status::Ok();
+    return {StatusCode::kNotFound,
+            "'" + nccl->name + "', NCCL " + NcclVersionText(nccl->version) + ", has no " + std::string(name)};
+  };
+  return c::Answer(find(), error);
+} catch (const std::exception& e) {
+  return c::Answer({StatusCode::kInternal, e.what()}, error);
+}

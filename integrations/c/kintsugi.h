@@ -347,6 +347,12 @@ typedef struct kintsugi_device_report {
 KINTSUGI_C_API kintsugi_code kintsugi_open_device(kintsugi_agent* agent, const kintsugi_device_options* options,
                                                   kintsugi_device_report* report, kintsugi_error** error);
 
+/* A function of NCCL by its name ("ncclAllReduce"), for collectives of the trainer's own: of `library`, or NULL: of the copy that
+ * kintsugi_open_device finds without one. Its type is as NCCL's header has it; the library stays loaded for good. Any thread, no agent.
+ * NOT_FOUND: there is no NCCL, and where it was looked for, or it has no such function, which the text names with the library's version;
+ * FAILED_PRECONDITION: it is older than 2.18. */
+KINTSUGI_C_API kintsugi_code kintsugi_nccl_function(const char* library, const char* name, void** function, kintsugi_error** error);
+
 /* The ranks that share `layout`'s state, itself among them, and how many of them hold the same shard. Layouts up to 65536 are cut
  * over all ranks of the world; a greater number, at most 2^30 + 65536, names a set of ranks that hold something alone. */
 KINTSUGI_C_API kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const int32_t* ranks,
