@@ -285,13 +285,15 @@ def refuses(words, call):
 def mistakes():
     """What cannot be done says what and why, and leaves the group as it was."""
     device = torch.zeros(4, 4, device=DEVICE)
+    product = dist.AllreduceOptions()
+    product.reduceOp = dist.ReduceOp.PRODUCT
     refuses("takes contiguous tensors, and got one of sizes [4, 4] and strides [1, 4]", lambda: dist.all_reduce(device.t()))
     refuses("NCCL has no bitwise sums", lambda: dist.all_reduce(device.int(), dist.ReduceOp.BAND))
     refuses("NCCL does not add up elements of type", lambda: dist.all_reduce(device.to(torch.int16)))
     refuses("there is no average of bool", lambda: dist.all_reduce(device.bool(), dist.ReduceOp.AVG))
-    refuses("complex numbers can be added up", lambda: dist.all_reduce(device.to(torch.complex64), dist.ReduceOp.PRODUCT))
+    refuses("complex numbers can be added up", lambda: made[0].allreduce([device.to(torch.complex64)], product))
     refuses("a sum of scaled elements takes floating types", lambda: dist.all_reduce(device.int(), dist._make_nccl_premul_sum(2.0)))
-    refuses("gathers 16 elements of type", lambda: made[0]._allgather_base(torch.zeros(3, device=DEVICE), device, dist.AllgatherOptions()).wait())
+    refuses("gathers 16 elements of type", lambda: made[0]._allgather_base(torch.zeros(3, device=DEVICE), device, dist.distributed_c10d.AllgatherOptions()).wait())
     refuses("takes tensors on fake:0, and got one on cpu", lambda: made[0].allreduce([torch.zeros(2)], dist.AllreduceOptions()))
     refuses("receives from a rank that is named", lambda: made[0].recv_anysource([device], 0))
 

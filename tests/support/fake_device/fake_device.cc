@@ -11,6 +11,8 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
@@ -396,6 +398,8 @@ Tensor AsStrided(const Tensor& tensor, at::IntArrayRef size, at::IntArrayRef str
   return at::native::as_strided_tensorimpl(tensor, size, stride, offset);
 }
 Tensor View(const Tensor& tensor, at::IntArrayRef size) { return at::native::view(tensor, size); }
+Tensor ViewAsReal(const Tensor& tensor) { return at::native::view_as_real(tensor); }
+Tensor ViewAsComplex(const Tensor& tensor) { return at::native::view_as_complex(tensor); }
 Tensor ReshapeAlias(const Tensor& tensor, at::IntArrayRef size, at::IntArrayRef stride) {
   return at::native::_reshape_alias(tensor, size, stride);
 }
@@ -427,6 +431,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, module) {
   module.impl("_local_scalar_dense", Item);
   module.impl("as_strided", AsStrided);
   module.impl("view", View);
+  module.impl("view_as_real", ViewAsReal);
+  module.impl("view_as_complex", ViewAsComplex);
   module.impl("_reshape_alias", ReshapeAlias);
   module.impl("resize_", Resize);
   module.impl("set_.source_Storage_storage_offset", SetStorage);

@@ -261,13 +261,16 @@ class Comm {
     if (blocking) std::this_thread::sleep_for(std::chrono::milliseconds(launch_ms_));
     ++operations_;
     ++launches;
-    stream->Enqueue([this, operation = std::move(operation)]() mutable {
+    // In the order they were asked for, on whatever streams: as NCCL has it within a communicator.
+    stream->Enqueue([this, operation = std::move(operation), turn = asked_++]() mutable {
+      while (turn_ != turn && !stopped()) std::this_thread::sleep_for(std::chrono::microseconds(20));
       if (state_ == kSuccess) {
         if (Move(operation.transfers))
           for (const auto& after : operation.after) after();
         else if (!aborted_)
           state_ = kRemoteError;
       }
+      ++turn_;
       --operations_;
     });
     busy_until_ = Clock::now() + std::chrono::milliseconds(progress_ms_);
@@ -423,6 +426,8 @@ class Comm {
   std::atomic<int> state_{kInProgress};
   std::atomic<bool> aborted_{false}, revoked_{false};
   std::atomic<int> operations_{0};
+  uint64_t asked_ = 0;
+  std::atomic<uint64_t> turn_{0};
   Clock::time_point busy_until_{};
   std::thread init_;
 };
