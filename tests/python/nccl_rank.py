@@ -1,6 +1,7 @@
 """One rank of nccl_test.py: collectives of tensors on the fake device over the fake NCCL, by torch's own calls. Without a run of Kintsugi's.
 
   nccl_rank.py random RANK WORLD FOLDER SEED       a random program, held against sums made here and against Gloo's
+  nccl_rank.py outer RANK WORLD FOLDER 0           an outer group over both inner ones: each tensor goes where it lies
   nccl_rank.py silent RANK WORLD FOLDER 0          the last rank does not come: the others are woken, and free
   nccl_rank.py held 0 1 FOLDER 0                   stuck within a call of NCCL's (FAKE_NCCL_HOLD), then cut
   nccl_rank.py absent 0 2 FOLDER 0                 a peer that never comes to an init, then cut
@@ -329,6 +330,42 @@ def run_random():
     assert fake_device.counts()[2] == before, "the host waited for a stream, an event or the device"
     dist.barrier()
     print(f"rank {rank}: {program.done} compared", flush=True)
+
+
+def run_outer():
+    """One outer group: tensors of the processor go over Gloo, those of the device over NCCL, and a stop ends both."""
+    begin()
+    store = dist.FileStore(f"{folder}/outer", world)
+    on_host = EXTENSION.OuterGroup(rank=rank, size=world, name="host", timeout_ms=60_000)
+    gloo = dist.ProcessGroupGloo(dist.PrefixStore("host", store), rank, world)
+    on_host.connect(gloo, [], 1)
+    refuses("has no connections for tensors on fake:0: kintsugi.torch serves tensors on the cpu so far",
+            lambda: on_host.allreduce([torch.ones(2, device=DEVICE)], dist.AllreduceOptions()))
+    both = EXTENSION.OuterGroup(rank=rank, size=world, name="both", timeout_ms=60_000)
+    both.connect(dist.ProcessGroupGloo(dist.PrefixStore("both", store), rank, world), [], 1, made[0])
+    sums, parts = dist.AllreduceOptions(), dist.ReduceScatterOptions()
+    for _ in range(3):
+        host, device, part = torch.ones(4), torch.ones(4, device=DEVICE), torch.zeros(2, device=DEVICE)
+        works = [both.allreduce([host], sums), both.allreduce([device], sums),
+                 both._reduce_scatter_base(part, torch.full((2 * world,), rank + 1.0, device=DEVICE), parts)]
+        [work.wait() for work in works]
+        assert host.tolist() == device.cpu().tolist() == [world] * 4 and part.cpu().tolist() == [world * (world + 1) / 2] * 2
+        outputs = [[torch.zeros(4, device=DEVICE) for _ in range(world)]] if rank == 0 else []
+        both.gather(outputs, [device], dist.GatherOptions()).wait()
+        assert rank != 0 or outputs[0][world - 1].cpu().tolist() == [world] * 4
+        both.barrier(dist.BarrierOptions()).wait()
+    sums.asyncOp = False
+    assert both.allreduce([device], sums) is None and device.cpu().tolist() == [world * world] * 4  # on the current stream, without a work
+    dist.barrier()
+    sums.asyncOp = True
+    work = both.allreduce([torch.ones(2, device=DEVICE)], sums)
+    both.close("a test ends it")
+    assert generation.is_void
+    refuses("was aborted: an incident has begun", work.wait)
+    for tensor in (torch.ones(2), torch.ones(2, device=DEVICE)):
+        refuses("ALLREDUCE is refused: the group is closed, a test ends it", lambda tensor=tensor: both.allreduce([tensor], sums))
+    assert both.drain(5000) and generation.free(10_000)
+    print(f"rank {rank}: both", flush=True)
 
 
 def after_the_cut(work):

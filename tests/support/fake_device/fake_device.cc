@@ -134,7 +134,8 @@ class Allocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     if (size == 0) return {nullptr, kDevice};
     uint64_t at = 0;
-    TORCH_CHECK(Find<int (*)(uint64_t*, size_t)>("cuMemAlloc_v2")(&at, size) == 0, "the fake device has no memory left");
+    TORCH_CHECK(Find<int (*)(uint64_t*, size_t)>("cuMemAlloc_v2")(&at, size) == 0,
+                "the fake device has no memory left");
     return {reinterpret_cast<void*>(at), reinterpret_cast<void*>(at), &Free, kDevice};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Free; }
@@ -361,13 +362,15 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 Tensor Empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
              std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
   return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &allocator(),
-                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), at::dtype_or_default(type), format);
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), at::dtype_or_default(type),
+                                   format);
 }
 
 Tensor EmptyStrided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> type,
                     std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
   return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), &allocator(),
-                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), at::dtype_or_default(type));
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           at::dtype_or_default(type));
 }
 
 Tensor CopyFrom(const Tensor& from, const Tensor& to, bool) {
@@ -408,7 +411,8 @@ const Tensor& Resize(const Tensor& tensor, at::IntArrayRef size, std::optional<a
   auto* const impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_contiguous(size);
   const size_t bytes = static_cast<size_t>(impl->storage_offset() + impl->numel()) * impl->itemsize();
-  if (bytes > tensor.storage().nbytes()) at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(tensor.storage(), bytes);
+  if (bytes > tensor.storage().nbytes())
+    at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(tensor.storage(), bytes);
   return tensor;
 }
 
@@ -420,9 +424,7 @@ Tensor& SetSource(Tensor& tensor, at::Storage storage) {
   return at::native::set_storage_cpu_(tensor, storage, 0, {count}, {1});
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, module) {
-  module.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
-}
+TORCH_LIBRARY_IMPL(_, PrivateUse1, module) { module.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>()); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, module) {
   module.impl("empty.memory_format", Empty);
   module.impl("empty_strided", EmptyStrided);

@@ -2,13 +2,13 @@
 // one. With FAKE_CUDA_GUARDED=1 its memory is mapped twice, and where the host knows it nobody may touch it: a stray touch is a fault.
 #include "tests/support/fake_gpu/fake_cuda.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-
-#include <sys/mman.h>
-#include <unistd.h>
 
 namespace kintsugi::fake {
 namespace {
@@ -124,7 +124,8 @@ FAKE_GPU_EXPORT int cuEventQuery(void* event) { return static_cast<Event*>(event
 
 FAKE_GPU_EXPORT int cuMemAlloc_v2(uint64_t* at, size_t size) {
   std::lock_guard lock(memory_mutex);
-  void* memory = IsGuarding() ? MapTwice(size) : std::aligned_alloc(256, (size + 255) / 256 * 256);  // as a device aligns
+  void* memory =
+      IsGuarding() ? MapTwice(size) : std::aligned_alloc(256, (size + 255) / 256 * 256);  // as a device aligns
   if (!memory) return 2;
   DeviceMemory()[reinterpret_cast<uint64_t>(memory)] = size;
   *at = reinterpret_cast<uint64_t>(memory);

@@ -99,12 +99,16 @@ void AddUp(const std::vector<const char*>& parts, char* to, size_t count, int op
     const auto at = [&](size_t rank) {
       T value{0};
       std::memcpy(static_cast<void*>(&value), parts[rank] + i * sizeof(T), sizeof(T));
-      return op >= kOps ? static_cast<Wide>(static_cast<Wide>(value) * static_cast<Wide>(scale)) : static_cast<Wide>(value);
+      return op >= kOps ? static_cast<Wide>(static_cast<Wide>(value) * static_cast<Wide>(scale))
+                        : static_cast<Wide>(value);
     };
     Wide all = at(0);
     for (size_t rank = 1; rank < parts.size(); ++rank) {
       const Wide next = at(rank);
-      all = op == kProduct ? static_cast<Wide>(all * next) : op == kMax ? std::max(all, next) : op == kMin ? std::min(all, next) : static_cast<Wide>(all + next);
+      all = op == kProduct ? static_cast<Wide>(all * next)
+            : op == kMax   ? std::max(all, next)
+            : op == kMin   ? std::min(all, next)
+                           : static_cast<Wide>(all + next);
     }
     if (op == kAverage) all = static_cast<Wide>(all / static_cast<Wide>(parts.size()));
     const T result = static_cast<T>(all);
@@ -131,16 +135,26 @@ void AddUp(const std::vector<const char*>& parts, char* to, size_t count, int ty
     scale = scaled.on_device ? ScaleFrom(Reach(scaled.on_device), scaled.type) : scaled.scale;
   }
   switch (type) {
-    case kInt8: return AddUp<int8_t, int8_t>(parts, to, count, op, scale);
-    case kUint8: return AddUp<uint8_t, uint8_t>(parts, to, count, op, scale);
-    case kInt32: return AddUp<int32_t, int32_t>(parts, to, count, op, scale);
-    case kUint32: return AddUp<uint32_t, uint32_t>(parts, to, count, op, scale);
-    case kInt64: return AddUp<int64_t, int64_t>(parts, to, count, op, scale);
-    case kUint64: return AddUp<uint64_t, uint64_t>(parts, to, count, op, scale);
-    case kFloat16: return AddUp<_Float16, float>(parts, to, count, op, scale);
-    case kFloat32: return AddUp<float, float>(parts, to, count, op, scale);
-    case kFloat64: return AddUp<double, double>(parts, to, count, op, scale);
-    default: return AddUp<Bfloat16, float>(parts, to, count, op, scale);
+    case kInt8:
+      return AddUp<int8_t, int8_t>(parts, to, count, op, scale);
+    case kUint8:
+      return AddUp<uint8_t, uint8_t>(parts, to, count, op, scale);
+    case kInt32:
+      return AddUp<int32_t, int32_t>(parts, to, count, op, scale);
+    case kUint32:
+      return AddUp<uint32_t, uint32_t>(parts, to, count, op, scale);
+    case kInt64:
+      return AddUp<int64_t, int64_t>(parts, to, count, op, scale);
+    case kUint64:
+      return AddUp<uint64_t, uint64_t>(parts, to, count, op, scale);
+    case kFloat16:
+      return AddUp<_Float16, float>(parts, to, count, op, scale);
+    case kFloat32:
+      return AddUp<float, float>(parts, to, count, op, scale);
+    case kFloat64:
+      return AddUp<double, double>(parts, to, count, op, scale);
+    default:
+      return AddUp<Bfloat16, float>(parts, to, count, op, scale);
   }
 }
 
@@ -226,7 +240,8 @@ class Comm {
 
   // The sum of what all send from `in_of(receiver)`, at each rank in `receivers`.
   template <typename InOf>
-  void AddSum(Operation& to, const InOf& in_of, char* out, size_t count, int type, int op, const std::vector<int>& receivers) {
+  void AddSum(Operation& to, const InOf& in_of, char* out, size_t count, int type, int op,
+              const std::vector<int>& receivers) {
     const size_t bytes = count * SizeOf(type);
     for (const int receiver : receivers) {
       if (receiver != rank_) {
@@ -517,34 +532,38 @@ FAKE_GPU_EXPORT int ncclRecv(void* data, size_t count, int type, int peer, void*
 #ifndef FAKE_NCCL_LACKS_COLLECTIVES
 FAKE_GPU_EXPORT int ncclAllReduce(const void* in, void* out, size_t count, int type, int op, void* comm, void* stream) {
   return Enqueue("ncclAllReduce", comm, stream, type, [&](Comm& of, Comm::Operation& to) {
-    of.AddSum(to, [from = Reach(in)](int) { return from; }, Reach(out), count, type, op, of.Everybody());
+    of.AddSum(
+        to, [from = Reach(in)](int) { return from; }, Reach(out), count, type, op, of.Everybody());
   });
 }
 
-FAKE_GPU_EXPORT int ncclReduce(const void* in, void* out, size_t count, int type, int op, int root, void* comm, void* stream) {
+FAKE_GPU_EXPORT int ncclReduce(const void* in, void* out, size_t count, int type, int op, int root, void* comm,
+                               void* stream) {
   return Enqueue("ncclReduce", comm, stream, type, [&](Comm& of, Comm::Operation& to) {
     of.AddSum(to, [from = Reach(in)](int) { return from; }, Reach(out), count, type, op, {root});
   });
 }
 
-FAKE_GPU_EXPORT int ncclReduceScatter(const void* in, void* out, size_t count, int type, int op, void* comm, void* stream) {
+FAKE_GPU_EXPORT int ncclReduceScatter(const void* in, void* out, size_t count, int type, int op, void* comm,
+                                      void* stream) {
   return Enqueue("ncclReduceScatter", comm, stream, type, [&](Comm& of, Comm::Operation& to) {
     const size_t bytes = count * SizeOf(type);
-    of.AddSum(to, [=, from = Reach(in)](int receiver) { return from + static_cast<size_t>(receiver) * bytes; }, Reach(out), count, type,
-              op, of.Everybody());
+    of.AddSum(
+        to, [=, from = Reach(in)](int receiver) { return from + static_cast<size_t>(receiver) * bytes; }, Reach(out),
+        count, type, op, of.Everybody());
   });
 }
 
-FAKE_GPU_EXPORT int ncclBroadcast(const void* in, void* out, size_t count, int type, int root, void* comm, void* stream) {
+FAKE_GPU_EXPORT int ncclBroadcast(const void* in, void* out, size_t count, int type, int root, void* comm,
+                                  void* stream) {
   return Enqueue("ncclBroadcast", comm, stream, type, [&](Comm& of, Comm::Operation& to) {
     of.AddBroadcast(to, Reach(in), Reach(out), count * SizeOf(type), root);
   });
 }
 
 FAKE_GPU_EXPORT int ncclAllGather(const void* in, void* out, size_t count, int type, void* comm, void* stream) {
-  return Enqueue("ncclAllGather", comm, stream, type, [&](Comm& of, Comm::Operation& to) {
-    of.AddGather(to, Reach(in), Reach(out), count * SizeOf(type));
-  });
+  return Enqueue("ncclAllGather", comm, stream, type,
+                 [&](Comm& of, Comm::Operation& to) { of.AddGather(to, Reach(in), Reach(out), count * SizeOf(type)); });
 }
 
 FAKE_GPU_EXPORT int ncclRedOpCreatePreMulSum(int* op, void* scale, int type, int residence, void*) {

@@ -40,9 +40,7 @@ bool DeviceWork::isCompleted() { return what_.generation->Void() || end_.query()
 
 bool DeviceWork::isSuccess() const { return end_.query() && !what_.generation->Void(); }
 
-std::exception_ptr DeviceWork::exception() const {
-  return what_.generation->Void() ? FailureOf(kAborted) : nullptr;
-}
+std::exception_ptr DeviceWork::exception() const { return what_.generation->Void() ? FailureOf(kAborted) : nullptr; }
 
 void DeviceWork::synchronize() {
   CheckNotVoid();

@@ -185,7 +185,7 @@ bool OuterGroup::IsOnDevice(const Tensors& outputs, const Tensors& inputs) const
   const Tensors& tensors = outputs.empty() ? inputs : outputs;
   if (tensors.empty() || tensors.front().device().is_cpu()) return false;
   TORCH_CHECK(device_, *called_, "has no connections for tensors on ", tensors.front().device(),
-              ": collectives of this group take tensors on the cpu so far");
+              ": kintsugi.torch serves tensors on the cpu so far; integrations/python/docs/cuda.md says what is there for devices");
   return true;
 }
 

@@ -36,8 +36,8 @@ enum NcclType : int {
 enum NcclOp : int { kNcclSum = 0, kNcclProduct = 1, kNcclMax = 2, kNcclMin = 3, kNcclAverage = 4 };
 
 // As of 2.18; later versions fill in what they know beyond.
-struct NcclConfig {
-  size_t size = sizeof(NcclConfig);
+struct NcclSettings {
+  size_t size = sizeof(NcclSettings);
   unsigned magic = 0xcafebeef;
   unsigned version = 21800;
   int blocking = 1;
@@ -58,7 +58,7 @@ struct NcclFunctions {
   const char* (*get_error_string)(int) = nullptr;
   const char* (*get_last_error)(NcclComm) = nullptr;
   int (*get_unique_id)(NcclId*) = nullptr;
-  int (*init_rank_config)(NcclComm*, int ranks, NcclId, int rank, NcclConfig*) = nullptr;
+  int (*init_rank_config)(NcclComm*, int ranks, NcclId, int rank, NcclSettings*) = nullptr;
   int (*get_async_error)(NcclComm, int*) = nullptr;
   int (*abort)(NcclComm) = nullptr;
   int (*group_start)() = nullptr;

@@ -77,7 +77,7 @@ NcclGeneration::Call::~Call() { --generation_.state_->inside; }
 std::vector<NcclComm> NcclGeneration::Connect(const std::vector<Member>& members) {
   const Call call(*this);
   std::vector<NcclComm> made;
-  NcclConfig config;
+  NcclSettings config;
   nccl_->Check(nccl_->group_start(), "ncclGroupStart");
   int result = 0;
   for (const Member& member : members) {
@@ -111,9 +111,7 @@ void NcclGeneration::Cut() {
 
 bool NcclGeneration::Void() const { return state_->is_void; }
 
-void NcclGeneration::CheckNotVoid() const {
-  TORCH_CHECK(!Void(), "was aborted: an incident has begun");
-}
+void NcclGeneration::CheckNotVoid() const { TORCH_CHECK(!Void(), "was aborted: an incident has begun"); }
 
 bool NcclGeneration::Free(std::chrono::milliseconds limit) {
   std::unique_lock lock(state_->mutex);

@@ -114,13 +114,15 @@ std::vector<std::pair<char*, size_t>> Rows(const at::Tensor& tensor, const std::
   auto* at = static_cast<char*>(tensor.data_ptr());
   const size_t bytes = tensor.nbytes();
   if (sizes.empty()) {
-    TORCH_CHECK(tensor.numel() % ranks == 0, "a tensor of ", tensor.sizes(), " is not to be cut into ", ranks, " equal parts");
+    TORCH_CHECK(tensor.numel() % ranks == 0, "a tensor of ", tensor.sizes(), " is not to be cut into ", ranks,
+                " equal parts");
     for (int i = 0; i < ranks; ++i) parts.emplace_back(at + i * (bytes / ranks), bytes / ranks);
     return parts;
   }
   TORCH_CHECK(static_cast<int>(sizes.size()) == ranks, sizes.size(), " sizes for ", ranks, " ranks");
   const int64_t rows = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  TORCH_CHECK(tensor.dim() > 0 && rows == tensor.size(0), "the sizes have ", rows, " rows, the tensor ", tensor.sizes());
+  TORCH_CHECK(tensor.dim() > 0 && rows == tensor.size(0), "the sizes have ", rows, " rows, the tensor ",
+              tensor.sizes());
   const size_t row_bytes = rows == 0 ? 0 : bytes / static_cast<size_t>(rows);
   for (const int64_t size : sizes) {
     parts.emplace_back(at, static_cast<size_t>(size) * row_bytes);
@@ -142,7 +144,8 @@ struct NcclCollectives::Sum {
   }
 };
 
-NcclCollectives::NcclCollectives(int rank, int size, std::shared_ptr<NcclGeneration> generation, NcclComm comm, Place place)
+NcclCollectives::NcclCollectives(int rank, int size, std::shared_ptr<NcclGeneration> generation, NcclComm comm,
+                                 Place place)
     : Backend(rank, size),
       generation_(std::move(generation)),
       nccl_(generation_->nccl()),
@@ -159,8 +162,8 @@ void NcclCollectives::Check(const Launched& launched) const {
     TORCH_CHECK(tensor.device() == place_.device, "takes tensors on ", place_.device, ", and got one on ",
                 tensor.device());
     TORCH_CHECK(!tensor.is_sparse(), "takes dense tensors, and got a sparse one");
-    TORCH_CHECK(tensor.is_contiguous(), "takes contiguous tensors, and got one of sizes ", tensor.sizes(), " and strides ",
-                tensor.strides());
+    TORCH_CHECK(tensor.is_contiguous(), "takes contiguous tensors, and got one of sizes ", tensor.sizes(),
+                " and strides ", tensor.strides());
   };
   for (const at::Tensor& tensor : launched.inputs) check(tensor);
   for (const at::Tensor& tensor : launched.outputs) check(tensor);
@@ -177,8 +180,8 @@ static std::vector<at::Tensor> WithScale(std::vector<at::Tensor> tensors, const 
 // What an aborted receive leaves is anything; where it becomes an index in a later kernel the context would be lost.
 static void ZeroIndexes(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
   for (const at::Tensor& output : outputs) {
-    const bool is_input = std::any_of(inputs.begin(), inputs.end(),
-                                      [&](const at::Tensor& input) { return input.is_alias_of(output); });
+    const bool is_input =
+        std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& input) { return input.is_alias_of(output); });
     if (!is_input && c10::isIntegralType(output.scalar_type(), true) && output.nbytes() <= kZeroedBytesMost)
       at::Tensor(output).zero_();
   }
@@ -289,11 +292,13 @@ NcclCollectives::Sum NcclCollectives::SumOf(const ReduceOp& op, const at::Tensor
 }
 
 void NcclCollectives::SendBytes(const at::Tensor& tensor, int peer, const Lane& lane, NcclStream stream) const {
-  nccl_.Check(nccl_.send(tensor.data_ptr(), tensor.nbytes(), kNcclInt8, peer, lane.comm, stream), "ncclSend", lane.comm);
+  nccl_.Check(nccl_.send(tensor.data_ptr(), tensor.nbytes(), kNcclInt8, peer, lane.comm, stream), "ncclSend",
+              lane.comm);
 }
 
 void NcclCollectives::ReceiveBytes(const at::Tensor& tensor, int peer, const Lane& lane, NcclStream stream) const {
-  nccl_.Check(nccl_.receive(tensor.data_ptr(), tensor.nbytes(), kNcclInt8, peer, lane.comm, stream), "ncclRecv", lane.comm);
+  nccl_.Check(nccl_.receive(tensor.data_ptr(), tensor.nbytes(), kNcclInt8, peer, lane.comm, stream), "ncclRecv",
+              lane.comm);
 }
 
 NcclCollectives::WorkPtr NcclCollectives::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
@@ -349,51 +354,52 @@ NcclCollectives::WorkPtr NcclCollectives::reduce(Tensors& tensors, const c10d::R
                  }});
 }
 
-NcclCollectives::WorkPtr NcclCollectives::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
+NcclCollectives::WorkPtr NcclCollectives::allgather(Lists& outputs, Tensors& inputs,
+                                                    const c10d::AllgatherOptions& opts) {
   TORCH_CHECK(outputs.size() == inputs.size(), inputs.size(), " tensors to gather into ", outputs.size(), " lists");
   for (const Tensors& list : outputs)
     TORCH_CHECK(static_cast<int>(list.size()) == getSize(), "gathers from ", getSize(), " ranks into ", list.size(),
                 " tensors");
   const auto gathered = std::make_shared<Tensors>();
-  return Launch({.type = OpType::ALLGATHER,
-                 .async = opts.asyncOp,
-                 .inputs = inputs,
-                 .outputs = Flat(outputs),
-                 .issue =
-                     [this, outputs, inputs, gathered](const Lane& lane, NcclStream stream) {
-                       for (size_t i = 0; i < outputs.size(); ++i) {
-                         if ((*gathered)[i].defined()) {
-                           nccl_.Check(nccl_.all_gather(inputs[i].data_ptr(), (*gathered)[i].data_ptr(), inputs[i].nbytes(),
-                                                        kNcclInt8, lane.comm, stream),
-                                       "ncclAllGather", lane.comm);
-                           continue;
-                         }
-                         for (int root = 0; root < getSize(); ++root) {
-                           const at::Tensor& to = outputs[i][static_cast<size_t>(root)];
-                           const at::Tensor& from = root == getRank() ? inputs[i] : to;
-                           nccl_.Check(nccl_.broadcast(from.data_ptr(), to.data_ptr(), to.nbytes(), kNcclInt8, root, lane.comm,
-                                                       stream),
-                                       "ncclBroadcast", lane.comm);
-                         }
-                       }
-                     },
-                 .before =
-                     [outputs, inputs, gathered] {
-                       for (size_t i = 0; i < outputs.size(); ++i)
-                         gathered->push_back(SameShapes(outputs[i])
-                                                 ? at::empty({inputs[i].numel() * static_cast<int64_t>(outputs[i].size())},
-                                                             inputs[i].options())
-                                                 : at::Tensor());
-                     },
-                 .after =
-                     [outputs, gathered] {
-                       for (size_t i = 0; i < outputs.size(); ++i) {
-                         if (!(*gathered)[i].defined()) continue;
-                         const Tensors parts = PartsOf((*gathered)[i], outputs[i]);
-                         for (size_t rank = 0; rank < parts.size(); ++rank)
-                           at::Tensor(outputs[i][rank]).copy_(parts[rank], true);
-                       }
-                     }});
+  return Launch(
+      {.type = OpType::ALLGATHER,
+       .async = opts.asyncOp,
+       .inputs = inputs,
+       .outputs = Flat(outputs),
+       .issue =
+           [this, outputs, inputs, gathered](const Lane& lane, NcclStream stream) {
+             for (size_t i = 0; i < outputs.size(); ++i) {
+               if ((*gathered)[i].defined()) {
+                 nccl_.Check(nccl_.all_gather(inputs[i].data_ptr(), (*gathered)[i].data_ptr(), inputs[i].nbytes(),
+                                              kNcclInt8, lane.comm, stream),
+                             "ncclAllGather", lane.comm);
+                 continue;
+               }
+               for (int root = 0; root < getSize(); ++root) {
+                 const at::Tensor& to = outputs[i][static_cast<size_t>(root)];
+                 const at::Tensor& from = root == getRank() ? inputs[i] : to;
+                 nccl_.Check(
+                     nccl_.broadcast(from.data_ptr(), to.data_ptr(), to.nbytes(), kNcclInt8, root, lane.comm, stream),
+                     "ncclBroadcast", lane.comm);
+               }
+             }
+           },
+       .before =
+           [outputs, inputs, gathered] {
+             for (size_t i = 0; i < outputs.size(); ++i)
+               gathered->push_back(
+                   SameShapes(outputs[i])
+                       ? at::empty({inputs[i].numel() * static_cast<int64_t>(outputs[i].size())}, inputs[i].options())
+                       : at::Tensor());
+           },
+       .after =
+           [outputs, gathered] {
+             for (size_t i = 0; i < outputs.size(); ++i) {
+               if (!(*gathered)[i].defined()) continue;
+               const Tensors parts = PartsOf((*gathered)[i], outputs[i]);
+               for (size_t rank = 0; rank < parts.size(); ++rank) at::Tensor(outputs[i][rank]).copy_(parts[rank], true);
+             }
+           }});
 }
 
 NcclCollectives::WorkPtr NcclCollectives::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -415,17 +421,18 @@ NcclCollectives::WorkPtr NcclCollectives::allgather_into_tensor_coalesced(Tensor
                                                                           const c10d::AllgatherOptions& opts) {
   TORCH_CHECK(outputs.size() == inputs.size(), inputs.size(), " tensors to gather into ", outputs.size());
   for (size_t i = 0; i < inputs.size(); ++i)
-    TORCH_CHECK(outputs[i].numel() == inputs[i].numel() * getSize() && outputs[i].scalar_type() == inputs[i].scalar_type(),
-                "gathers ", inputs[i].numel(), " elements of type ", inputs[i].scalar_type(), " from each of ", getSize(),
-                " ranks into ", outputs[i].numel(), " of type ", outputs[i].scalar_type());
+    TORCH_CHECK(
+        outputs[i].numel() == inputs[i].numel() * getSize() && outputs[i].scalar_type() == inputs[i].scalar_type(),
+        "gathers ", inputs[i].numel(), " elements of type ", inputs[i].scalar_type(), " from each of ", getSize(),
+        " ranks into ", outputs[i].numel(), " of type ", outputs[i].scalar_type());
   return Launch({.type = inputs.size() == 1 ? OpType::_ALLGATHER_BASE : OpType::COALESCED,
                  .async = opts.asyncOp,
                  .inputs = inputs,
                  .outputs = outputs,
                  .issue = [this, outputs, inputs](const Lane& lane, NcclStream stream) {
                    for (size_t i = 0; i < inputs.size(); ++i)
-                     nccl_.Check(nccl_.all_gather(inputs[i].data_ptr(), outputs[i].data_ptr(), inputs[i].nbytes(), kNcclInt8,
-                                                  lane.comm, stream),
+                     nccl_.Check(nccl_.all_gather(inputs[i].data_ptr(), outputs[i].data_ptr(), inputs[i].nbytes(),
+                                                  kNcclInt8, lane.comm, stream),
                                  "ncclAllGather", lane.comm);
                  }});
 }
@@ -433,8 +440,9 @@ NcclCollectives::WorkPtr NcclCollectives::allgather_into_tensor_coalesced(Tensor
 NcclCollectives::WorkPtr NcclCollectives::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
   const int root = static_cast<int>(opts.rootRank);
   const bool is_root = root == getRank();
-  TORCH_CHECK(inputs.size() == 1 && (!is_root || (outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize())),
-              "gathers one tensor of each rank into a list of ", getSize(), " on the root");
+  TORCH_CHECK(
+      inputs.size() == 1 && (!is_root || (outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize())),
+      "gathers one tensor of each rank into a list of ", getSize(), " on the root");
   return Launch({.type = OpType::GATHER,
                  .async = opts.asyncOp,
                  .inputs = inputs,
@@ -449,8 +457,9 @@ NcclCollectives::WorkPtr NcclCollectives::gather(Lists& outputs, Tensors& inputs
 NcclCollectives::WorkPtr NcclCollectives::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) {
   const int root = static_cast<int>(opts.rootRank);
   const bool is_root = root == getRank();
-  TORCH_CHECK(outputs.size() == 1 && (!is_root || (inputs.size() == 1 && static_cast<int>(inputs[0].size()) == getSize())),
-              "scatters a list of ", getSize(), " of the root's into one tensor of each rank");
+  TORCH_CHECK(
+      outputs.size() == 1 && (!is_root || (inputs.size() == 1 && static_cast<int>(inputs[0].size()) == getSize())),
+      "scatters a list of ", getSize(), " of the root's into one tensor of each rank");
   return Launch({.type = OpType::SCATTER,
                  .async = opts.asyncOp,
                  .inputs = is_root ? inputs[0] : Tensors(),
@@ -466,7 +475,8 @@ NcclCollectives::WorkPtr NcclCollectives::reduce_scatter(Tensors& outputs, Lists
                                                          const c10d::ReduceScatterOptions& opts) {
   TORCH_CHECK(outputs.size() == inputs.size(), inputs.size(), " lists to add up into ", outputs.size(), " tensors");
   for (const Tensors& list : inputs)
-    TORCH_CHECK(static_cast<int>(list.size()) == getSize(), "adds up parts for ", getSize(), " ranks, and got ", list.size());
+    TORCH_CHECK(static_cast<int>(list.size()) == getSize(), "adds up parts for ", getSize(), " ranks, and got ",
+                list.size());
   const auto whole = std::make_shared<Tensors>();  // one behind the other; of unequal lists undefined
   return Launch({.type = OpType::REDUCE_SCATTER,
                  .async = opts.asyncOp,
@@ -477,8 +487,8 @@ NcclCollectives::WorkPtr NcclCollectives::reduce_scatter(Tensors& outputs, Lists
                        for (size_t i = 0; i < outputs.size(); ++i) {
                          if ((*whole)[i].defined()) {
                            const Sum sum = SumOf(op, outputs[i], lane);
-                           nccl_.Check(nccl_.reduce_scatter((*whole)[i].data_ptr(), outputs[i].data_ptr(), sum.count, sum.type,
-                                                            sum.op, lane.comm, stream),
+                           nccl_.Check(nccl_.reduce_scatter((*whole)[i].data_ptr(), outputs[i].data_ptr(), sum.count,
+                                                            sum.type, sum.op, lane.comm, stream),
                                        "ncclReduceScatter", lane.comm);
                            continue;
                          }
@@ -512,9 +522,10 @@ NcclCollectives::WorkPtr NcclCollectives::reduce_scatter_tensor_coalesced(Tensor
                                                                           const c10d::ReduceScatterOptions& opts) {
   TORCH_CHECK(outputs.size() == inputs.size(), inputs.size(), " tensors to add up into ", outputs.size());
   for (size_t i = 0; i < inputs.size(); ++i)
-    TORCH_CHECK(inputs[i].numel() == outputs[i].numel() * getSize() && outputs[i].scalar_type() == inputs[i].scalar_type(),
-                "adds up ", inputs[i].numel(), " elements of type ", inputs[i].scalar_type(), " into parts of ",
-                outputs[i].numel(), " of type ", outputs[i].scalar_type(), " for each of ", getSize(), " ranks");
+    TORCH_CHECK(
+        inputs[i].numel() == outputs[i].numel() * getSize() && outputs[i].scalar_type() == inputs[i].scalar_type(),
+        "adds up ", inputs[i].numel(), " elements of type ", inputs[i].scalar_type(), " into parts of ",
+        outputs[i].numel(), " of type ", outputs[i].scalar_type(), " for each of ", getSize(), " ranks");
   return Launch({.type = inputs.size() == 1 ? OpType::_REDUCE_SCATTER_BASE : OpType::COALESCED,
                  .async = opts.asyncOp,
                  .inputs = WithScale(inputs, opts.reduceOp),
@@ -522,8 +533,8 @@ NcclCollectives::WorkPtr NcclCollectives::reduce_scatter_tensor_coalesced(Tensor
                  .issue = [this, outputs, inputs, op = opts.reduceOp](const Lane& lane, NcclStream stream) {
                    for (size_t i = 0; i < outputs.size(); ++i) {
                      const Sum sum = SumOf(op, outputs[i], lane);
-                     nccl_.Check(nccl_.reduce_scatter(inputs[i].data_ptr(), outputs[i].data_ptr(), sum.count, sum.type, sum.op,
-                                                      lane.comm, stream),
+                     nccl_.Check(nccl_.reduce_scatter(inputs[i].data_ptr(), outputs[i].data_ptr(), sum.count, sum.type,
+                                                      sum.op, lane.comm, stream),
                                  "ncclReduceScatter", lane.comm);
                    }
                  }});
@@ -537,20 +548,22 @@ NcclCollectives::WorkPtr NcclCollectives::alltoall_base(at::Tensor& output, at::
                  .async = opts.asyncOp,
                  .inputs = {input},
                  .outputs = {output},
-                 .issue = [this, to = Rows(output, output_sizes, getSize()), from = Rows(input, input_sizes, getSize())](
-                              const Lane& lane, NcclStream stream) {
+                 .issue = [this, to = Rows(output, output_sizes, getSize()),
+                           from = Rows(input, input_sizes, getSize())](const Lane& lane, NcclStream stream) {
                    for (int rank = 0; rank < getSize(); ++rank) {
                      const auto& [data, bytes] = from[static_cast<size_t>(rank)];
                      const auto& [place, room] = to[static_cast<size_t>(rank)];
                      if (bytes > 0)
                        nccl_.Check(nccl_.send(data, bytes, kNcclInt8, rank, lane.comm, stream), "ncclSend", lane.comm);
                      if (room > 0)
-                       nccl_.Check(nccl_.receive(place, room, kNcclInt8, rank, lane.comm, stream), "ncclRecv", lane.comm);
+                       nccl_.Check(nccl_.receive(place, room, kNcclInt8, rank, lane.comm, stream), "ncclRecv",
+                                   lane.comm);
                    }
                  }});
 }
 
-NcclCollectives::WorkPtr NcclCollectives::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
+NcclCollectives::WorkPtr NcclCollectives::alltoall(Tensors& outputs, Tensors& inputs,
+                                                   const c10d::AllToAllOptions& opts) {
   TORCH_CHECK(static_cast<int>(outputs.size()) == getSize() && static_cast<int>(inputs.size()) == getSize(),
               "takes a tensor for each of ", getSize(), " ranks, and got ", inputs.size(), " and ", outputs.size());
   return Launch({.type = OpType::ALLTOALL,

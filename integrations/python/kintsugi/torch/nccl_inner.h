@@ -24,9 +24,9 @@ class NcclCollectives final : public c10d::Backend {
  public:
   struct Place {
     c10::Device device{c10::DeviceType::CUDA, 0};
-    bool high_priority = false;                      // of its stream
-    std::shared_ptr<const std::string> called;       // in errors: the outer group's
-    c10::intrusive_ptr<c10d::Store> store;           // where pairs of ranks meet; a wait in it ends with the generation
+    bool high_priority = false;                 // of its stream
+    std::shared_ptr<const std::string> called;  // in errors: the outer group's
+    c10::intrusive_ptr<c10d::Store> store;      // where pairs of ranks meet; a wait in it ends with the generation
   };
   NcclCollectives(int rank, int size, std::shared_ptr<NcclGeneration> generation, NcclComm comm, Place place);
 
@@ -77,8 +77,8 @@ class NcclCollectives final : public c10d::Backend {
   struct Launched {
     c10d::OpType type = c10d::OpType::UNKNOWN;
     bool async = true;
-    Tensors inputs;   // both are checked: contiguous, on the device
-    Tensors outputs;  // also what a future gives
+    Tensors inputs;                                      // both are checked: contiguous, on the device
+    Tensors outputs;                                     // also what a future gives
     std::function<void(const Lane&, NcclStream)> issue;  // calls of NCCL, in one group
     std::function<void()> before, after;                 // copies, on the collective's stream; may be empty
     bool blocks_host = false;
