@@ -2,6 +2,7 @@
 
   nccl_rank.py random RANK WORLD FOLDER SEED       a random program, held against sums made here and against Gloo's
   nccl_rank.py outer RANK WORLD FOLDER 0           an outer group over both inner ones: each tensor goes where it lies
+  nccl_rank.py ddp RANK WORLD FOLDER 0             torch's own DistributedDataParallel; then one rank does not come to a step
   nccl_rank.py silent RANK WORLD FOLDER 0          the last rank does not come: the others are woken, and free
   nccl_rank.py held 0 1 FOLDER 0                   stuck within a call of NCCL's (FAKE_NCCL_HOLD), then cut
   nccl_rank.py absent 0 2 FOLDER 0                 a peer that never comes to an init, then cut
@@ -366,6 +367,61 @@ def run_outer():
         refuses("ALLREDUCE is refused: the group is closed, a test ends it", lambda tensor=tensor: both.allreduce([tensor], sums))
     assert both.drain(5000) and generation.free(10_000)
     print(f"rank {rank}: both", flush=True)
+
+
+def model_of(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4))
+
+
+def flat(model):
+    return torch.cat([parameter.detach().cpu().reshape(-1) for parameter in model.parameters()])
+
+
+def run_ddp():
+    """What it wants of a group: broadcasts in its constructor, buckets reduced while backward runs, futures."""
+    torch.set_num_threads(1)
+    begin()
+    model = model_of(rank).to(DEVICE)  # other values on each rank: DDP gives all of them rank 0's
+    alone = model_of(0).to(DEVICE)
+    wrapped = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001)
+    assert torch.equal(flat(model), flat(alone))
+    optimizer, other = (torch.optim.AdamW(each.parameters(), lr=1e-2) for each in (model, alone))
+    before = fake_device.counts()[2]
+
+    def batch(step, member):
+        generator = torch.Generator().manual_seed(step * 100 + member)
+        return torch.randn(16, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
+
+    def step(number):
+        inputs, labels = batch(number, rank)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(wrapped(inputs.to(DEVICE)), labels.to(DEVICE))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for number in range(10):
+        step(number)
+        inputs, labels = zip(*(batch(number, member) for member in range(world)))
+        other.zero_grad()
+        torch.nn.functional.cross_entropy(alone(torch.cat(inputs).to(DEVICE)), torch.cat(labels).to(DEVICE)).backward()
+        other.step()
+    assert fake_device.counts()[2] == before, "the host waited for a stream, an event or the device"
+    every = [None] * world
+    dist.all_gather_object(every, flat(model).tolist())
+    assert all(one == every[0] for one in every), "ranks have other parameters"
+    assert torch.allclose(flat(model), flat(alone), atol=1e-4), (flat(model) - flat(alone)).abs().max()
+    dist.barrier()
+    if rank == world - 1:
+        return dist.barrier()  # lives, and does not come
+    threading.Timer(0.5, generation.cut).start()
+    loss = step(10)  # the host is ahead of the device
+    float(sum(parameter.grad.sum() for parameter in model.parameters()) + loss)  # woken; gradients are anything
+    refuses("was aborted: an incident has begun", lambda: step(11))
+    assert generation.free(10_000), "its memory was not freed"
+    dist.barrier()
+    print(f"rank {rank}: trained", flush=True)
 
 
 def after_the_cut(work):

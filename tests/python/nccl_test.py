@@ -78,6 +78,8 @@ if __name__ == "__main__":
     sys.exit(main([
         ("random programs of collectives, on random groups, types and shapes, give what their ranks have", programs(door, range(1, 40 if soak else 5))),
         ("an outer group takes each tensor where it lies, and a stop ends both", says(door, "rank 1: both", "outer", 2)),
+        ("DistributedDataParallel trains as one process with all batches does, and wakes where a rank does not come to a step",
+         says(door, "rank 0: trained", "ddp", 3)),
         ("a rank that does not come: the others wake in the device, believe nothing, and free their communicators", says(door, "rank 0: woken", "silent", 3)),
         ("a peer that is silent as over NVLink", says(door, "rank 0: woken", "silent", 2, FAKE_NCCL_SILENT="1")),
         ("memory that takes long to free is waited for", says(door, "rank 0: woken", "silent", 2, FAKE_NCCL_ABORT_MS="700")),
