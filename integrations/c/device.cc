@@ -1,4 +1,5 @@
 // The device that state lies on: its memory, kernels and NCCL, found at run time; fences that are its events.
+#include "callbacks/state/registry.h"
 #include "integrations/c/handle.h"
 #include "kernels/device_kernels.h"
 #include "replica/stream/cuda_driver.h"
