@@ -188,6 +188,8 @@ class Agent:
     def exit_code(self) -> int: ...
 
 def version() -> str: ...
+def nccl_function(name: str, library: str = "") -> int:
+    """The address of a function of NCCL, which is found at run time; `library`: that file alone. Error NOT_FOUND says where it was looked for."""
 
 class Made:
     @property

@@ -1,8 +1,5 @@
 #include <group.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
@@ -28,22 +25,12 @@ std::vector<c10::weak_intrusive_ptr<OuterGroup>> groups;  // guarded by groups_m
 // Of its own: where an outer group is destroyed, and lets go of its inner one, the other may be held.
 std::mutex drained_mutex;
 // Guarded by drained_mutex. Never destroyed: the process ends without waiting for Gloo's threads.
-auto& drained = *new std::vector<c10::intrusive_ptr<c10d::Backend>>;
+auto& drained = *new std::vector<std::shared_ptr<InnerGroup>>;
 
 constexpr char kIncident[] = "an incident has begun";
 
 void FailAll(const std::vector<c10::intrusive_ptr<c10d::Work>>& works, const std::string& why) {
   for (const auto& work : works) static_cast<GuardedWork&>(*work).Fail("was aborted: " + why);
-}
-
-// On a duplicate, whose inode is looked at: the number may belong to another file by now.
-void Shut(const GroupConnection& connection) {
-  const int copy = dup(connection.descriptor);
-  if (copy < 0) return;
-  struct stat found {};
-  if (fstat(copy, &found) == 0 && S_ISSOCK(found.st_mode) && found.st_ino == connection.inode)
-    ::shutdown(copy, SHUT_RDWR);
-  close(copy);
 }
 
 std::vector<c10::intrusive_ptr<OuterGroup>> Alive() {
@@ -105,13 +92,12 @@ void AbortAll(void*, uint64_t) {
   std::thread([works = std::move(works), alive = std::move(alive)]() mutable { FailAll(works, kIncident); }).detach();
 }
 
-void OuterGroup::Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<GroupConnection> connections,
-                         uint64_t generation) {
-  c10::intrusive_ptr<c10d::Backend> old;
+void OuterGroup::Connect(std::shared_ptr<InnerGroup> host, std::shared_ptr<InnerGroup> device, uint64_t generation) {
+  std::shared_ptr<InnerGroup> old;
   std::lock_guard lock(mutex_);
-  old = std::exchange(inner_, std::move(inner));
+  old = std::exchange(host_, std::move(host));
   TORCH_CHECK(!old, *called_, "was connected before the generation before was let go of");
-  connections_ = std::move(connections);
+  device_ = std::move(device);
   called_ = Called(generation);
   works_.clear();
   open_ = std::make_shared<OpenWorks>();
@@ -125,7 +111,7 @@ void OuterGroup::AnswerAlone() {
 
 std::vector<c10::intrusive_ptr<c10d::Work>> OuterGroup::Cut(const std::string& why) {
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  std::vector<GroupConnection> connections;
+  std::shared_ptr<InnerGroup> host, device;
   {
     std::lock_guard lock(mutex_);
     if (state_ != State::kLive) return works;
@@ -134,9 +120,11 @@ std::vector<c10::intrusive_ptr<c10d::Work>> OuterGroup::Cut(const std::string& w
     for (const auto& work : works_)
       if (auto alive = work.lock()) works.push_back(std::move(alive));
     works_.clear();
-    connections = connections_;
+    host = host_;
+    device = device_;
   }
-  for (const GroupConnection& connection : connections) Shut(connection);
+  if (device) device->Cut();
+  if (host) host->Cut();
   return works;
 }
 
@@ -148,26 +136,24 @@ void OuterGroup::Close(const std::string& why) {
 }
 
 bool OuterGroup::Drain(std::chrono::milliseconds limit) {
-  c10::intrusive_ptr<c10d::Backend> inner;
+  std::shared_ptr<InnerGroup> host, device;
   std::shared_ptr<OpenWorks> open;
   FailAll(Cut(kIncident), kIncident);
   {
     std::lock_guard lock(mutex_);
-    inner = std::move(inner_);
-    inner_.reset();
-    connections_.clear();
+    host = std::exchange(host_, nullptr);
+    device = std::exchange(device_, nullptr);
     open = std::move(open_);
   }
   const bool is_drained = !open || open->AwaitNone(limit);
-  if (inner) {
-    std::lock_guard lock(drained_mutex);
-    drained.push_back(std::move(inner));
-  }
+  std::lock_guard lock(drained_mutex);
+  if (host) drained.push_back(std::move(host));
+  if (device) drained.push_back(std::move(device));
   return is_drained;
 }
 
 void DestroyDrained() {
-  std::vector<c10::intrusive_ptr<c10d::Backend>> old;
+  std::vector<std::shared_ptr<InnerGroup>> old;
   {
     std::lock_guard lock(drained_mutex);
     old.swap(drained);
@@ -189,24 +175,33 @@ std::string OuterGroup::state() const {
 void OuterGroup::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
   std::unique_lock lock(mutex_);
-  const c10::intrusive_ptr<c10d::Backend> inner = inner_;
+  const std::shared_ptr<InnerGroup> host = host_, device = device_;
   lock.unlock();
-  if (inner) inner->setTimeout(timeout);
+  if (host) host->collectives().setTimeout(timeout);
+  if (device) device->collectives().setTimeout(timeout);
+}
+
+bool OuterGroup::IsOnDevice(const Tensors& outputs, const Tensors& inputs) const {
+  const Tensors& tensors = outputs.empty() ? inputs : outputs;
+  if (tensors.empty() || tensors.front().device().is_cpu()) return false;
+  TORCH_CHECK(device_, *called_, "has no connections for tensors on ", tensors.front().device(),
+              ": kintsugi.torch serves tensors on the cpu so far; integrations/python/docs/cuda.md says what is there for devices");
+  return true;
 }
 
 template <typename Call, typename Alone>
 OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& call, const Alone& alone,
-                                    std::function<void()> after) {
+                                    std::function<void()> after, const Tensors& inputs) {
   ++calls_;
   all_calls.fetch_add(1, std::memory_order_relaxed);
-  c10::intrusive_ptr<c10d::Backend> inner;
+  std::shared_ptr<InnerGroup> inner;
   std::shared_ptr<OpenWorks> open;
   std::shared_ptr<const std::string> called;
   std::string closed;
   {
     std::lock_guard lock(mutex_);
     if (state_ == State::kClosed) closed = why_;
-    inner = inner_;
+    if (state_ == State::kLive) inner = IsOnDevice(outputs, inputs) ? device_ : host_;
     open = open_;
     called = called_;
   }
@@ -224,10 +219,11 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& ca
     throw std::runtime_error("injected exception: at collective " + c10d::opTypeToString(type) + " of '" + name_ + "'");
   c10::intrusive_ptr<c10d::Work> begun;
   try {
-    begun = call(*inner);
+    begun = call(inner->collectives());
   } catch (const std::exception&) {
     std::rethrow_exception(failure(TextOf(std::current_exception())));
   }
+  if (inner->EndsOnDevice()) return begun;
   auto work = c10::make_intrusive<GuardedWork>(type, std::move(begun), std::move(outputs), std::move(called), open,
                                                std::move(after));
   GuardedWork::Listen(work);
@@ -274,6 +270,11 @@ void FillWithZeros(const std::vector<at::Tensor>& outputs) {
 
 void TakeOwnPart(const at::Tensor& output, const at::Tensor& input, int rank, int size) {
   CopyInto(output, input.reshape(-1).chunk(size)[rank]);
+}
+
+// What sums parts by itself is asked for it; on the processor PartOfSum does it.
+bool LieOnDevice(const std::vector<at::Tensor>& outputs) {
+  return !outputs.empty() && !outputs.front().device().is_cpu();
 }
 
 constexpr auto kNothing = [] {};
@@ -344,7 +345,7 @@ OuterGroup::WorkPtr OuterGroup::allgather_into_tensor_coalesced(Tensors& outputs
 OuterGroup::WorkPtr OuterGroup::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
   return Run(
       OpType::GATHER, Flat(outputs), [&](Backend& inner) { return inner.gather(outputs, inputs, opts); },
-      [&] { FillWithOwn(outputs, inputs); });
+      [&] { FillWithOwn(outputs, inputs); }, {}, inputs);
 }
 
 OuterGroup::WorkPtr OuterGroup::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) {
@@ -387,6 +388,12 @@ OuterGroup::WorkPtr OuterGroup::PartOfSum(OpType type, const Tensors& outputs, c
 
 OuterGroup::WorkPtr OuterGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
                                                const c10d::ReduceScatterOptions& opts) {
+  if (LieOnDevice(outputs))
+    return Run(
+        OpType::REDUCE_SCATTER, outputs, [&](Backend& inner) { return inner.reduce_scatter(outputs, inputs, opts); },
+        [&] {
+          for (size_t i = 0; i < outputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
+        });
   Tensors whole;
   for (const Tensors& parts : inputs) {
     Tensors flat;
@@ -398,11 +405,23 @@ OuterGroup::WorkPtr OuterGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
 
 OuterGroup::WorkPtr OuterGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                      const c10d::ReduceScatterOptions& opts) {
+  if (LieOnDevice({output}))
+    return Run(
+        OpType::_REDUCE_SCATTER_BASE, {output},
+        [&](Backend& inner) { return inner._reduce_scatter_base(output, input, opts); },
+        [&] { TakeOwnPart(output, input, getRank(), getSize()); });
   return PartOfSum(OpType::_REDUCE_SCATTER_BASE, {output}, {input}, opts.reduceOp, opts.timeout);
 }
 
 OuterGroup::WorkPtr OuterGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::ReduceScatterOptions& opts) {
+  if (LieOnDevice(outputs))
+    return Run(
+        kReduceScatterCoalesced, outputs,
+        [&](Backend& inner) { return inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts); },
+        [&] {
+          for (size_t i = 0; i < outputs.size(); ++i) TakeOwnPart(outputs[i], inputs[i], getRank(), getSize());
+        });
   return PartOfSum(kReduceScatterCoalesced, outputs, inputs, opts.reduceOp, opts.timeout);
 }
 
