@@ -33,6 +33,7 @@ NB_MODULE(_core, module) {
   module.def("version", [] { return std::string(kintsugi_version()); });
   nb::class_<kintsugi::python::PythonAgent> agent = kintsugi::python::BindAgent(module);
   kintsugi::python::BindReshard(&agent);
+  kintsugi::python::BindMarks(module);
   kintsugi::python::BindStateMemory(module);
   kintsugi::python::BindController(module);
   kintsugi::python::BindStore(module, &agent);

@@ -11,7 +11,8 @@ namespace {
 // What a rank says of itself, whatever it has heard so far; everything else answers an order of one generation.
 bool CountsInAnyGeneration(const AgentMessage& message) {
   return std::holds_alternative<Beat>(message) || std::holds_alternative<Ready>(message) ||
-         std::holds_alternative<FaultReport>(message) || std::holds_alternative<Inexact>(message);
+         std::holds_alternative<FaultReport>(message) || std::holds_alternative<Inexact>(message) ||
+         std::holds_alternative<RankMarks>(message);
 }
 
 }  // namespace
@@ -108,7 +109,10 @@ void ControllerCore::OnFitting(const Header& header, const AgentMessage& message
                      parts_.board.At(rank).begun = kintsugi::Step(m.place.step), parts_.hangs.OnPlace(rank, m.place);
                    parts_.processes.SeeBeat(rank, m.count);
                  },
-                 [&](const FaultReport& m) { parts_.faults.OnReport(rank, m, current); },
+                 [&](const FaultReport& m) {
+                   if (m.kind == FaultKind::kCommError && current) parts_.hangs.OnCommError();
+                   parts_.faults.OnReport(rank, m, current);
+                 },
                  [&](const LockReply& m) { halt_.OnLockReply(rank, m); },
                  [&](const Parked& m) { halt_.OnParked(rank, m); },
                  [&](const PhaseDone& m) { OnPhaseDone(rank, m); },
@@ -121,6 +125,7 @@ void ControllerCore::OnFitting(const Header& header, const AgentMessage& message
                  },
                  [&](const PauseAck& m) { parts_.saves.OnPauseAck(rank, m); },
                  [&](const SnapshotReport& m) { parts_.snapshots.OnReport(rank, m); },
+                 [&](const RankMarks& m) { parts_.hangs.OnMarks(rank, m); },
                  [&](const Inexact& m) { parts_.inexact.Note(rank, m.text); },
                  [](const StoreSet&) {},  // the driver's StoreTable answers
                  [](const StoreGet&) {},

@@ -15,7 +15,7 @@ from pathlib import Path
 
 _FOLDER = Path(__file__).parent
 _SOURCES = ("ddp_layout.cc", "farewell.cc", "group.cc", "guarded_work.cc", "rendezvous.cc", "sockets.cc", "tensors.cc", "module.cc")
-_HEADERS = ("ddp_layout.h", "farewell.h", "group.h", "guarded_work.h", "rendezvous.h", "sockets.h", "tensors.h")
+_HEADERS = ("ddp_layout.h", "farewell.h", "group.h", "guarded_work.h", "mark_calls.h", "rendezvous.h", "sockets.h", "tensors.h")
 RELEASES = ("2.11", "2.13", "2.14", "2.15")  # whose Backend the sources were read against
 
 
