@@ -373,11 +373,12 @@ std::vector<Rank> Both(const std::vector<Rank>& one, const std::vector<Rank>& ot
   return both;
 }
 
-// Each of two groups has members within that the other one misses.
+// Each of two groups has members within that the other one misses; or a group and the gate, where somebody left a
+// collective out, or has one more.
 std::optional<Blame> BlameOrder(const Scene& scene, const std::vector<Wait>& waits) {
   for (const Wait& one : waits)
     for (const Wait& other : waits) {
-      if (&one >= &other || !one.group || !other.group || one.group == other.group) continue;
+      if (&one >= &other || one.group == other.group) continue;
       const std::vector<Rank> here = Both(one.within, other.missing), there = Both(other.within, one.missing);
       if (here.empty() || there.empty()) continue;
       Blame blame;
@@ -388,8 +389,10 @@ std::optional<Blame> BlameOrder(const Scene& scene, const std::vector<Wait>& wai
         std::vector<Rank> all = here;
         all.insert(all.end(), there.begin(), there.end());
         std::sort(all.begin(), all.end());
-        blame.ranks = WhoLeftHabit(
-            all, [&](Rank rank) { return KeepsOrder(scene, rank, Has(here, rank) ? *one.group : *other.group); });
+        blame.ranks = WhoLeftHabit(all, [&](Rank rank) -> std::optional<bool> {
+          const Group* const within = Has(here, rank) ? one.group : other.group;
+          return within ? KeepsOrder(scene, rank, *within) : std::nullopt;
+        });
       }
       const bool swap = !blame.ranks.empty() && Has(there, blame.ranks.front());
       const Wait& first = swap ? other : one;
