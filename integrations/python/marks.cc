@@ -2,6 +2,8 @@
 #include <bindings.h>
 #include <kintsugi/torch/mark_calls.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -41,6 +43,7 @@ constexpr MarkCalls kCalls{
 void AnswerForPython() {
   MarkMemory& memory = CollectiveMarks::OfProcess().memory();
   memory.awake = memory.asked.load();
+  memory.stack_thread = gettid();
   memory.python = 1;
   for (;;) {
     uint32_t asked;

@@ -64,9 +64,10 @@ struct MarkMemory {
   std::atomic<uint32_t> version{0};
   std::atomic<int32_t> pid{0};
   std::atomic<int32_t> rank{-1};  // of the run, where it is known
-  // Where a traceback of all Python threads goes upon the signal; -1: there is none.
+  // Where a traceback of all Python threads goes once this thread, which sleeps, gets the signal; -1: there is none.
   std::atomic<int32_t> stack_fd{-1};
   std::atomic<int32_t> stack_signal{0};
+  std::atomic<int32_t> stack_thread{0};
   std::atomic<uint64_t> main_thread{0};  // as such a traceback calls it
   // Somebody asks whether Python's lock is to be had: a thread that waits for this word gets it and answers.
   std::atomic<uint32_t> asked{0}, awake{0};

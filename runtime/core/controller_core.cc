@@ -49,7 +49,10 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
   std::visit(Overloaded{
                  [this](const FromAgent& e) { OnMessage(e.header, e.message); },
                  [this](const ConnectionClosed& e) { attendance_.OnClosed(e); },
-                 [this](const ProcessExited& e) { attendance_.OnExited(e); },
+                 [this](const ProcessExited& e) {
+                   parts_.hangs.OnBroken();
+                   attendance_.OnExited(e);
+                 },
                  [this](const OperatorSave&) { parts_.saves.Request(false); },
                  [this](const OperatorStop&) { parts_.saves.Request(true); },
                  [this](const OperatorPause&) { parts_.saves.AskForPause(); },
@@ -110,7 +113,7 @@ void ControllerCore::OnFitting(const Header& header, const AgentMessage& message
                    parts_.processes.SeeBeat(rank, m.count);
                  },
                  [&](const FaultReport& m) {
-                   if (m.kind == FaultKind::kCommError && current) parts_.hangs.OnCommError();
+                   if (m.kind == FaultKind::kCommError && current) parts_.hangs.OnBroken();
                    parts_.faults.OnReport(rank, m, current);
                  },
                  [&](const LockReply& m) { halt_.OnLockReply(rank, m); },

@@ -34,7 +34,7 @@ void HangWatch::OnPlace(Rank rank, const Progress& place) {
   for (const SlowRanks::News& news : slow_.Take(*took)) board_.Note(news.rank, ToString(news, *took));
 }
 
-void HangWatch::OnCommError() {
+void HangWatch::OnBroken() {
   if (board_.phase() != Phase::kRunning || rounds_.open()) return;
   asked_step_ = 0;
   rounds_.Ask(Duration(), false);

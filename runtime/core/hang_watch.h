@@ -41,8 +41,9 @@ class HangWatch {
   void OnIdle(Rank rank) { detector_.OnIdle(rank, board_.now()), looks_.OnIdle(rank, board_.now()); }
   void OnActive(Rank rank) { detector_.OnActive(rank, board_.now()), looks_.OnActive(rank, board_.now()); }
   void OnMarks(Rank rank, const RankMarks& marks) { rounds_.OnMarks(rank, marks); }
-  // A collective failed: whether ranks were in different ones is asked.
-  void OnCommError();
+  // A collective failed, or a process is gone, which libraries make of that, too (Gloo aborts): whether ranks were in
+  // different ones is asked.
+  void OnBroken();
   // Call at every tick.
   void Check();
 

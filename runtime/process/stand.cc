@@ -140,11 +140,11 @@ std::string StandReader::Proc(const std::string& name) const {
 
 void StandReader::Begin() {
   dumped_ = false;
-  const int fd = marks_.stack_fd, signal = marks_.stack_signal;
-  if (fd >= 0 && signal > 0 && signal < NSIG) {
+  const int fd = marks_.stack_fd, signal = marks_.stack_signal, thread = marks_.stack_thread;
+  if (fd >= 0 && signal > 0 && signal < NSIG && thread > 0) {
     // What another process did not get to write yet is no answer.
     const UniqueFd file(open(("/proc/" + std::to_string(pid_) + "/fd/" + std::to_string(fd)).c_str(), O_WRONLY | O_CLOEXEC));
-    dumped_ = file.get() >= 0 && ftruncate(file.get(), 0) == 0 && syscall(SYS_tgkill, pid_, pid_, signal) == 0;
+    dumped_ = file.get() >= 0 && ftruncate(file.get(), 0) == 0 && syscall(SYS_tgkill, pid_, thread, signal) == 0;
   }
   asked_ = marks_.asked.fetch_add(1) + 1;
   syscall(SYS_futex, &marks_.asked, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

@@ -2,7 +2,8 @@
 // kernel, and whether Python's lock is to be had. Asked of the process's marks (collective_marks.h), from within or from
 // another process; a program without Python has a system call and a state alone.
 //
-// What: Begin makes the process write a traceback (by the signal it named, from which nothing else follows) and asks for
+// What: Begin makes the process write a traceback (by the signal and the thread it named: one that does nothing else, so
+// that no call of the program's is interrupted) and asks for
 // Python's lock; Read, some hundred milliseconds later, takes what came. Neither waits.
 // Threads: one.
 // Errors: none: what cannot be known is left empty.

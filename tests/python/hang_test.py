@@ -22,6 +22,7 @@ LIMIT_S = 90  # of one divergence, its start included
 # What may be said of it beside "missing"; the ranks are the culprit alone, in every case.
 WHY = {
     "holds_the_lock_of_python": {"stopped"},
+    "saves_where_nobody_reads": {"missing", "stopped"},  # torch opens the file with Python's lock
     "is_stopped": {"no-answer", "stopped", "silence"},
     "other_size": {"other-size"},
     "other_type": {"other-type"},

@@ -77,6 +77,11 @@ void Bench::Answer(const Send& send) {
       for (const auto& [layout, claim] : claims[rank])
         done.digests[layout] = digests[rank].count(layout) ? digests[rank][layout] : 1;
     Say(rank, done);
+  } else if (const auto* ask = std::get_if<AskMarks>(&send.message)) {
+    const auto found = marks.find(rank);
+    if (found == marks.end()) return;
+    found->second.round = ask->round;
+    Say(rank, found->second);
   } else if (std::holds_alternative<ResumeOrder>(send.message)) {
     if (!Muted(rank, Phase::kRunning)) Say(rank, Resumed{});
   }
