@@ -373,18 +373,18 @@ std::vector<Rank> Both(const std::vector<Rank>& one, const std::vector<Rank>& ot
   return both;
 }
 
-// Each of two groups has members within that the other one misses; or a group and the gate, where somebody left a
-// collective out, or has one more.
+// Each of two groups has members within that the other one misses; or a group and the gate, or a message, where somebody
+// left a collective out, or has one more. Fewer differ from more.
 std::optional<Blame> BlameOrder(const Scene& scene, const std::vector<Wait>& waits) {
   for (const Wait& one : waits)
     for (const Wait& other : waits) {
-      if (&one >= &other || one.group == other.group) continue;
+      if (&one >= &other) continue;
       const std::vector<Rank> here = Both(one.within, other.missing), there = Both(other.within, one.missing);
       if (here.empty() || there.empty()) continue;
       Blame blame;
       blame.kind = BlameKind::kOtherOrder;
-      if (here.size() != there.size()) {
-        blame.ranks = here.size() < there.size() ? here : there;
+      if (one.within.size() != other.within.size()) {
+        blame.ranks = one.within.size() < other.within.size() ? here : there;
       } else {
         std::vector<Rank> all = here;
         all.insert(all.end(), there.begin(), there.end());

@@ -69,7 +69,7 @@ def told(door, mode, fault, culprit, arguments=("--hang-least", "60", "--silence
                 if said := re.search(r"event=hang why=(\S+) ranks=(\S+) text=(.*)", line):
                     found = (said[1], said[2], said[3], time.monotonic() - (planted or time.monotonic()))
                     break
-                if said := re.search(r"event=incident .*cause=\"?(silence|hang|exception)[^ ]* (.*)ranks=(\S+)", line):
+                if said := re.search(r"event=incident .*cause=\"?(silence)[^ ]* (.*)ranks=(\S+)", line):
                     found = (said[1], said[3], line, time.monotonic() - (planted or time.monotonic()))
                     break
         finally:

@@ -235,6 +235,27 @@ TEST(Blame, AReceiveWaitsForItsSender) {
   EXPECT_EQ(story.Judge().kind, BlameKind::kMissing);
 }
 
+TEST(Blame, WhoLeavesACollectiveOutIsInTheNextThing) {
+  Story story(4);
+  for (int i = 0; i < 3; ++i) story.All("dp", kWorld, kSum);
+  for (int r : {0, 1, 3}) story.Enter(r, "dp", kWorld, kSum);
+  Story in_message = story, in_gate = story;
+  in_message.Enter(2, "dp", kWorld, Story::Call(CollectiveKind::kReceive, 10, 7, 1));
+  for (int r = 0; r < 4; ++r) in_gate.PlaceOf(r) = {8, r == 2 ? TrainPhase::kGate : TrainPhase::kBackward};
+  for (const Story& left_out : {in_message, in_gate}) {
+    EXPECT_EQ(left_out.Judge().kind, BlameKind::kOtherOrder) << left_out.Judge().text;
+    EXPECT_EQ(left_out.Judge().ranks, Ranks({2})) << left_out.Judge().text;
+  }
+}
+
+TEST(Blame, WhoHasACollectiveMoreIsInItAlone) {
+  Story story(4);
+  story.All("dp", kWorld, kSum);
+  story.Enter(1, "dp", kWorld, Story::Call(CollectiveKind::kBarrier, 0, 0));
+  for (int r = 0; r < 4; ++r) story.PlaceOf(r) = {8, r == 1 ? TrainPhase::kBackward : TrainPhase::kGate};
+  EXPECT_EQ(story.Judge().ranks, Ranks({1})) << story.Judge().text;
+}
+
 TEST(Blame, ASilentRankIsNamedAndOneWithoutAnAnswerIsNot) {
   Story story = OneIsMissing(2);
   story.question.ranks[2].marks.reset();
