@@ -1,7 +1,8 @@
 // MarkCalls: how the extension for torch marks collectives: functions of kintsugi._core (integrations/python/marks.cc), by
 // their addresses, since the extension is built without the library.
 //
-// Threads: any. Errors: none. Each is a few dozen nanoseconds.
+// Threads: any.
+// Errors: none.
 #pragma once
 
 #include <cstddef>
