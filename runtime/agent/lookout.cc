@@ -49,7 +49,11 @@ std::vector<core::GroupMarks> GroupMarksOf(const CollectiveMarks& marks, Rank ra
 void Lookout::Look(uint64_t round) {
   core::RankMarks marks;
   marks.round = round;
-  marks.place = core::PlaceOf(page_.words().progress.load(std::memory_order_relaxed), gate_.Word());
+  // Who has come to its gate waits there for others, also where its word does not say so yet: partners exchange their
+  // mirrored objects before.
+  const uint64_t progress = page_.words().progress.load(std::memory_order_relaxed);
+  marks.place = UnpackProgress(progress);
+  if (marks.place.phase != TrainPhase::kGate) marks.place = core::PlaceOf(progress, gate_.Word());
   marks.groups = GroupMarksOf(CollectiveMarks::OfProcess(), self_.options.rank, SteadyClock::SteadyNow());
   reader_.emplace(getpid(), CollectiveMarks::OfProcess().memory());
   reader_->Begin();
