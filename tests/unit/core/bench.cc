@@ -58,6 +58,13 @@ void Bench::Pump() {
 
 void Bench::Answer(const Send& send) {
   const int rank = send.header.rank.value();
+  // A question comes before the orders of the generation after it.
+  if (const auto* ask = std::get_if<AskMarks>(&send.message)) {
+    const auto found = marks.find(rank);
+    if (found == marks.end()) return;
+    found->second.round = ask->round;
+    return Say(rank, found->second);
+  }
   if (send.header.generation != core.generation() || send.header.incarnation != member(rank).incarnation) return;
   Standing& at = standing[static_cast<size_t>(rank)];
   if (std::holds_alternative<LockOrder>(send.message)) {
@@ -77,11 +84,6 @@ void Bench::Answer(const Send& send) {
       for (const auto& [layout, claim] : claims[rank])
         done.digests[layout] = digests[rank].count(layout) ? digests[rank][layout] : 1;
     Say(rank, done);
-  } else if (const auto* ask = std::get_if<AskMarks>(&send.message)) {
-    const auto found = marks.find(rank);
-    if (found == marks.end()) return;
-    found->second.round = ask->round;
-    Say(rank, found->second);
   } else if (std::holds_alternative<ResumeOrder>(send.message)) {
     if (!Muted(rank, Phase::kRunning)) Say(rank, Resumed{});
   }

@@ -70,7 +70,7 @@ TEST(Hang, IsExplainedLongBeforeItIsOne) {
   EXPECT_TRUE(bench.Sent<AskMarks>().empty()) << "nothing is sent before somebody waits";
   bench.Pass(300ms);
   ASSERT_EQ(bench.All<HangExplained>().size(), 1u);
-  const Blame& blame = bench.All<HangExplained>()[0].blame;
+  const Blame blame = bench.All<HangExplained>()[0].blame;
   EXPECT_EQ(blame.kind, BlameKind::kMissing);
   EXPECT_EQ(blame.ranks, std::vector<Rank>{Rank(2)});
   EXPECT_EQ(bench.core.incidents(), 0u) << "nothing is done about it yet";
