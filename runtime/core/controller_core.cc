@@ -113,7 +113,8 @@ void ControllerCore::OnFitting(const Header& header, const AgentMessage& message
                    parts_.processes.SeeBeat(rank, m.count);
                  },
                  [&](const FaultReport& m) {
-                   if (m.kind == FaultKind::kCommError && current) parts_.hangs.OnBroken();
+                   // An exception may be of a message that was another one's.
+                   if ((m.kind == FaultKind::kCommError || m.kind == FaultKind::kException) && current) parts_.hangs.OnBroken();
                    parts_.faults.OnReport(rank, m, current);
                  },
                  [&](const LockReply& m) { halt_.OnLockReply(rank, m); },

@@ -35,7 +35,7 @@ void HangWatch::OnPlace(Rank rank, const Progress& place) {
 }
 
 void HangWatch::OnBroken() {
-  if (board_.phase() != Phase::kRunning || rounds_.open()) return;
+  if (!board_.InTraining() || rounds_.open()) return;
   asked_step_ = 0;
   rounds_.Ask(Duration(), false);
 }

@@ -27,6 +27,7 @@ void MarkRounds::Ask(Duration still, bool waits) {
     RankSaid said{.rank = rank, .marks = {}, .finished = member.finished, .parked = member.save_point.has_value()};
     if (member.life != Life::kDead && member.connected) {
       question.expected[rank] = question.about.ranks.size();
+      question.asked[rank] = member.incarnation;
       board_.SendTo(rank, AskMarks{round_});
     }
     question.about.ranks.push_back(std::move(said));
@@ -43,6 +44,12 @@ void MarkRounds::OnMarks(Rank rank, const RankMarks& marks) {
 }
 
 std::optional<Blame> MarkRounds::Take() {
+  // Of a process that has gone meanwhile nothing comes any more.
+  if (question_)
+    std::erase_if(question_->expected, [this](const auto& one) {
+      const Member& member = board_.At(one.first);
+      return member.life == Life::kDead || !member.connected || member.incarnation != question_->asked.at(one.first);
+    });
   if (!question_ || (!question_->expected.empty() && board_.now() < question_->until)) return std::nullopt;
   for (const auto& [rank, at] : question_->expected)
     question_->about.ranks[at].silent = processes_.SinceBeat(rank).value_or(Duration()) >= kSilentFor;

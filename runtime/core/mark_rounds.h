@@ -29,6 +29,7 @@ class MarkRounds {
   struct Question {
     BlameQuestion about;
     std::map<Rank, size_t> expected;  // those that are asked and have not answered: their places in `about`
+    std::map<Rank, Incarnation> asked;  // of those that were asked
     TimePoint until;
   };
   Board& board_;
