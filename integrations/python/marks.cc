@@ -50,10 +50,13 @@ void AnswerForPython() {
     {
       nb::gil_scoped_release unlocked;
       asked = AwaitQuestion(memory, memory.awake);
+      while (memory.python == 0) pause();  // Python is being taken down: its lock is not asked for any more
     }
     memory.awake = asked;
   }
 }
+
+void StopAnswering() { CollectiveMarks::OfProcess().memory().python = 0; }
 
 // Where tracebacks go, upon which signal, and what they call the main thread.
 void ShowStacks(int fd, int signal, uint64_t main_thread, const std::string& own_folder) {
@@ -71,6 +74,7 @@ void ShowStacks(int fd, int signal, uint64_t main_thread, const std::string& own
 void BindMarks(nb::module_& module) {
   module.def("mark_calls", [] { return reinterpret_cast<uintptr_t>(&kCalls); });
   module.def("answer_for_python", &AnswerForPython);
+  module.def("stop_answering", &StopAnswering);
   module.def("show_stacks", &ShowStacks, nb::arg("fd"), nb::arg("signal"), nb::arg("main_thread"), nb::arg("own_folder"));
 }
 

@@ -6,6 +6,7 @@ agent, or `kintsugi watch` from outside.
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import os
 import signal
@@ -30,4 +31,5 @@ def begin() -> None:
         faulthandler.register(_SIGNAL, file=appending, all_threads=True, chain=False)
         main = threading.main_thread().ident or 0
         _core.show_stacks(fd=_traceback[0], signal=int(_SIGNAL), main_thread=main, own_folder=str(Path(__file__).parent))
+    atexit.register(_core.stop_answering)
     threading.Thread(target=_core.answer_for_python, name="kintsugi-lookout", daemon=True).start()
