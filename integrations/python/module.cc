@@ -45,6 +45,7 @@ NB_MODULE(_core, module) {
       nb::arg("name"), nb::arg("library") = "");
   nb::class_<kintsugi::python::PythonAgent> agent = kintsugi::python::BindAgent(module);
   kintsugi::python::BindReshard(&agent);
+  kintsugi::python::BindMarks(module);
   kintsugi::python::BindStateMemory(module);
   kintsugi::python::BindController(module);
   kintsugi::python::BindStore(module, &agent);

@@ -65,6 +65,9 @@ KINTSUGI_SAID("road_closed", core::RoadClosed, (from), (to), (port), (from_host)
 KINTSUGI_SAID("node_cut_off", core::NodeCutOff, (first), (text))
 KINTSUGI_SAID("replace_refused", core::ReplaceRefused, (rank), (why))
 KINTSUGI_SAID("attempts_grow", core::AttemptsGrow, (incident), (attempts), (since), (reason))
+KINTSUGI_FIELDS(core::FoldedStack, (ranks), (text))
+KINTSUGI_FIELDS(core::Blame, (kind), (ranks), (text), (stacks))
+KINTSUGI_SAID("hang_explained", core::HangExplained, (blame))
 KINTSUGI_SAID("save_settled", core::SaveSettled, (step), (saved), (rank), (text))
 
 // ---- what the core goes by: as words --------------------------------------------------------------------------------

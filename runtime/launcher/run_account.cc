@@ -183,6 +183,8 @@ void RunAccount::OnInexact(Rank rank, const std::string& text) {
   ++notes.count;
 }
 
+void RunAccount::OnHang(const core::Blame& blame, TimePoint now) { hang_ = {blame, now}; }
+
 void RunAccount::OnStandstill(bool at_save_point, bool paused, TimePoint now) {
   times_.OnSaving(!paused && at_save_point, now);
   times_.OnPaused(paused, now);
@@ -196,6 +198,7 @@ wire::RunSoFar RunAccount::ForNext(TimePoint now) const {
 void RunAccount::LookAt(RunSight* sight) const {
   KINTSUGI_CHECK(sight->ranks.size() <= views_.size(), "more ranks are seen than the world has");
   sight->over = tally_;
+  sight->hang = hang_;
   sight->steps = step_times_;
   sight->time = times_.Account(sight->at, sight->standing_since);
   sight->saves = result_.saves;

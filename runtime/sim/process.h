@@ -111,6 +111,8 @@ struct Process {
   std::optional<RunOnTrainer> running;
   Generation group;                      // its communicator
   std::optional<MeetingKey> blocked_in;  // collective
+  std::optional<MeetingKey> entered;     // the newest of a step, and when
+  TimePoint entered_at;
   std::map<uint64_t, Rank> gets;         // outstanding reads of the store
   // In-memory snapshots.
   std::map<Rank, HeldSnapshots> snapshots;    // by owner

@@ -14,6 +14,7 @@
 
 #include <guarded_work.h>
 #include <inner_group.h>
+#include <mark_calls.h>
 
 #include <atomic>
 #include <functional>
@@ -47,6 +48,8 @@ class OuterGroup final : public c10d::Backend {
   std::string state() const;
   uint64_t calls() const { return calls_; }
   const std::string& name() const { return name_; }
+  // As which its collectives are marked from the next inner group on: `place` is equal on all members, `ranks` are the run's.
+  void MarkAs(std::string place, std::vector<int32_t> ranks);
 
   const std::string getBackendName() const override { return "kintsugi"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -90,10 +93,21 @@ class OuterGroup final : public c10d::Backend {
 
   std::shared_ptr<const std::string> Called(uint64_t generation) const;
 
+  // What all members must ask alike.
+  struct Asks {
+    int32_t type = -1, operation = -1, root = -1;
+    uint64_t size = 0;  // elements; 0 where members may differ
+    uint32_t parts = 0;
+  };
+  static Asks Of(const Tensors& tensors, int64_t root = -1);
+  static Asks Of(const Tensors& tensors, const c10d::ReduceOp& operation, int64_t root = -1);
+  Marked Mark(c10d::OpType type, const Asks& asks, int32_t group) const;
+  int32_t OpenMarks() const;
+
   // `call` on the inner group of the tensors' device, with its work guarded; joining: `alone` does locally what the collective would.
   // `outputs`: what a future gives, and whose device counts; `inputs` where there may be none.
   template <typename Call, typename Alone>
-  WorkPtr Run(c10d::OpType type, Tensors outputs, const Call& call, const Alone& alone,
+  WorkPtr Run(c10d::OpType type, const Asks& asks, Tensors outputs, const Call& call, const Alone& alone,
               std::function<void()> after = {}, const Tensors& inputs = {});
   // Of live groups. Throws what refuses tensors of this device; with the mutex.
   bool IsOnDevice(const Tensors& outputs, const Tensors& inputs) const;
@@ -113,6 +127,10 @@ class OuterGroup final : public c10d::Backend {
   std::shared_ptr<InnerGroup> device_;  // may be null beside it
   std::vector<c10::weak_intrusive_ptr<c10d::Work>> works_;
   std::shared_ptr<OpenWorks> open_;
+  std::string place_;
+  std::vector<int32_t> ranks_;  // of the run; empty: it is not marked
+  static constexpr int32_t kNotYet = -2;
+  int32_t marks_ = kNotYet;
 };
 
 // Lets go of the inner groups that were drained, on a thread of its own: they join Gloo's, which takes as long as its
@@ -127,6 +145,8 @@ uint64_t Calls();
 inline constexpr int kThrow = 15;  // KINTSUGI_THROW; this extension needs nothing else of kintsugi.h
 using CollectiveMarker = int (*)(void* agent);
 void TellCollectives(CollectiveMarker marker, void* agent);
+// By whom collectives are marked from now on.
+void MarkBy(const MarkCalls* calls);
 
 // All outer groups of this process: what the agent's thread closes. A work's end may run callbacks in Python, which
 // waits for its lock: works are therefore failed on a thread of their own.

@@ -93,6 +93,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                           device ? std::make_shared<NcclInner>(device) : nullptr, generation);
           },
           unlocked, py::arg("inner"), py::arg("connections"), py::arg("generation"), py::arg("device") = nullptr)
+      .def("mark_as", &OuterGroup::MarkAs, py::arg("place"), py::arg("ranks"))
       .def("answer_alone", &OuterGroup::AnswerAlone, unlocked)
       .def("close", &OuterGroup::Close, unlocked, py::arg("why"))
       .def(
@@ -186,6 +187,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                                               reinterpret_cast<void*>(agent));
       },
       py::arg("marker"), py::arg("agent"));
+  // The address of what collectives are marked by; 0: nothing.
+  module.def(
+      "mark_by", [](uintptr_t calls) { kintsugi::torch_door::MarkBy(reinterpret_cast<const kintsugi::torch_door::MarkCalls*>(calls)); },
+      py::arg("calls"));
   // The address of what kintsugi_on_stop calls.
   module.def("stop_function", [] { return reinterpret_cast<uintptr_t>(&AbortAll); });
   module.attr("FAILURE_MARK") = kintsugi::torch_door::kFailureMark;
