@@ -48,8 +48,10 @@ def rank(options):
 
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
+    torch.manual_seed(1)
     model = torch.nn.Linear(1, 1)
-    run.register(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run.register(model=model, optimizer=optimizer)
     times = {"marked": [], "unmarked": []}
     marks = {"marked": _core.mark_calls(), "unmarked": 0}
     block()
@@ -59,6 +61,12 @@ def rank(options):
             times[name].append(block())
     if run.rank == 0:
         Path(options.out).write_text(json.dumps(times))
+
+    def step(_):
+        model(one).sum().backward()
+        optimizer.step()
+
+    run.train(step, steps=1)  # a run is one that trains
 
 
 def measured(command, environment, out):
