@@ -1,10 +1,7 @@
 #include "runtime/base/collective_marks.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,8 +9,6 @@
 #include <new>
 #include <optional>
 #include <utility>
-
-#include "runtime/base/unique_fd.h"
 
 namespace kintsugi {
 namespace {
@@ -52,68 +47,24 @@ auto& RecordOf(Group& group, uint64_t ticket) {
   return ticket & kMessageBit ? group.exchanged[number % MarkMemory::kMessages] : group.records[number % MarkMemory::kRecords];
 }
 
-Status Failed(const std::string& what) {
-  return {StatusCode::kInternal, what + ": " + std::strerror(errno)};
-}
-
-Result<MarkMemory*> MapPages(int fd, const std::string& what) {
-  void* const pages = mmap(nullptr, sizeof(MarkMemory), PROT_READ | PROT_WRITE,
-                           fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
-  if (pages == MAP_FAILED) return Failed(what + ": room for marks of collectives");
-  return static_cast<MarkMemory*>(pages);
-}
-
-// Fresh pages are zero, which is what most of it begins with.
-void Begin(MarkMemory* memory) {
-  memory->rank = -1;
-  memory->stack_fd = -1;
-  memory->pid = static_cast<int32_t>(getpid());
-  memory->version = MarkMemory::kVersion;
-  memory->magic.store(MarkMemory::kMagic, std::memory_order_release);
-}
-
-std::atomic<CollectiveMarks*> of_process{nullptr};
-
 }  // namespace
 
 Result<std::unique_ptr<CollectiveMarks>> CollectiveMarks::Create() {
-  KINTSUGI_ASSIGN_OR_RETURN(MarkMemory * memory, MapPages(-1, "this process"));
-  Begin(memory);
+  void* const pages = mmap(nullptr, sizeof(MarkMemory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED)
+    return Status(StatusCode::kResourceExhausted, std::string("room for marks of collectives: ") + std::strerror(errno));
+  auto* const memory = static_cast<MarkMemory*>(pages);
+  memory->stack_fd = -1;
   return std::unique_ptr<CollectiveMarks>(new CollectiveMarks(memory));
-}
-
-Result<std::unique_ptr<CollectiveMarks>> CollectiveMarks::Map(const std::string& path, bool create) {
-  const UniqueFd fd(open(path.c_str(), create ? O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC : O_RDWR | O_CLOEXEC, 0600));
-  if (fd.get() < 0) return Failed(path);
-  struct stat found {};
-  if (create && ftruncate(fd.get(), sizeof(MarkMemory)) != 0) return Failed(path);
-  if (fstat(fd.get(), &found) != 0) return Failed(path);
-  if (static_cast<size_t>(found.st_size) < sizeof(MarkMemory))
-    return Status(StatusCode::kInvalidArgument, path + ": holds no marks of collectives");
-  KINTSUGI_ASSIGN_OR_RETURN(MarkMemory * memory, MapPages(fd.get(), path));
-  auto marks = std::unique_ptr<CollectiveMarks>(new CollectiveMarks(memory));
-  if (create) Begin(memory);
-  if (memory->magic.load(std::memory_order_acquire) != MarkMemory::kMagic || memory->version != MarkMemory::kVersion)
-    return Status(StatusCode::kInvalidArgument, path + ": holds no marks of collectives of this version");
-  return marks;
 }
 
 CollectiveMarks& CollectiveMarks::OfProcess() {
   static CollectiveMarks& own = []() -> CollectiveMarks& {
-    if (CollectiveMarks* const kept = of_process.load()) return *kept;
     Result<std::unique_ptr<CollectiveMarks>> made = Create();
     if (!made.ok()) throw std::bad_alloc();
     return *made.value().release();
   }();
   return own;
-}
-
-Status CollectiveMarks::KeepIn(const std::string& path) {
-  KINTSUGI_ASSIGN_OR_RETURN(auto marks, Map(path, true));
-  CollectiveMarks* none = nullptr;
-  CollectiveMarks* const kept = marks.release();
-  if (of_process.compare_exchange_strong(none, kept) && &OfProcess() == kept) return Status::Ok();
-  return {StatusCode::kFailedPrecondition, path + ": groups of this process are kept elsewhere already"};
 }
 
 CollectiveMarks::~CollectiveMarks() { munmap(memory_, sizeof(MarkMemory)); }
@@ -204,7 +155,6 @@ std::optional<CollectiveMarks::Mark> ReadRecord(const MarkMemory::Record& record
 
 }  // namespace
 
-// Total: another process may have written anything.
 std::vector<CollectiveMarks::GroupView> CollectiveMarks::Read() const {
   std::vector<GroupView> views;
   const size_t count = std::min<size_t>(memory_->group_count.load(std::memory_order_acquire), MarkMemory::kGroups);

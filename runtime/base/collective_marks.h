@@ -1,10 +1,10 @@
-// CollectiveMarks: the newest collectives of each process group of this process, kept in memory that another process may
-// map: what a rank is asked for once somebody has waited for too long. Nothing is sent, and nobody reads, before that.
+// CollectiveMarks: the newest collectives of each process group of this process: what a rank is asked for once somebody
+// has waited for too long. Nothing is sent, and nobody reads, before that.
 //
 // A collective is 64 bytes of a ring, written without a lock or a system call but for the clock's (which is none).
 // Threads: any. A reader never stops a writer; what is overwritten while it is read is left out.
 // Ownership: Create owns its mapping; OfProcess lives as long as the process.
-// Errors: Create, Map: as mmap says. A group beyond kGroups, or with members beyond kMembers in all, is not kept.
+// Errors: Create: as mmap says. A group beyond kGroups, or with members beyond kMembers in all, is not kept.
 // Units: instants are nanoseconds of CLOCK_MONOTONIC, 0 for "never".
 // Invariants: numbers of a group go on from 1 since it was opened; whoever opens it again begins anew, and what is still
 // under way from before leaves no mark.
@@ -26,10 +26,8 @@
 
 namespace kintsugi {
 
-// The layout. Changes only with kVersion.
+// Plain words, all zero at first, so that what is not used costs no page.
 struct MarkMemory {
-  static constexpr uint64_t kMagic = 0x736b72616d736b63;  // "cksmarks"
-  static constexpr uint32_t kVersion = 1;
   static constexpr size_t kGroups = 64;
   static constexpr size_t kRecords = 64;         // of a group's collectives
   static constexpr size_t kMessages = 16;        // of its sends and receives
@@ -60,10 +58,6 @@ struct MarkMemory {
     Record exchanged[kMessages];
   };
 
-  std::atomic<uint64_t> magic{0};
-  std::atomic<uint32_t> version{0};
-  std::atomic<int32_t> pid{0};
-  std::atomic<int32_t> rank{-1};  // of the run, where it is known
   // Where a traceback of all Python threads goes once this thread, which sleeps, gets the signal; -1: there is none.
   std::atomic<int32_t> stack_fd{-1};
   std::atomic<int32_t> stack_signal{0};
@@ -82,14 +76,9 @@ struct MarkMemory {
 
 class KINTSUGI_EXPORT CollectiveMarks {
  public:
-  // In memory of this process's own.
   static Result<std::unique_ptr<CollectiveMarks>> Create();
-  // In a file: made anew (`create`), or that of another process, to be read.
-  static Result<std::unique_ptr<CollectiveMarks>> Map(const std::string& path, bool create);
   // What all groups of this process are kept in.
   static CollectiveMarks& OfProcess();
-  // ... is kept there from now on, where others can read it. Before the first group.
-  static Status KeepIn(const std::string& path);
   ~CollectiveMarks();
   CollectiveMarks(const CollectiveMarks&) = delete;
 

@@ -1,6 +1,6 @@
 // StandReader: where a process's main thread stands: its Python frames, the system call it is in, its state by the
-// kernel, and whether Python's lock is to be had. Asked of the process's marks (collective_marks.h), from within or from
-// another process; a program without Python has a system call and a state alone.
+// kernel, and whether Python's lock is to be had. Asked through the process's marks (collective_marks.h); a program without
+// Python has a system call and a state alone.
 //
 // What: Begin makes the process write a traceback (by the signal and the thread it named: one that does nothing else, so
 // that no call of the program's is interrupted) and asks for

@@ -1,7 +1,6 @@
 """What is seen of this process once somebody waits for it: where its Python threads stand, and whether Python's lock is to be had.
 
-Nothing runs before that: a thread sleeps, and a signal that does nothing by itself writes a traceback into memory. Who asks is the rank's own
-agent, or `kintsugi watch` from outside.
+Nothing runs before that: a thread sleeps, and a signal to it writes a traceback into memory. Who asks is the rank's own agent.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ def begin() -> None:
     if _traceback:
         return
     _traceback.append(os.memfd_create("kintsugi-traceback", os.MFD_CLOEXEC))
-    # Each write at the end: who empties the file begins it anew.
-    os.set_blocking(_traceback[0], True)
     if signal.getsignal(_SIGNAL) in (signal.SIG_DFL, signal.SIG_IGN):
+        # Each write at the end: who empties the file begins it anew.
         appending = os.open(f"/proc/self/fd/{_traceback[0]}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         faulthandler.register(_SIGNAL, file=appending, all_threads=True, chain=False)
         main = threading.main_thread().ident or 0

@@ -1,10 +1,8 @@
-// Marks of collectives: what is read is what was entered, however many threads enter, and in another process's mapping, too.
+// Marks of collectives: what is read is what was entered, however many threads enter.
 #include "runtime/base/collective_marks.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <thread>
 
 namespace kintsugi {
@@ -96,28 +94,6 @@ TEST(CollectiveMarks, ThreadsTakeNumbersOfTheirOwn) {
     }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(marks->Read().at(0).entered, 20000u);
-}
-
-TEST(CollectiveMarks, AreReadThroughAFile) {
-  const std::string path = testing::TempDir() + "marks-" + std::to_string(getpid());
-  const auto written = std::move(CollectiveMarks::Map(path, true)).value();
-  written->Enter(written->Open("dp", kRanks, 6), {CollectiveKind::kGather, 7, 0, 1, 3, 1});
-  const auto read = std::move(CollectiveMarks::Map(path, false)).value();
-  EXPECT_EQ(read->Read().at(0).newest.at(0).call.kind, CollectiveKind::kGather);
-  EXPECT_EQ(read->memory().pid, getpid());
-  std::remove(path.c_str());
-  EXPECT_FALSE(CollectiveMarks::Map(path, false).ok());
-}
-
-TEST(CollectiveMarks, AFileOfSomethingElseIsRefused) {
-  const std::string path = testing::TempDir() + "no-marks-" + std::to_string(getpid());
-  std::FILE* const file = std::fopen(path.c_str(), "w");
-  std::fputs("nothing", file);
-  std::fclose(file);
-  EXPECT_FALSE(CollectiveMarks::Map(path, false).ok());
-  ASSERT_EQ(truncate(path.c_str(), sizeof(MarkMemory)), 0);
-  EXPECT_FALSE(CollectiveMarks::Map(path, false).ok());
-  std::remove(path.c_str());
 }
 
 }  // namespace
