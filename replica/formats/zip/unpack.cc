@@ -10,7 +10,7 @@
 namespace kintsugi::formats::zip {
 namespace {
 
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kLineBytes = 64;
 constexpr uint64_t kRatioMax = 1032;  // DEFLATE's: 258 bytes for two bits
 
 uint64_t BytesOf(const Entry& entry) {
@@ -58,7 +58,7 @@ Result<UnpackedBytes> Unpack(std::string_view archive, std::vector<Entry>* entri
   for (const Entry& entry : *entries) {
     if (entry.unpacked_bytes && *entry.unpacked_bytes / kRatioMax > entry.size_bytes)
       return bad(entry, "is said to unpack to " + std::to_string(*entry.unpacked_bytes) + " bytes, more than deflated bytes can");
-    total += (BytesOf(entry) + kAlignment - 1) / kAlignment * kAlignment;
+    total += (BytesOf(entry) + kLineBytes - 1) / kLineBytes * kLineBytes;
     if (total > HalfOfMemory())
       return Status(StatusCode::kResourceExhausted,
                     "'" + place + "': its records are compressed and need more than " + std::to_string(HalfOfMemory()) +
@@ -80,7 +80,7 @@ Result<UnpackedBytes> Unpack(std::string_view archive, std::vector<Entry>* entri
     } else if (bytes > 0) {
       std::memcpy(to, source.data(), bytes);
     }
-    const uint64_t end = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const uint64_t end = (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
     std::memset(to + bytes, 0, end - bytes);
     entry.at = at;
     entry.size_bytes = bytes;
