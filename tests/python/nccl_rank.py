@@ -8,6 +8,7 @@
   nccl_rank.py absent 0 2 FOLDER 0                 a peer that never comes to an init, then cut
   nccl_rank.py race 0 1 FOLDER SEED                launches without pause beside a cut
 """
+import faulthandler
 import os
 import random
 import sys
@@ -23,6 +24,7 @@ import torch.distributed as dist  # noqa: E402
 from kintsugi import _core  # noqa: E402
 from kintsugi.torch import _build  # noqa: E402
 
+faulthandler.dump_traceback_later(int(os.environ.get("NCCL_RANK_SECONDS", "240")), exit=True)  # one that hangs says where
 EXTENSION = _build.load()
 DEVICE = torch.device("fake", 0)
 WHOLE = [torch.uint8, torch.int8, torch.int32, torch.int64]
@@ -63,6 +65,7 @@ class Program:
             self.groups.append((group, ranks))
         self.pending = []
         self.done = 0
+        self.met = set()  # groups whose pairs of ranks have met
 
     def values(self, member, number, shape, dtype):
         """What a rank has there, as every rank knows it."""
@@ -236,8 +239,13 @@ class Program:
                     dist.reduce_scatter_tensor(output, source, op, group=group)
             self.managed(what, outputs, expected, manager) if is_async else self.compare(what, outputs, expected)
         elif kind == "pairs" and size > 1:
-            # All send to all at once, in an order of each rank's own: only pairs of their own let that pass.
+            # A pair's first message waits for both, as in plain torch: those are in one order of pairs. Then all send to all at once, in
+            # an order of each rank's own: only pairs of their own let that pass.
             others = [member for member in ranks if member != rank]
+            for low, high in [(low, high) for low in ranks for high in ranks if low < high and rank in (low, high)]:
+                if group not in self.met:
+                    (dist.isend(self.on_device(mine), high, group=group) if rank == low else dist.irecv(empty(), low, group=group)).wait()
+            self.met.add(group)
             self.own.shuffle(others)
             outputs = {member: empty() for member in others}
             works = [dist.isend(self.on_device(mine), member, group=group) if rank < member else dist.irecv(outputs[member], member, group=group)
@@ -417,7 +425,7 @@ def run_ddp():
         return dist.barrier()  # lives, and does not come
     threading.Timer(0.5, generation.cut).start()
     loss = step(10)  # the host is ahead of the device
-    float(sum(parameter.grad.sum() for parameter in model.parameters()) + loss)  # woken; gradients are anything
+    float(sum(parameter.grad.sum() for parameter in model.parameters()) + loss.detach())  # woken; gradients are anything
     refuses("was aborted: an incident has begun", lambda: step(11))
     assert generation.free(10_000), "its memory was not freed"
     dist.barrier()

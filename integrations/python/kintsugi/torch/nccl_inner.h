@@ -5,7 +5,7 @@
 // a synchronous call runs on the current stream and gives no work, an asynchronous one on a stream of the group's. Of CUDA it
 // knows c10's interface of any device alone. Between startCoalescing and endCoalescing calls are collected; they go out in one NCCL
 // group within endCoalescing, so that an exception in between leaves nothing open. Single sends and receives have a
-// communicator for each pair of ranks, made at the first one through the store.
+// communicator for each pair of ranks, made at the first one through the store: that one waits for the other side, as in plain torch.
 // Threads: one collective at a time on a group, as with any backend; Cut from any.
 // Errors: c10::Error names the collective and what is wrong with its tensors; after a cut "was aborted".
 #pragma once
