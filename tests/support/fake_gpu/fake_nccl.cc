@@ -164,8 +164,8 @@ using Clock = std::chrono::steady_clock;
 
 class Comm {
  public:
-  Comm(int ranks, int rank, const std::vector<Id>& ids, bool blocking)
-      : blocking(blocking),
+  Comm(int ranks, int rank, const std::vector<Id>& ids, bool waits)
+      : blocking(waits),
         ranks_(ranks),
         rank_(rank),
         ids_(ids),
