@@ -50,7 +50,8 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [this](const FromAgent& e) { OnMessage(e.header, e.message); },
                  [this](const ConnectionClosed& e) { attendance_.OnClosed(e); },
                  [this](const ProcessExited& e) {
-                   parts_.hangs.OnBroken();
+                   // What others did then is asked before they are stopped.
+                   if (parts_.board.At(e.rank).incarnation == e.incarnation) parts_.hangs.OnBroken(e.rank);
                    attendance_.OnExited(e);
                  },
                  [this](const OperatorSave&) { parts_.saves.Request(false); },

@@ -34,10 +34,10 @@ void HangWatch::OnPlace(Rank rank, const Progress& place) {
   for (const SlowRanks::News& news : slow_.Take(*took)) board_.Note(news.rank, ToString(news, *took));
 }
 
-void HangWatch::OnBroken() {
+void HangWatch::OnBroken(std::optional<Rank> gone) {
   if (!board_.InTraining() || rounds_.open()) return;
   asked_step_ = 0;
-  rounds_.Ask(Duration(), false);
+  rounds_.Ask(Duration(), false, gone);
 }
 
 // Asked again where it has lasted twice as long.

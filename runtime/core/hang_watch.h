@@ -42,8 +42,8 @@ class HangWatch {
   void OnActive(Rank rank) { detector_.OnActive(rank, board_.now()), looks_.OnActive(rank, board_.now()); }
   void OnMarks(Rank rank, const RankMarks& marks) { rounds_.OnMarks(rank, marks); }
   // A collective failed, or a process is gone, which libraries make of that, too (Gloo aborts): whether ranks were in
-  // different ones is asked.
-  void OnBroken();
+  // different ones is asked, but not of `gone`.
+  void OnBroken(std::optional<Rank> gone = {});
   // Call at every tick.
   void Check();
 

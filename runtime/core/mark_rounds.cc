@@ -15,7 +15,7 @@ constexpr Duration kSilentFor = std::chrono::milliseconds(500);
 
 }  // namespace
 
-void MarkRounds::Ask(Duration still, bool waits) {
+void MarkRounds::Ask(Duration still, bool waits, std::optional<Rank> gone) {
   Question question;
   question.about.waits = waits;
   question.about.least = waits ? std::min(kLeastWait, still / 2) : Duration();
@@ -25,7 +25,7 @@ void MarkRounds::Ask(Duration still, bool waits) {
     const Rank rank(static_cast<int32_t>(r));
     const Member& member = board_.At(rank);
     RankSaid said{.rank = rank, .marks = {}, .finished = member.finished, .parked = member.save_point.has_value()};
-    if (member.life != Life::kDead && member.connected) {
+    if (member.life != Life::kDead && member.connected && rank != gone) {
       question.expected[rank] = question.about.ranks.size();
       question.asked[rank] = member.incarnation;
       board_.SendTo(rank, AskMarks{round_});

@@ -19,8 +19,8 @@ class MarkRounds {
   MarkRounds(Board& board, const Processes& processes) : board_(board), processes_(processes) {}
 
   bool open() const { return question_.has_value(); }
-  // `still`: for so long nobody has moved. `waits`: as BlameQuestion's.
-  void Ask(Duration still, bool waits);
+  // `still`: for so long nobody has moved. `waits`: as BlameQuestion's. `gone`: its process has ended.
+  void Ask(Duration still, bool waits, std::optional<Rank> gone = {});
   void OnMarks(Rank rank, const RankMarks& marks);
   // What the answers say, once: all are there, or the round's limit has passed.
   std::optional<Blame> Take();
