@@ -60,10 +60,10 @@ void Halt::Lock(const std::string& reason) {
   board_.plan.moves.clear();
   board_.plan.replaced.clear();
   rounds_.Disarm();
-  for (size_t r = 0; r < board_.members.size(); ++r) {
-    Member& member = board_.members[r];
+  for (Rank rank : board_.members.ranks()) {
+    Member& member = board_.At(rank);
     // Until it answers, a rank offers nothing; a process that joins during LOCK answers to the next one.
-    member.report = {Rank(static_cast<int32_t>(r)), GateState::kCommitted, {}, false};
+    member.report = {rank, GateState::kCommitted, {}, false};
     board_.members.SetResumed(member, false);
     member.finished.reset();
     member.finished_changed = false;
@@ -72,9 +72,9 @@ void Halt::Lock(const std::string& reason) {
     member.objects_ahead = false;
     if (member.life == Life::kReady) member.parked = false;
   }
-  KINTSUGI_CHECK(static_cast<size_t>(board_.members.unresumed()) == board_.members.size(),
+  KINTSUGI_CHECK(static_cast<size_t>(board_.members.unresumed()) == board_.members.crew().size(),
                  "all are locked, and a rank counts as being in its loop");
-  gate_.Close();
+  gate_.Close(board_.members.crew());
   rescue_.Forget();
   board_.Order(board_.LiveRanks(), board_.policy.LockLimit(), [](Rank) { return LockOrder{}; });
   if (board_.NobodyWaits()) AfterLock();
@@ -129,10 +129,10 @@ std::vector<LockReport> Halt::Reports() const {
                    "rank " + rank.ToString() + " needs a repair and counts as holding a step");
     reports.push_back(member.report);
   }
-  for (size_t r = 0; r < board_.members.size(); ++r) {
-    const Member& member = board_.members[r];
+  for (Rank rank : board_.members.ranks()) {
+    const Member& member = board_.At(rank);
     if (!member.held || (member.life == Life::kReady && !member.fresh)) continue;
-    reports.push_back({.rank = Rank(static_cast<int32_t>(r)),
+    reports.push_back({.rank = rank,
                        .state = GateState::kCommitted,
                        .step = member.held->step,
                        .doubtful = !member.held->clean});
@@ -150,9 +150,10 @@ void Halt::AwaitMajority() {
   board_.SetDeadline(board_.majority.until());
   // Who was found at the take-over and has not come may hang: once its launcher has ended it, and it is ours, it
   // counts.
-  for (size_t r = 0; r < board_.members.size(); ++r)
-    if (board_.members[r].life == Life::kStarting && board_.members[r].unconfirmed == board_.members[r].incarnation)
-      processes_.Kill(Rank(static_cast<int32_t>(r)), "it did not come to the new controller");
+  for (Rank rank : board_.members.ranks())
+    if (const Member& member = board_.At(rank);
+        member.life == Life::kStarting && member.unconfirmed == member.incarnation)
+      processes_.Kill(rank, "it did not come to the new controller");
   AskWitnessWhereItDecides();
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "callbacks/handlers/orders.h"
@@ -46,7 +47,7 @@ struct RankFacts {
 };
 
 struct IncidentFacts {
-  std::vector<RankFacts> ranks;  // every rank of the world, ascending
+  std::vector<RankFacts> ranks;  // all that take part, ascending
   StepChoice step;
   bool confirmed = true;            // false: the signal healed, nothing was stopped
   bool checkpoint_exists = false;   // a complete checkpoint that a reload can use
@@ -59,6 +60,10 @@ struct IncidentFacts {
   std::string leaving;              // why what can be saved is saved and nothing repaired any more; empty: it is
   // Where replicas are compared between steps: the newest step at which all agreed, 0 for the registered state.
   std::optional<Step> compared;
+
+  // REQUIRES: it takes part.
+  const RankFacts& At(Rank rank) const;
+  RankFacts& At(Rank rank) { return const_cast<RankFacts&>(std::as_const(*this).At(rank)); }
 };
 
 enum class Refusal : uint8_t {

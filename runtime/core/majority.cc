@@ -6,8 +6,8 @@ namespace kintsugi::core {
 
 Consent Majority::Count(const Roster& members) const {
   std::vector<Ballot> votes;
-  votes.reserve(members.size());
-  for (const Member& member : members) {
+  votes.reserve(members.seats());
+  for (const Member& member : members.all()) {
     const bool votes_itself = member.life == Life::kReady && !member.fresh;
     votes.push_back(votes_itself                               ? Ballot::kLive
                     : member.unconfirmed || member.left_behind ? Ballot::kUnknown

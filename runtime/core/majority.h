@@ -1,6 +1,9 @@
 // Majority: whether this controller may begin a generation for the whole run (consent.h), what it rests on, and for how
 // long it is waited for.
 //
+// Every seat has a vote, whether it takes part or not: who shall act must never hang on what not all have heard, and a
+// crew is that. Whose process was seen to end counts for whoever answers, so that those who leave stand in nobody's way.
+//
 // Threads: none; pure. Where no consent is needed everything is allowed.
 // Invariants: a minority never gets a majority again: it saves and leaves; what rests on the witness's word ends with
 // it.

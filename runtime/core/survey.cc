@@ -66,8 +66,8 @@ IncidentFacts Survey::Take() const {
   facts.save_possible = !board_.policy.save_directory.empty();
   facts.leaving = Leaving();
   if (board_.policy.verify_every > 0) facts.compared = comparison_.agreed_step();
-  facts.ranks.reserve(board_.members.size());
-  for (size_t r = 0; r < board_.members.size(); ++r) facts.ranks.push_back(Of(Rank(static_cast<int32_t>(r))));
+  facts.ranks.reserve(board_.members.crew().size());
+  for (Rank rank : board_.members.ranks()) facts.ranks.push_back(Of(rank));
   return facts;
 }
 
