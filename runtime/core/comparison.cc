@@ -82,7 +82,9 @@ DigestVerdict Comparison::Verdict() const {
   const bool compares = board_.policy.verify_every > 0;
   const bool from_snapshot =
       board_.phase() == Phase::kVerify && board_.course.ever_ran && board_.plan.ReloadsSnapshot();
-  if ((compares || from_snapshot) && snapshots_.table().newest() == step && step.value() > 0)
+  // What was recorded is over what partners mirrored, who are others in another crew.
+  const bool same_crew = board_.members.crew() == board_.members.kept();
+  if (same_crew && (compares || from_snapshot) && snapshots_.table().newest() == step && step.value() > 0)
     return CompareWithRecord(board_.replicas(), digests_, snapshots_.table().recorded(), copies);
   if (!agreed_.empty() && agreed_step_ == step) return CompareWithRecord(board_.replicas(), digests_, agreed_, copies);
   return CompareDigests(board_.replicas(), digests_, copies, compares);

@@ -10,6 +10,10 @@
 namespace kintsugi::core {
 namespace {
 
+bool IsLostForGood(const RankFacts& r) {
+  return r.condition == Condition::kGone && !r.replacement_started && r.respawns_left <= 0;
+}
+
 struct Context {
   const IncidentFacts& incident;
   const ReplicaMap& replicas;
@@ -31,7 +35,7 @@ struct Context {
   }
   const RankFacts* WithoutRespawn() const {
     for (const RankFacts& r : incident.ranks)
-      if (r.condition == Condition::kGone && !r.replacement_started && r.respawns_left <= 0) return &r;
+      if (IsLostForGood(r)) return &r;
     return nullptr;
   }
 };
@@ -167,8 +171,10 @@ Verdict TryRespawn(const Context& c) {
   return RefuseUnsourced(Rung::kRespawn, c);
 }
 
-Verdict TryShrink(const Context&) {
-  return Refuse(Rung::kShrink, Refusal::kNotOffered, "the layout has no smaller form");
+Verdict TryShrink(const Context& c) {
+  const SmallerWorld& smaller = c.incident.smaller;
+  if (smaller.crew) return std::nullopt;
+  return Refuse(Rung::kShrink, smaller.reason, smaller.why);
 }
 
 Verdict TryReload(const Context& c) {
@@ -201,6 +207,7 @@ Verdict TryExit(const Context&) { return std::nullopt; }
 
 // What the chosen rung is chosen for.
 std::string Choice(Rung rung, const IncidentFacts& incident, const ReplicaMap& replicas) {
+  if (rung == Rung::kShrink) return incident.smaller.why;
   if (rung != Rung::kReload)
     return "cheapest rung whose preconditions hold" + (rung < Rung::kReload ? LoneCopies(incident, replicas) : "");
   const std::string checkpoint =
@@ -218,6 +225,19 @@ std::string Choice(Rung rung, const IncidentFacts& incident, const ReplicaMap& r
 bool NeedsStep(Rung rung) { return rung != Rung::kResume && rung < Rung::kReload; }
 
 }  // namespace
+
+IncidentFacts IncidentFacts::Within(const Crew& crew) const {
+  IncidentFacts within = *this;
+  std::erase_if(within.ranks, [&crew](const RankFacts& each) { return !crew.Has(each.rank); });
+  return within;
+}
+
+std::vector<Rank> IncidentFacts::LostForGood() const {
+  std::vector<Rank> lost;
+  for (const RankFacts& each : ranks)
+    if (IsLostForGood(each)) lost.push_back(each.rank);
+  return lost;
+}
 
 const RankFacts& IncidentFacts::At(Rank rank) const {
   const auto seat = static_cast<size_t>(rank.value());

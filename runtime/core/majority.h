@@ -29,6 +29,8 @@ class Majority {
   // How the members vote, by the rule.
   Consent Count(const Roster& members) const;
   bool Has(const Roster& members, TimePoint now) const;
+  // Whether those of this crew would have it by themselves, whatever becomes of the others that answer now.
+  bool HasWithout(const Roster& members, const Crew& crew) const;
 
   // All live ranks have answered a LOCK. True: the attempt goes on, with a majority or as a minority.
   bool MayGoOn(const Roster& members, TimePoint now);

@@ -197,7 +197,8 @@ void Recovery::Rebuild() {
                       .step = *plan.choice.step,
                       .limit = limit,
                       .partners = board_.replicas().Partners(rank),
-                      .begins = !board_.course.ever_ran};
+                      .begins = !board_.course.ever_ran,
+                      .crew = board_.members.crew().Told()};
   });
 }
 
@@ -478,6 +479,7 @@ void Recovery::Resume() {
   board_.Act(StepDecided{step});
   repeats_.HandlersHeld();
   KINTSUGI_CHECK(board_.members.all_ready(), "the run goes on while a rank is not there");
+  SettleCrew();
   for (Rank rank : board_.LiveRanks()) {
     Member& member = board_.At(rank);
     KINTSUGI_CHECK(!member.needs_repair, "the run goes on while rank " + rank.ToString() + " needs a repair");
@@ -490,6 +492,21 @@ void Recovery::Resume() {
   }
   AwaitResumed();
   saves_.BeginRequested();
+}
+
+// What this attempt went by is the run's from now on. Who takes no part any more ends with a word.
+void Recovery::SettleCrew() {
+  const Crew before = board_.members.kept();
+  const Crew& now = board_.members.crew();
+  if (before == now) return;
+  board_.members.Keep();
+  std::vector<Rank> left;
+  for (Rank rank : before.ranks())
+    if (!now.Has(rank)) left.push_back(rank);
+  if (board_.incident.open()) board_.incident.record().left = left;
+  for (Rank rank : left) processes_.Dismiss(rank);
+  rounds_.DropAfter(Step(0));  // what is in them is of the crew before
+  board_.Act(CrewChanged{now.ranks(), left, board_.course.resume_step});
 }
 
 void Recovery::AwaitResumed() {

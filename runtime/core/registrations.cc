@@ -63,6 +63,7 @@ void Registrations::Take(Member& member, const Ready& ready) {
   changed_ = changed_ || !(member.registry == registry && member.layouts == ready.layouts);
   member.registry = std::move(registry);
   member.layouts = ready.layouts;
+  member.offer = ready.offer;
   member.registered = true;
   member.state_held = ready.state_held;
 }
@@ -84,6 +85,12 @@ Result<ReplicaMap> Registrations::MapOf(const Roster& members, const Crew& crew,
   if (claims_for_lost) ClaimForLost(members, &claims);
   if (!crew.whole()) KINTSUGI_RETURN_IF_ERROR(Narrow(crew, &claims));
   return ReplicaMap::Build(crew, claims);
+}
+
+void Registrations::Use(ReplicaMap map) {
+  KINTSUGI_CHECK(mapped_, "another crew's map is used before there was one");
+  replicas_ = std::move(map);
+  changed_ = true;
 }
 
 Status Registrations::Map(const Roster& members, bool claims_for_lost) {

@@ -38,6 +38,8 @@ class Registrations {
   // Makes the map, of those that take part. `claims_for_lost`: ranks may have been lost with the controller before this
   // one.
   Status Map(const Roster& members, bool claims_for_lost);
+  // Another crew's, as MapOf made it: before the next REBUILD it is made anew, and compared.
+  void Use(ReplicaMap map);
   // The map that there would be if these took part. kFailedPrecondition: bytes would have to move first; it names which.
   Result<ReplicaMap> MapOf(const Roster& members, const Crew& crew, bool claims_for_lost) const;
 

@@ -89,6 +89,7 @@ struct Member {
   std::optional<Step> left_save_point;  // the newest one it was told to leave
   RegistrySummary registry;
   std::map<int, GroupClaim> layouts;
+  Offer offer;  // with `registered`
   std::vector<std::string> injections;
 
   bool lost() const { return life == Life::kReady && !connected; }

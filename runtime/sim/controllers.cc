@@ -78,6 +78,11 @@ void Controllers::Act(const ControllerAction& action) {
                  [this](const core::ReplaceRefused& a) {
                    world_.Log("not replaced: rank " + a.rank.ToString() + ": " + a.why);
                  },
+                 [this](const core::CrewChanged& a) {
+                   world_.Log("the run goes on with " + std::to_string(a.ranks.size()) + " ranks, " +
+                              std::to_string(a.left.size()) + " left");
+                   for (Rank rank : a.left) world_.losses.Lose(rank.value());  // what they held went with them
+                 },
                  [this](const core::RoadClosed& a) {
                    world_.Log("rank " + a.from.ToString() + " cannot reach rank " + a.to.ToString());
                  },

@@ -125,7 +125,10 @@ struct Plan {
   Duration spare_after{};  // that a node is away until one of them takes its ranks over
   bool watched = true;     // a launcher reads the ranks' pages; else they beat over their connections
   std::vector<PlannedFault> faults;
+  std::vector<std::vector<Rank>> slices;  // that the trainer offers; none: no other world
+  std::vector<int> worlds;
 
+  core::Offer OfferOf(Rank rank) const;
   int NodeOf(int rank) const { return rank * nodes / policy.world_size; }
   std::string ToString() const;
 };
@@ -156,6 +159,7 @@ struct Profile {
   double pairs = 0;         // the same, without snapshots
   bool orders = false;      // the first one is an order to replace a rank, others strike its partners
   bool leaderless = false;  // with elections: the leader is lost first, and the run is asked to stop about then
+  bool elastic = false;     // the trainer offers smaller worlds; processes are lost first, and not replaced
   bool roads = false;       // with elections: the first one closes roads between nodes; perhaps a spare node waits
 };
 const std::vector<Profile>& Profiles();

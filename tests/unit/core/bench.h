@@ -58,6 +58,7 @@ class Bench {
   std::optional<Phase> hold;
   bool replacements_come = true;
   std::map<int, std::map<int, GroupClaim>> claims;
+  std::map<int, Offer> offers;                // what each rank's trainer offers
   std::map<int, RegistrySummary> registries;  // what each rank registers
   // With what they answer in this phase, these ranks say that these tensors are no part of the state any more.
   struct Unregisters {
