@@ -9,6 +9,7 @@
 
 #include "runtime/base/random.h"
 #include "runtime/base/result.h"
+#include "runtime/core/offers.h"
 #include "runtime/core/phase.h"
 #include "runtime/core/policy.h"
 #include "runtime/sim/state.h"
