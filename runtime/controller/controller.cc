@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/overloaded.h"
+#include "runtime/controller/incident_line.h"
 #include "runtime/controller/listen_within.h"
 #include "runtime/journal/recorder.h"
 #include "runtime/wire/codec.h"
@@ -299,6 +300,11 @@ void Controller::Act(const core::ControllerAction& action) {
                    host_.OnInexact(a.rank, a.text);
                  },
                  [&](const core::ReplaceRefused& a) { host_.OnReplaceRefused(a); },
+                 [&](const core::CrewChanged& a) {
+                   reports_.SetCrew(a.step, a.ranks.size(), a.left.size());
+                   log_->Write(LogLevel::kWarning, CrewLine(a, options_.policy.world_size));
+                   host_.OnCrew(a);
+                 },
                  [&](const core::RoadClosed& a) { host_.OnRoadClosed(a); },
                  [&](const core::AttemptsGrow& a) { host_.OnAttempts(a); },
                  [&](const core::NodeCutOff& a) { host_.OnCutOff(a); },

@@ -47,6 +47,8 @@ class ControllerHost {
   // Why ranks wait for longer than they are known to.
   virtual void OnHang(const core::Blame& /*blame*/) {}
   virtual void OnCutOff(const core::NodeCutOff& /*cut*/) {}
+  // Other ranks take part from now on.
+  virtual void OnCrew(const core::CrewChanged& /*crew*/) {}
   virtual void OnReplaceRefused(const core::ReplaceRefused& /*refused*/) {}
   virtual void OnNotice(Rank rank, const std::string& text) = 0;
   virtual void OnEnded(const core::RunEnded& ended) = 0;

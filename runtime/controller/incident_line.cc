@@ -88,6 +88,18 @@ std::string UnreachableLine(const core::RoadClosed& road) {
                   {"remedy", "both reach the leader: look at the firewall and the network between these two hosts"}});
 }
 
+std::string CrewLine(const core::CrewChanged& crew, int seats) {
+  const auto list = [](const std::vector<Rank>& ranks) {
+    std::string text;
+    for (Rank rank : ranks) text += (text.empty() ? "" : ",") + rank.ToString();
+    return text.empty() ? "none" : text;
+  };
+  return LogLine("world_changed", {{"world", std::to_string(crew.ranks.size())},
+                                   {"of", std::to_string(seats)},
+                                   {"left", list(crew.left)},
+                                   {"step", crew.step.ToString()}});
+}
+
 std::string GoesOnLine(const core::AttemptsGrow& grown) {
   return LogLine("incident_goes_on", {{"id", std::to_string(grown.incident)},
                                       {"attempts", std::to_string(grown.attempts)},

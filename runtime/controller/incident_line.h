@@ -24,6 +24,8 @@ std::string IncidentLine(const core::IncidentRecord& record, TimePoint now);
 
 // "event=unreachable from= to= port=", "event=incident_goes_on id= attempts= for= last=".
 std::string UnreachableLine(const core::RoadClosed& road);
+// `seats`: the most ranks that ever take part.
+std::string CrewLine(const core::CrewChanged& crew, int seats);
 std::string GoesOnLine(const core::AttemptsGrow& grown);
 
 // "event=hang why= ranks= text=", and after it a line for those that stand alike: "event=hang_stack ranks= stack=".

@@ -83,6 +83,11 @@ void ReportLedger::FoldRow(uint64_t step, const Row* row, core::LedgerTotals* in
   into->step = step;
 }
 
+void ReportLedger::SetCrew(Step after, size_t ranks, size_t left) {
+  ranks_ = ranks;
+  if (left > 0) left_.emplace_back(after.value(), left);
+}
+
 void ReportLedger::MayGoBackTo(Step step) {
   if (step.value() == folded_.step) return folded_.TakeNote();
   if (step.value() < folded_.step) return;
@@ -125,7 +130,10 @@ ReportLedger::Totals ReportLedger::Committed(Step committed) const {
   totals.samples_consumed = sums.samples;
   totals.samples_digest = sums.digest;
   // Who reported only of steps that are not among these is not missed in them.
-  totals.missing = sums.reporter_count() * sums.steps - sums.reports;
+  uint64_t expected = sums.reporter_count() * sums.steps;
+  for (const auto& [after, left] : left_)
+    if (committed.value() > after) expected -= std::min<uint64_t>(expected, left * (committed.value() - after));
+  totals.missing = expected - std::min(expected, sums.reports);
   return totals;
 }
 

@@ -171,6 +171,7 @@ void AgentCore::StartHandler() {
   KINTSUGI_CHECK(trainer_ == Trainer::kParked,
                  std::string(PhaseName(handler_.due->phase)) + " begins beside other work");
   const PhaseOrder order = *std::exchange(handler_.due, std::nullopt);
+  if (order.phase == Phase::kRebuild) next_crew_ = order.crew;
   if (order.phase == Phase::kRepair) {
     const bool receives = std::any_of(order.moves.begin(), order.moves.end(),
                                       [&](const RepairMove& move) { return move.destination == rank_; });
@@ -186,7 +187,7 @@ void AgentCore::StartHandler() {
   }
   trainer_ = Trainer::kInHandler;
   handler_.running = {order.phase, order.step, generation_, order.limit};
-  out_.push_back(RunOnTrainer{generation_, order});
+  out_.push_back(RunOnTrainer{generation_, order, next_crew_});
 }
 
 void AgentCore::OnResume(const ResumeOrder& order) {
@@ -194,6 +195,8 @@ void AgentCore::OnResume(const ResumeOrder& order) {
   if (trainer_ != Trainer::kParked || !locked_) return;
   locked_ = false;
   released_ = true;
+  crew_ = next_crew_;
+  crew_since_ = crew_.empty() ? Generation() : generation_;  // of a crew that is whole there is nothing to say
   stop_.due.reset();
   handler_.done.reset();
   news_.OnReleased();

@@ -87,6 +87,7 @@ struct Interrupt {  // tell the gate its verdict, abort collectives, make the tr
 struct RunOnTrainer {          // answer with HandlerDone
   Generation generation;
   PhaseOrder order;
+  std::vector<Rank> crew = {};  // who takes part in the generation, once REBUILD has said so; no ranks: all
 };
 struct CancelHandler {};       // the running handler is superseded; it still answers with HandlerDone
 struct SetCommitted {          // the gate word becomes committed(step), still locked
@@ -130,8 +131,16 @@ using AgentAction =
 class AgentCore {
  public:
   // `replacement`: this process has not held the run's state yet.
-  AgentCore(Rank rank, Incarnation incarnation, Term term, Generation generation, bool replacement)
-      : rank_(rank), incarnation_(incarnation), term_(term), generation_(generation), offer_valid_(!replacement) {}
+  // `crew`: as its JoinReply tells it.
+  AgentCore(Rank rank, Incarnation incarnation, Term term, Generation generation, bool replacement,
+            std::vector<Rank> crew = {})
+      : rank_(rank),
+        incarnation_(incarnation),
+        term_(term),
+        generation_(generation),
+        offer_valid_(!replacement),
+        crew_(crew),
+        next_crew_(std::move(crew)) {}
 
   std::vector<AgentAction> Step(const AgentEvent& event);
 
@@ -145,6 +154,9 @@ class AgentCore {
   // in its loop at `place`. REQUIRES: awaits_trainer.
   Duration ParkLimit(const Progress& place) const;
   uint64_t refused() const { return refused_; }
+  // Whom it takes part with since it last went on, no ranks: all; and the generation that began with that.
+  const std::vector<Rank>& crew() const { return crew_; }
+  Generation crew_since() const { return crew_since_; }
   // The Ready message is the driver's to fill; it is sent again after a reconnect.
   void SetReady(Ready ready) { news_.SetReady(std::move(ready)); }
 
@@ -203,6 +215,8 @@ class AgentCore {
   bool locked_ = true;  // a fresh process waits for its first Resume
   bool resumed_ = false;  // in this generation
   bool ended_ = false;
+  std::vector<Rank> crew_, next_crew_;  // next: of this generation, once the run goes on in it
+  Generation crew_since_;
   bool holds_state_ = false;  // was brought to the run's state
   bool released_ = false;     // ever
   Trainer trainer_ = Trainer::kInLoop;

@@ -50,6 +50,9 @@ std::string Attendance::WhyRefused(const Header& header, const JoinRequest& join
   if (!unnamed && (header.incarnation < member.incarnation || (header.incarnation == member.incarnation && given_up)))
     return "incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
            " was given up; the living one is " + member.incarnation.ToString();
+  if (!takeover_.listening() && !board_.members.kept().Has(rank))
+    return "rank " + rank.ToString() + " takes no part any more: the run went on with " +
+           board_.members.kept().ToString();
   if (IsHeldBack(join)) return "";
   if (board_.policy.can_spawn && header.incarnation > member.incarnation && !takeover_.listening())
     return "incarnation " + header.incarnation.ToString() + " was not started by this launcher";
@@ -117,6 +120,7 @@ void Attendance::Admit(const Header& header, const JoinRequest& join) {
   reply.save_every = board_.policy.save_every;
   reply.verify_every = board_.policy.verify_every;
   reply.injections = member.injections;
+  reply.crew = board_.members.kept().Told();
   board_.SendTo(rank, std::move(reply));
   TellAgain(rank);
   MaybeHeal();

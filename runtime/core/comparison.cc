@@ -57,18 +57,17 @@ std::vector<Copy> Comparison::Copies() const {
   // Where comparing was asked for, a copy that was adopted is as good as any once the run goes on.
   const bool by_origin = board_.policy.verify_every == 0 || !board_.InTraining();
   std::vector<Copy> copies;
-  copies.reserve(board_.members.size());
-  for (size_t r = 0; r < board_.members.size(); ++r) {
-    const Rank rank(static_cast<int32_t>(r));
-    const Member& member = board_.members[r];
-    Copy copy = Copy::kUntouched;
+  copies.assign(board_.members.seats(), Copy::kAbsent);
+  for (Rank rank : board_.members.ranks()) {
+    const Member& member = board_.At(rank);
+    Copy& copy = copies[static_cast<size_t>(rank.value())];
+    copy = Copy::kUntouched;
     if (by_origin && board_.plan.Adopts(rank))
       copy = member.held && member.held->clean ? Copy::kAdopted : Copy::kOfCrashed;
     else if (board_.phase() == Phase::kDump)  // of those that are to write
       copy = member.life == Life::kReady && !member.fresh && !member.needs_repair ? Copy::kUntouched : Copy::kAbsent;
     else if (member.needs_repair)
       copy = Copy::kStreamed;
-    copies.push_back(copy);
   }
   return copies;
 }
@@ -76,14 +75,16 @@ std::vector<Copy> Comparison::Copies() const {
 // Where comparing was asked for, what was recorded of this very step is a third opinion, and without one a copy that
 // outlived its process is believed no less than its replica; elsewhere the rank that still lives is.
 DigestVerdict Comparison::Verdict() const {
-  KINTSUGI_CHECK(board_.plan.choice.step && digests_.size() == board_.members.size(),
+  KINTSUGI_CHECK(board_.plan.choice.step && digests_.size() == board_.members.seats(),
                  "replicas are compared of which nobody was asked");
   const Step step = *board_.plan.choice.step;
   const std::vector<Copy> copies = Copies();
   const bool compares = board_.policy.verify_every > 0;
   const bool from_snapshot =
       board_.phase() == Phase::kVerify && board_.course.ever_ran && board_.plan.ReloadsSnapshot();
-  if ((compares || from_snapshot) && snapshots_.table().newest() == step && step.value() > 0)
+  // What was recorded is over what partners mirrored, who are others in another crew.
+  const bool same_crew = board_.members.crew() == board_.members.kept();
+  if (same_crew && (compares || from_snapshot) && snapshots_.table().newest() == step && step.value() > 0)
     return CompareWithRecord(board_.replicas(), digests_, snapshots_.table().recorded(), copies);
   if (!agreed_.empty() && agreed_step_ == step) return CompareWithRecord(board_.replicas(), digests_, agreed_, copies);
   return CompareDigests(board_.replicas(), digests_, copies, compares);

@@ -27,7 +27,7 @@ class Comparison {
       : board_(board), processes_(processes), faults_(faults), end_(end), snapshots_(snapshots), inexact_(inexact) {}
 
   // Nobody has told its digest yet. VERIFY's orders are the caller's.
-  void Begin() { digests_.assign(board_.members.size(), {}); }
+  void Begin() { digests_.assign(board_.members.seats(), {}); }
   void Take(Rank rank, const PhaseDone& done);
   // Asks all that hold something at the chosen step, outside of VERIFY. REQUIRES: Compares(state).
   void Ask(SaveState state);

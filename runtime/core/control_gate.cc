@@ -20,9 +20,9 @@ ControlGate::Answer ControlGate::Enter(Rank rank, Step step) {
   At(rank) = step;
   ++counts_[step];
   ++ranks_entered_;
-  KINTSUGI_CHECK(ranks_entered_ <= entered_.size(), "more ranks in gates than there are");
+  KINTSUGI_CHECK(ranks_entered_ <= awaited_, "more ranks in gates than there are");
   const Step all_entered = counts_.begin()->first;
-  if (ranks_entered_ < entered_.size() || (open_ && all_entered <= *open_)) return Answer::kWait;
+  if (ranks_entered_ < awaited_ || (open_ && all_entered <= *open_)) return Answer::kWait;
   open_ = all_entered;
   return Answer::kOpens;
 }
@@ -36,7 +36,8 @@ void ControlGate::Forget(Rank rank) {
   --ranks_entered_;
 }
 
-void ControlGate::Close() {
+void ControlGate::Close(const Crew& crew) {
+  awaited_ = crew.size();
   entered_.assign(entered_.size(), std::nullopt);
   open_.reset();
   counts_.clear();

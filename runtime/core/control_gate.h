@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "runtime/base/ids.h"
+#include "runtime/core/crew.h"
 
 namespace kintsugi::core {
 
 class ControlGate {
  public:
-  explicit ControlGate(int world_size) : entered_(static_cast<size_t>(world_size)) {}
+  explicit ControlGate(int seats) : entered_(static_cast<size_t>(seats)), awaited_(entered_.size()) {}
 
   enum class Answer {
     kWait,
@@ -27,13 +28,14 @@ class ControlGate {
   std::optional<Step> newest_open() const { return open_; }
   // Its process is gone: the one after it enters anew.
   void Forget(Rank rank);
-  // Nobody is in a gate any more.
-  void Close();
+  // Nobody is in a gate any more; from now on it opens for these.
+  void Close(const Crew& crew);
 
  private:
   std::optional<Step>& At(Rank rank);
 
   std::vector<std::optional<Step>> entered_;  // by rank: the newest
+  size_t awaited_;  // so many take part
   std::optional<Step> open_;
   std::map<Step, size_t> counts_;  // of `entered_`
   size_t ranks_entered_ = 0;       // of them: how many are there

@@ -35,8 +35,8 @@ std::vector<ControllerAction> ControllerCore::Start(TimePoint now) {
   parts_.board.BeginIn(Phase::kAdmit);
   parts_.board.RaiseGeneration(Generation(1));
   parts_.board.SetDeadline(now + parts_.board.policy.join_timeout);
-  for (int r = 0; r < parts_.board.policy.world_size; ++r)
-    if (parts_.board.policy.can_spawn) parts_.processes.StartNext(Rank(r));
+  for (Rank rank : parts_.board.members.ranks())
+    if (parts_.board.policy.can_spawn) parts_.processes.StartNext(rank);
   return parts_.board.TakeActions();
 }
 
@@ -173,7 +173,7 @@ void ControllerCore::OnGateEntered(Rank rank, kintsugi::Step step) {
   if (answer == ControlGate::Answer::kOpenAlready) return parts_.board.SendTo(rank, GateOpen{step});
   if (answer != ControlGate::Answer::kOpens) return;
   const GateOpen open{*parts_.gate.newest_open()};
-  for (size_t r = 0; r < parts_.board.members.size(); ++r) parts_.board.SendTo(Rank(static_cast<int32_t>(r)), open);
+  for (Rank each : parts_.board.members.ranks()) parts_.board.SendTo(each, open);
 }
 
 // ---- time --------------------------------------------------------------------------------------------------------

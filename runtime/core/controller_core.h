@@ -40,7 +40,10 @@ class ControllerCore {
   Phase phase() const { return parts_.board.phase(); }
   Generation generation() const { return parts_.board.generation(); }
   Term term() const { return parts_.board.term; }
+  // Of every seat, by rank; who takes part says `crew`.
   const std::vector<Member>& members() const { return parts_.board.members.all(); }
+  // Who takes part as the run last went on.
+  const Crew& crew() const { return parts_.board.members.kept(); }
   const Policy& policy() const { return parts_.board.policy; }
   uint64_t incidents() const { return parts_.board.incident.count(); }
   int ranks_ready() const { return parts_.board.members.ready(); }

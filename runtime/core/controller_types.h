@@ -162,6 +162,7 @@ struct IncidentRecord {
   std::vector<Rank> sources;
   std::vector<PhaseSpan> phases;
   std::vector<RankSpan> rank_spans;
+  std::vector<Rank> left = {};  // who takes no part any more since then
 };
 // Why the incident was repaired as it was, told in order: what earlier attempts had chosen and what came of it, then the
 // rungs of the last attempt.
@@ -234,6 +235,12 @@ struct AttemptsGrow {
   Duration since{};
   std::string reason;
 };
+// The run went on with another crew.
+struct CrewChanged {
+  std::vector<Rank> ranks;  // all that take part now
+  std::vector<Rank> left;   // who did before, and does no more
+  Step step;
+};
 // An even split: the witness's lease is wanted, to have and to hold.
 struct AskWitness {};
 
@@ -245,7 +252,7 @@ struct HangExplained {
 using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
                                       CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled, SaveSettled,
                                       InexactNews, RoadClosed, NodeCutOff, AttemptsGrow, ReplaceRefused,
-                                      HangExplained>;
+                                      HangExplained, CrewChanged>;
 
 // Exit codes of a run (tools/OPERATIONS.md and --help).
 inline constexpr int kExitSuccess = 0;

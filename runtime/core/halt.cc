@@ -32,6 +32,7 @@ Halt::Halt(Machines& below)
       checkpoints_(below.checkpoints),
       repeats_(below.repeats),
       saves_(below.saves),
+      comparison_(below.comparison),
       rescue_(below.rescue),
       recovery_(below.recovery) {}
 
@@ -60,10 +61,11 @@ void Halt::Lock(const std::string& reason) {
   board_.plan.moves.clear();
   board_.plan.replaced.clear();
   rounds_.Disarm();
-  for (size_t r = 0; r < board_.members.size(); ++r) {
-    Member& member = board_.members[r];
+  GoBackToCrew();
+  for (Rank rank : board_.members.ranks()) {
+    Member& member = board_.At(rank);
     // Until it answers, a rank offers nothing; a process that joins during LOCK answers to the next one.
-    member.report = {Rank(static_cast<int32_t>(r)), GateState::kCommitted, {}, false};
+    member.report = {rank, GateState::kCommitted, {}, false};
     board_.members.SetResumed(member, false);
     member.finished.reset();
     member.finished_changed = false;
@@ -72,12 +74,22 @@ void Halt::Lock(const std::string& reason) {
     member.objects_ahead = false;
     if (member.life == Life::kReady) member.parked = false;
   }
-  KINTSUGI_CHECK(static_cast<size_t>(board_.members.unresumed()) == board_.members.size(),
+  KINTSUGI_CHECK(static_cast<size_t>(board_.members.unresumed()) == board_.members.crew().size(),
                  "all are locked, and a rank counts as being in its loop");
-  gate_.Close();
+  gate_.Close(board_.members.crew());
   rescue_.Forget();
   board_.Order(board_.LiveRanks(), board_.policy.LockLimit(), [](Rank) { return LockOrder{}; });
   if (board_.NobodyWaits()) AfterLock();
+}
+
+// An attempt in another world that did not bring the run back: all that took part before do so again, until it is known
+// what they hold.
+void Halt::GoBackToCrew() {
+  if (board_.members.crew() == board_.members.kept()) return;
+  KINTSUGI_CHECK(wider_.has_value(), "the crew was changed, and what the one before held is forgotten");
+  board_.members.Revert();
+  board_.registered.Use(*std::exchange(wider_, std::nullopt));
+  comparison_.ForgetRecord();
 }
 
 // Faults follow each other, and attempts that fail for themselves: the first ones pass unnoticed, and none goes on for ever.
@@ -129,10 +141,10 @@ std::vector<LockReport> Halt::Reports() const {
                    "rank " + rank.ToString() + " needs a repair and counts as holding a step");
     reports.push_back(member.report);
   }
-  for (size_t r = 0; r < board_.members.size(); ++r) {
-    const Member& member = board_.members[r];
+  for (Rank rank : board_.members.ranks()) {
+    const Member& member = board_.At(rank);
     if (!member.held || (member.life == Life::kReady && !member.fresh)) continue;
-    reports.push_back({.rank = Rank(static_cast<int32_t>(r)),
+    reports.push_back({.rank = rank,
                        .state = GateState::kCommitted,
                        .step = member.held->step,
                        .doubtful = !member.held->clean});
@@ -150,9 +162,10 @@ void Halt::AwaitMajority() {
   board_.SetDeadline(board_.majority.until());
   // Who was found at the take-over and has not come may hang: once its launcher has ended it, and it is ours, it
   // counts.
-  for (size_t r = 0; r < board_.members.size(); ++r)
-    if (board_.members[r].life == Life::kStarting && board_.members[r].unconfirmed == board_.members[r].incarnation)
-      processes_.Kill(Rank(static_cast<int32_t>(r)), "it did not come to the new controller");
+  for (Rank rank : board_.members.ranks())
+    if (const Member& member = board_.At(rank);
+        member.life == Life::kStarting && member.unconfirmed == member.incarnation)
+      processes_.Kill(rank, "it did not come to the new controller");
   AskWitnessWhereItDecides();
 }
 
@@ -307,6 +320,7 @@ void Halt::AfterStop() {
   SetState(kNone);
   board_.incident.Try(board_.plan.decision);
   if (rung == Rung::kReload) ReloadFrom(facts);
+  if (rung == Rung::kShrink) Shrink(&facts);
   board_.incident.record().step = board_.plan.choice.step;
   if (rung == Rung::kDump) return rescue_.Enter();
   if (rung == Rung::kExit) return end_.EndWithoutSave(WhyNoRung());
@@ -321,6 +335,7 @@ RungDecision Halt::Decide(IncidentFacts* facts) {
   const SnapshotTable::Usable usable = rounds_.FindUsable(board_.replicas(), board_.plan.suspect_from);
   facts->snapshot = usable.step;
   facts->no_snapshot = usable.why;
+  facts->smaller = survey_.FindSmaller(*facts);
   RungDecision decision = DecideRung(*facts, board_.replicas());
   if (decision.rung != Rung::kRetry || !IsRetriedInVain()) return decision;
   facts->leaving = repeats_.hopeless();
@@ -334,6 +349,21 @@ bool Halt::IsRetriedInVain() {
       board_.incident.attempt() != 1)
     return false;
   return repeats_.Retried(*board_.plan.choice.step, board_.incident.record().cause);
+}
+
+// The world of this attempt. Who leaves stays parked, with what it holds, until the run has gone on: a fault before that
+// comes back to all of them.
+void Halt::Shrink(IncidentFacts* facts) {
+  KINTSUGI_CHECK(facts->smaller.crew.has_value(), "a smaller world was chosen, and there is none");
+  const Crew& crew = *facts->smaller.crew;
+  Result<ReplicaMap> map = board_.registered.MapOf(board_.members, crew, board_.policy.takes_over);
+  KINTSUGI_CHECK(map.ok(), "a smaller world was chosen that has no map: " + map.status().message());
+  wider_ = board_.replicas();
+  board_.members.Change(crew);
+  board_.registered.Use(std::move(map).value());
+  comparison_.ForgetRecord();  // digests are over what partners mirror, too
+  gate_.Close(crew);
+  *facts = facts->Within(board_.members.crew());
 }
 
 void Halt::ReloadFrom(const IncidentFacts& facts) {

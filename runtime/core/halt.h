@@ -10,6 +10,7 @@
 // needs; a rank that has not answered this LOCK offers nothing, nor does one that needs a repair.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,7 @@ class Halt : public NextAttempt {
 
  private:
   void SetState(HaltState to);
+  void GoBackToCrew();
   void CheckLength(const std::string& reason);
   void AfterLock();
   void AwaitMajority();
@@ -52,6 +54,7 @@ class Halt : public NextAttempt {
   Duration StepLimit(Rank rank) const;
   void AfterStop();
   RungDecision Decide(IncidentFacts* facts);
+  void Shrink(IncidentFacts* facts);
   void ReloadFrom(const IncidentFacts& facts);
   void RestartStart();
   bool IsRetriedInVain();
@@ -67,9 +70,11 @@ class Halt : public NextAttempt {
   CheckpointList& checkpoints_;
   Repeats& repeats_;
   Saves& saves_;
+  Comparison& comparison_;
   Rescue& rescue_;
   Recovery& recovery_;
   HaltState state_ = HaltState::kNone;
+  std::optional<ReplicaMap> wider_;  // in an attempt with another crew: the map of the crew before
   TimePoint next_word_until_;  // after the newest word of an end
 };
 

@@ -20,9 +20,10 @@ void HangWatch::Start() {
   KINTSUGI_CHECK(board_.phase() == Phase::kRunning, "hangs are looked for outside of RUNNING");
   detector_.Start(board_.now(), board_.course.resume_step);
   looks_.Start(board_.now(), board_.course.resume_step);
-  slow_.Start();
-  for (size_t r = 0; r < board_.members.size(); ++r)
-    if (board_.members[r].finished || board_.members[r].save_point) OnIdle(Rank(static_cast<int32_t>(r)));
+  slow_.Start(board_.members.crew().size());
+  for (size_t r = 0; r < board_.members.seats(); ++r)
+    if (const Member& member = board_.members[r]; member.finished || member.save_point || !member.takes_part)
+      OnIdle(Rank(static_cast<int32_t>(r)));
 }
 
 void HangWatch::OnPlace(Rank rank, const Progress& place) {

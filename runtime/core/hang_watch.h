@@ -35,7 +35,7 @@ class HangWatch {
   // All are in their loops, from now on or again.
   void Start();
   // All leave a place where they had parked: what was under way says nothing of who is slow.
-  void StartSlow() { slow_.Start(); }
+  void StartSlow() { slow_.Start(board_.members.crew().size()); }
   void OnPlace(Rank rank, const Progress& place);
   // The rank waits for others outside of its loop; it is in its loop again.
   void OnIdle(Rank rank) { detector_.OnIdle(rank, board_.now()), looks_.OnIdle(rank, board_.now()); }

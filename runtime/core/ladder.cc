@@ -10,11 +10,15 @@
 namespace kintsugi::core {
 namespace {
 
+bool IsLostForGood(const RankFacts& r) {
+  return r.condition == Condition::kGone && !r.replacement_started && r.respawns_left <= 0;
+}
+
 struct Context {
   const IncidentFacts& incident;
   const ReplicaMap& replicas;
 
-  const RankFacts& At(Rank rank) const { return incident.ranks[static_cast<size_t>(rank.value())]; }
+  const RankFacts& At(Rank rank) const { return incident.At(rank); }
   const RankFacts* First(Condition condition) const {
     for (const RankFacts& r : incident.ranks)
       if (r.condition == condition) return &r;
@@ -31,7 +35,7 @@ struct Context {
   }
   const RankFacts* WithoutRespawn() const {
     for (const RankFacts& r : incident.ranks)
-      if (r.condition == Condition::kGone && !r.replacement_started && r.respawns_left <= 0) return &r;
+      if (IsLostForGood(r)) return &r;
     return nullptr;
   }
 };
@@ -50,7 +54,7 @@ bool Vouched(const IncidentFacts& incident, const ReplicaMap& replicas, const Ra
   return std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
     const std::vector<Rank>& holders = replicas.Holders(layout, rank.rank);
     return std::any_of(holders.begin(), holders.end(), [&](Rank holder) {
-      const RankFacts& other = incident.ranks[static_cast<size_t>(holder.value())];
+      const RankFacts& other = incident.At(holder);
       return holder != rank.rank && (IsGood(other) || IsHeldAt(other, incident.step.step));
     });
   });
@@ -65,7 +69,7 @@ std::string LoneCopies(const IncidentFacts& incident, const ReplicaMap& replicas
     if (move.adopt || move.sources.size() != 1) continue;
     const std::vector<Rank>& holders = replicas.Holders(move.layout, move.destination);
     const auto opinions = std::count_if(holders.begin(), holders.end(), [&](Rank holder) {
-      const RankFacts& rank = incident.ranks[static_cast<size_t>(holder.value())];
+      const RankFacts& rank = incident.At(holder);
       return IsGood(rank) || CanAdopt(incident, replicas, rank);
     });
     if (opinions > 1) continue;
@@ -82,7 +86,7 @@ std::string LoneCopies(const IncidentFacts& incident, const ReplicaMap& replicas
 }
 
 bool CanRescue(const IncidentFacts& incident, const ReplicaMap& replicas, Rank rank) {
-  const RankFacts& lost = incident.ranks[static_cast<size_t>(rank.value())];
+  const RankFacts& lost = incident.At(rank);
   return lost.rescues_left > 0 && CanAdopt(incident, replicas, lost);
 }
 
@@ -167,8 +171,10 @@ Verdict TryRespawn(const Context& c) {
   return RefuseUnsourced(Rung::kRespawn, c);
 }
 
-Verdict TryShrink(const Context&) {
-  return Refuse(Rung::kShrink, Refusal::kNotOffered, "the layout has no smaller form");
+Verdict TryShrink(const Context& c) {
+  const SmallerWorld& smaller = c.incident.smaller;
+  if (smaller.crew) return std::nullopt;
+  return Refuse(Rung::kShrink, smaller.reason, smaller.why);
 }
 
 Verdict TryReload(const Context& c) {
@@ -201,6 +207,7 @@ Verdict TryExit(const Context&) { return std::nullopt; }
 
 // What the chosen rung is chosen for.
 std::string Choice(Rung rung, const IncidentFacts& incident, const ReplicaMap& replicas) {
+  if (rung == Rung::kShrink) return incident.smaller.why;
   if (rung != Rung::kReload)
     return "cheapest rung whose preconditions hold" + (rung < Rung::kReload ? LoneCopies(incident, replicas) : "");
   const std::string checkpoint =
@@ -218,6 +225,28 @@ std::string Choice(Rung rung, const IncidentFacts& incident, const ReplicaMap& r
 bool NeedsStep(Rung rung) { return rung != Rung::kResume && rung < Rung::kReload; }
 
 }  // namespace
+
+IncidentFacts IncidentFacts::Within(const Crew& crew) const {
+  IncidentFacts within = *this;
+  std::erase_if(within.ranks, [&crew](const RankFacts& each) { return !crew.Has(each.rank); });
+  return within;
+}
+
+std::vector<Rank> IncidentFacts::LostForGood() const {
+  std::vector<Rank> lost;
+  for (const RankFacts& each : ranks)
+    if (IsLostForGood(each)) lost.push_back(each.rank);
+  return lost;
+}
+
+const RankFacts& IncidentFacts::At(Rank rank) const {
+  const auto seat = static_cast<size_t>(rank.value());
+  if (seat < ranks.size() && ranks[seat].rank == rank) return ranks[seat];
+  const auto found = std::lower_bound(ranks.begin(), ranks.end(), rank,
+                                      [](const RankFacts& each, Rank wanted) { return each.rank < wanted; });
+  KINTSUGI_CHECK(found != ranks.end() && found->rank == rank, "rank " + rank.ToString() + " takes no part");
+  return *found;
+}
 
 std::string_view RungName(Rung rung) {
   constexpr std::array<std::string_view, 11> kNames = {"resume",  "retry",  "patch",  "rebuild", "adopt", "spare",
@@ -265,7 +294,7 @@ RungDecision DecideRung(const IncidentFacts& incident, const ReplicaMap& replica
 std::vector<Rank> SourcesFor(const IncidentFacts& incident, const ReplicaMap& replicas, int layout, Rank rank) {
   std::vector<Rank> good, adopting, crashed;
   for (Rank holder : replicas.Holders(layout, rank)) {
-    const RankFacts& other = incident.ranks[static_cast<size_t>(holder.value())];
+    const RankFacts& other = incident.At(holder);
     if (holder == rank) continue;
     if (IsGood(other))
       good.push_back(holder);
@@ -309,7 +338,7 @@ std::vector<Rank> PlanRescue(const IncidentFacts& incident, const ReplicaMap& re
   std::set<Rank> rescued;
   for (const ReplicaMap::Shard& shard : replicas.shards()) {
     if (std::any_of(shard.holders.begin(), shard.holders.end(),
-                    [&](Rank r) { return IsGood(incident.ranks[static_cast<size_t>(r.value())]); }))
+                    [&](Rank r) { return IsGood(incident.At(r)); }))
       continue;
     for (Rank holder : shard.holders)
       if (CanRescue(incident, replicas, holder)) rescued.insert(holder);
@@ -323,7 +352,7 @@ std::vector<SaveAssignment> PlanSave(const IncidentFacts& incident, const Replic
   for (const ReplicaMap::Shard& shard : replicas.shards()) {
     const auto first = [&](bool fit_only) {
       return std::find_if(shard.holders.begin(), shard.holders.end(), [&](Rank holder) {
-        const RankFacts& rank = incident.ranks[static_cast<size_t>(holder.value())];
+        const RankFacts& rank = incident.At(holder);
         return rank.condition == Condition::kGood && (rank.can_write || !fit_only);
       });
     };

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "callbacks/handlers/orders.h"
@@ -45,22 +46,6 @@ struct RankFacts {
   }
 };
 
-struct IncidentFacts {
-  std::vector<RankFacts> ranks;  // every rank of the world, ascending
-  StepChoice step;
-  bool confirmed = true;            // false: the signal healed, nothing was stopped
-  bool checkpoint_exists = false;   // a complete checkpoint that a reload can use
-  std::optional<Step> checkpoint;   // ... and its step
-  std::optional<Step> snapshot;     // the newest in-memory snapshot that counts and is still held whole
-  std::string no_snapshot;          // why there is none; empty where none is made
-  // Step S and those since this one were computed with gradients that may hold damage: no copy of them is any good.
-  std::optional<Step> suspect_from;
-  bool save_possible = false;       // a save directory is set
-  std::string leaving;              // why what can be saved is saved and nothing repaired any more; empty: it is
-  // Where replicas are compared between steps: the newest step at which all agreed, 0 for the registered state.
-  std::optional<Step> compared;
-};
-
 enum class Refusal : uint8_t {
   kConfirmedFault,
   kStateLost = 2,  // 1 is not said any more; journals have the numbers
@@ -81,6 +66,43 @@ enum class Refusal : uint8_t {
   kLeaving,
   kSuspect,
   kHeldInVain,
+  kNobodyLostForGood,
+  kBytesWouldMove,
+  kNoMajorityStays,
+  kForbidden,
+};
+
+// In which the run could go on without the ranks that are lost for good.
+struct SmallerWorld {
+  std::optional<Crew> crew;  // none: `reason` and `why`
+  Refusal reason = Refusal::kNotOffered;
+  std::string why = "the layout has no smaller form";  // with a crew: who goes on
+};
+
+struct IncidentFacts {
+  std::vector<RankFacts> ranks;  // all that take part, ascending
+  StepChoice step;
+  bool confirmed = true;            // false: the signal healed, nothing was stopped
+  bool checkpoint_exists = false;   // a complete checkpoint that a reload can use
+  std::optional<Step> checkpoint;   // ... and its step
+  std::optional<Step> snapshot;     // the newest in-memory snapshot that counts and is still held whole
+  std::string no_snapshot;          // why there is none; empty where none is made
+  // Step S and those since this one were computed with gradients that may hold damage: no copy of them is any good.
+  std::optional<Step> suspect_from;
+  bool save_possible = false;       // a save directory is set
+  std::string leaving;              // why what can be saved is saved and nothing repaired any more; empty: it is
+  // Where replicas are compared between steps: the newest step at which all agreed, 0 for the registered state.
+  std::optional<Step> compared;
+
+  SmallerWorld smaller = {};
+
+  // Of those that are in this crew.
+  IncidentFacts Within(const Crew& crew) const;
+  // Ranks whose process is gone, and no other one comes.
+  std::vector<Rank> LostForGood() const;
+  // REQUIRES: it takes part.
+  const RankFacts& At(Rank rank) const;
+  RankFacts& At(Rank rank) { return const_cast<RankFacts&>(std::as_const(*this).At(rank)); }
 };
 
 struct RungReason {

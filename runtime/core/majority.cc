@@ -4,17 +4,31 @@
 
 namespace kintsugi::core {
 
-Consent Majority::Count(const Roster& members) const {
+namespace {
+
+std::vector<Ballot> VotesOf(const Roster& members) {
   std::vector<Ballot> votes;
-  votes.reserve(members.size());
-  for (const Member& member : members) {
+  votes.reserve(members.seats());
+  for (const Member& member : members.all()) {
     const bool votes_itself = member.life == Life::kReady && !member.fresh;
     votes.push_back(votes_itself                               ? Ballot::kLive
                     : member.unconfirmed || member.left_behind ? Ballot::kUnknown
                     : member.forgotten                         ? Ballot::kForgotten
                                                                : Ballot::kEnded);
   }
-  return ConsentOf(votes, rule_);
+  return votes;
+}
+
+}  // namespace
+
+Consent Majority::Count(const Roster& members) const { return ConsentOf(VotesOf(members), rule_); }
+
+bool Majority::HasWithout(const Roster& members, const Crew& crew) const {
+  if (!needed_) return true;
+  std::vector<Ballot> votes = VotesOf(members);
+  for (size_t r = 0; r < votes.size(); ++r)
+    if (votes[r] == Ballot::kLive && !crew.Has(Rank(static_cast<int32_t>(r)))) votes[r] = Ballot::kUnknown;
+  return ConsentOf(votes, TieRule::kNobody) == Consent::kYes;
 }
 
 bool Majority::Has(const Roster& members, TimePoint now) const {

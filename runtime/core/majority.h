@@ -1,6 +1,9 @@
 // Majority: whether this controller may begin a generation for the whole run (consent.h), what it rests on, and for how
 // long it is waited for.
 //
+// Every seat has a vote, whether it takes part or not: who shall act must never hang on what not all have heard, and a
+// crew is that. Whose process was seen to end counts for whoever answers, so that those who leave stand in nobody's way.
+//
 // Threads: none; pure. Where no consent is needed everything is allowed.
 // Invariants: a minority never gets a majority again: it saves and leaves; what rests on the witness's word ends with
 // it.
@@ -26,6 +29,8 @@ class Majority {
   // How the members vote, by the rule.
   Consent Count(const Roster& members) const;
   bool Has(const Roster& members, TimePoint now) const;
+  // Whether those of this crew would have it by themselves, whatever becomes of the others that answer now.
+  bool HasWithout(const Roster& members, const Crew& crew) const;
 
   // All live ranks have answered a LOCK. True: the attempt goes on, with a majority or as a minority.
   bool MayGoOn(const Roster& members, TimePoint now);

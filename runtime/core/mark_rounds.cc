@@ -21,8 +21,7 @@ void MarkRounds::Ask(Duration still, bool waits, std::optional<Rank> gone) {
   question.about.least = waits ? std::min(kLeastWait, still / 2) : Duration();
   question.until = board_.now() + kRoundLimit;
   ++round_;
-  for (size_t r = 0; r < board_.members.size(); ++r) {
-    const Rank rank(static_cast<int32_t>(r));
+  for (Rank rank : board_.members.ranks()) {
     const Member& member = board_.At(rank);
     RankSaid said{.rank = rank, .marks = {}, .finished = member.finished, .parked = member.save_point.has_value()};
     if (member.life != Life::kDead && member.connected && rank != gone) {

@@ -60,6 +60,15 @@ struct JoinRequest {
   bool watched_by_launcher = false;  // liveness comes through the launcher's page; no Beat messages follow
   Standing standing = Standing::kNew;
   bool joined_before = false;  // it has a term and a generation: of a connection, or a controller, before this one
+  // The crew it was in when it last went on, and the generation that began with it; no ranks and 0: all.
+  std::vector<Rank> crew = {};
+  Generation crew_since = {};
+};
+// How its trainer can go on with fewer ranks (offers.h). No worlds: it cannot.
+struct Offer {
+  std::vector<Rank> slice;  // ranks that together hold one whole replica of the model, itself included, ascending
+  std::vector<int> worlds;  // sizes in which it can run, ascending
+  bool operator==(const Offer&) const = default;
 };
 // Registration is over and the trainer's thread waits inside the guard.
 struct Ready {
@@ -69,6 +78,7 @@ struct Ready {
   std::string warning;  // what of this registration costs its rank something, for the log; empty: nothing
   std::vector<std::string> unregistered;  // tensors that were registered once and are no part of the state any more
   bool state_held = false;                // its launcher keeps its state whole should the process end
+  Offer offer = {};
 };
 struct Beat {
   uint64_t count = 0;
@@ -155,6 +165,7 @@ struct JoinReply {
   uint64_t verify_every = 0;
   bool resumes = false;                 // the run starts from a checkpoint, whose step may not be known yet
   std::vector<std::string> injections;  // armed faults for this rank, as "id SPEC"
+  std::vector<Rank> crew = {};          // who takes part as the run last went on; no ranks: all
 };
 struct LockOrder {};
 // Meet at `step`: go on if held at its gate, else abandon the next update; then abort collectives and park.
@@ -182,6 +193,7 @@ struct PhaseOrder {
   bool from_snapshot = false;             // kRepair with rung reload: from memory, not from `directory`
   bool moves_latest = true;               // kRename: false for ranks that save without a majority
   std::vector<std::string> unregistered;  // what is no part of the state any more, on whatever rank it was said
+  std::vector<Rank> crew = {};            // kRebuild: who takes part from this generation on; no ranks: all
 };
 struct ResumeOrder {  // back to the loop, from `step`
   Step step;

@@ -20,15 +20,16 @@ size_t PauseRounds::IndexOf(Rank rank) const {
   return static_cast<size_t>(rank.value());
 }
 
-Step PauseRounds::Arm(Step begun) {
+Step PauseRounds::Arm(Step begun, const Crew& crew) {
   const Step before = rounds_ > 0 ? at_ : Step();
   at_ = std::max(begun, Step(1));  // 0 says that there is none
   for (const Step step : begun_) at_ = std::max(at_, step);
   if (++rounds_ > kRoundsWithoutMargin)
     at_ = Step(at_.value() + (uint64_t{1} << std::min(rounds_ - kRoundsWithoutMargin - 1, kMarginBits)));
   KINTSUGI_CHECK(at_ >= before, "a pause moved back from step " + before.ToString() + " to step " + at_.ToString());
-  open_.assign(open_.size(), true);
-  open_count_ = open_.size();
+  open_.assign(open_.size(), false);
+  for (Rank rank : crew.ranks()) open_[IndexOf(rank)] = true;
+  open_count_ = crew.size();
   return at_;
 }
 

@@ -12,18 +12,19 @@
 #include <vector>
 
 #include "runtime/base/ids.h"
+#include "runtime/core/crew.h"
 
 namespace kintsugi::core {
 
 class PauseRounds {
  public:
-  explicit PauseRounds(int world_size) : begun_(static_cast<size_t>(world_size)), open_(begun_.size(), false) {}
+  explicit PauseRounds(int seats) : begun_(static_cast<size_t>(seats)), open_(begun_.size(), false) {}
 
   // A pause of its own: its rounds are counted from the first.
   void Begin() { rounds_ = 0; }
-  // One more round, to which every rank is to answer. `begun`: the newest step that any rank is known to have begun.
+  // One more round, to which each of these is to answer. `begun`: the newest step that any rank is known to have begun.
   // What it returns is `at`: 1 at least.
-  Step Arm(Step begun);
+  Step Arm(Step begun, const Crew& crew);
   Step at() const { return at_; }
   // Whether its answer is waited for.
   bool Awaits(Rank rank) const { return open_[IndexOf(rank)]; }

@@ -24,7 +24,7 @@ struct Checkpoint {
 };
 
 struct Policy {
-  int world_size = 1;
+  int world_size = 1;                                 // seats: the most ranks that ever take part
   int node_ranks = 0;                                 // on each of several hosts; 0: one host, or nobody says
   int max_respawns = 10;                              // per rank
   Duration silence = std::chrono::seconds(1);         // no sign of life for this long is a fault
@@ -45,6 +45,7 @@ struct Policy {
   Duration hang_least = std::chrono::seconds(5);  // and at least so long
   bool can_spawn = true;                          // a launcher starts replacements; else they come by themselves
   bool adopts = false;                            // launchers hold the memory of processes that are gone
+  bool shrinks = true;  // where the trainer offers smaller worlds, the run goes on in one without ranks lost for good
   // Several hosts: a new generation needs the consent of a majority (consent.h). Without it ranks stay parked for so
   // long, then save what they have and leave. One that leads a part has waited before it led.
   bool needs_consent = false;

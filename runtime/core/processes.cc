@@ -77,6 +77,19 @@ void Processes::Kill(Rank rank, const std::string& reason) {
   if (exists) board_.Act(KillProcess{rank, incarnation, reason});
 }
 
+void Processes::Dismiss(Rank rank) {
+  const Member& member = board_.At(rank);
+  KINTSUGI_CHECK(!member.takes_part, "rank " + rank.ToString() + " is sent away, and takes part");
+  const std::string why = "rank " + rank.ToString() + " leaves: the run goes on with " +
+                          std::to_string(board_.members.crew().size()) + " ranks";
+  if (member.life == Life::kReady) {
+    board_.SendTo(rank, EndOrder{kExitSuccess, why});
+    MarkDead(rank);
+  } else if (member.life != Life::kDead) {
+    Kill(rank, why);
+  }
+}
+
 void Processes::SeeJoin(Rank rank) {
   board_.members.SetConnected(board_.At(rank), board_.now());
   detector_.Watch(rank, board_.now());

@@ -31,6 +31,8 @@ class Processes {
   void MarkDead(Rank rank);
   // ... and its process, if there is one, is told so.
   void Kill(Rank rank, const std::string& reason);
+  // It takes no part any more: its process, if there is one, ends by itself, content. REQUIRES: it is not in the crew.
+  void Dismiss(Rank rank);
 
   // Its connection is here from now on, or gone.
   void SeeJoin(Rank rank);

@@ -111,8 +111,9 @@ bool Recovery::MayMove(Rank first, int ranks) const {
   if (board_.phase() != Phase::kAdmit || !board_.course.ever_ran || !board_.incident.open() || board_.course.leaving ||
       first.value() < 0 || ranks < 1 || first.value() > board_.policy.world_size - ranks)
     return false;
-  const auto begin = board_.members.begin() + first.value();
-  return std::all_of(begin, begin + ranks, [](const Member& m) { return m.life == Life::kStarting; });
+  const auto begin = board_.members.all().begin() + first.value();
+  return std::all_of(begin, begin + ranks,
+                     [](const Member& m) { return m.life == Life::kStarting && m.takes_part; });
 }
 
 Status Recovery::MapReplicas() {
@@ -165,10 +166,9 @@ void Recovery::ForgetUnregistered() {
 bool Recovery::AllUnregistered() {
   const Unregistered& gone = board_.registered.gone();
   if (gone.empty()) return true;
-  for (size_t r = 0; r < board_.members.size(); ++r) {
-    const std::string kept = gone.FirstIn(board_.members[r].registry);
+  for (Rank rank : board_.members.ranks()) {
+    const std::string kept = gone.FirstIn(board_.At(rank).registry);
     if (kept.empty()) continue;
-    const Rank rank(static_cast<int32_t>(r));
     faults_.Fault(rank, FaultKind::kHandlerFailed,
                   "tensor '" + PrintableKey(kept) + "' was unregistered in ROLLBACK on other ranks, but not on rank " +
                       rank.ToString() + ": every rank that registered it must do so",
@@ -197,7 +197,8 @@ void Recovery::Rebuild() {
                       .step = *plan.choice.step,
                       .limit = limit,
                       .partners = board_.replicas().Partners(rank),
-                      .begins = !board_.course.ever_ran};
+                      .begins = !board_.course.ever_ran,
+                      .crew = board_.members.crew().Told()};
   });
 }
 
@@ -210,9 +211,9 @@ bool Recovery::Reloads() const {
 // back to it themselves. Where nothing is reloaded, who lost its state gets it back (which tensors are damaged its
 // trainer says, and that may be none of its state).
 void Recovery::CheckMoves(bool reload, bool from_snapshot) const {
-  std::vector<bool> repaired(board_.members.size());
+  std::vector<bool> repaired(board_.members.seats());
   for (const RepairMove& move : board_.plan.moves) {
-    KINTSUGI_CHECK(board_.members.Has(move.destination), "a move goes out of the world");
+    KINTSUGI_CHECK(board_.members.crew().Has(move.destination), "a move goes to a rank that takes no part");
     repaired[static_cast<size_t>(move.destination.value())] = true;
     const auto what = [&] {
       return "layout " + std::to_string(move.layout) + " of rank " + move.destination.ToString() + " is repaired from ";
@@ -224,10 +225,12 @@ void Recovery::CheckMoves(bool reload, bool from_snapshot) const {
                      what() + "rank " + source.ToString() + ", which is in doubt itself");
     }
   }
-  for (size_t r = 0; !reload && r < board_.members.size(); ++r) {
-    const Member& member = board_.members[r];
-    KINTSUGI_CHECK(repaired[r] || !member.needs_repair || !member.damaged_keys.empty(),
-                   "rank " + std::to_string(r) + " needs a repair, and nothing moves to it");
+  if (reload) return;
+  for (Rank rank : board_.members.ranks()) {
+    const Member& member = board_.At(rank);
+    KINTSUGI_CHECK(
+        repaired[static_cast<size_t>(rank.value())] || !member.needs_repair || !member.damaged_keys.empty(),
+        "rank " + rank.ToString() + " needs a repair, and nothing moves to it");
   }
 }
 
@@ -283,7 +286,8 @@ void Recovery::OnDone(Rank rank, const PhaseDone& done) {
 
 // Before the first incident nobody knows how long CLEAN takes here. All do the same in it: those who are done tell.
 void Recovery::LimitTheLast() {
-  if (board_.phase() != Phase::kClean || 2 * board_.members.waiting() > board_.policy.world_size) return;
+  if (board_.phase() != Phase::kClean || 2 * static_cast<size_t>(board_.members.waiting()) > board_.members.crew().size())
+    return;
   const Duration limit = times_.Within(board_.now() - board_.phase_began(), board_.policy.HandlerLimit());
   board_.SetDeadline(std::min(board_.deadline(), board_.phase_began() + limit + board_.policy.AnswerSlack()));
 }
@@ -475,6 +479,7 @@ void Recovery::Resume() {
   board_.Act(StepDecided{step});
   repeats_.HandlersHeld();
   KINTSUGI_CHECK(board_.members.all_ready(), "the run goes on while a rank is not there");
+  SettleCrew();
   for (Rank rank : board_.LiveRanks()) {
     Member& member = board_.At(rank);
     KINTSUGI_CHECK(!member.needs_repair, "the run goes on while rank " + rank.ToString() + " needs a repair");
@@ -487,6 +492,21 @@ void Recovery::Resume() {
   }
   AwaitResumed();
   saves_.BeginRequested();
+}
+
+// What this attempt went by is the run's from now on. Who takes no part any more ends with a word.
+void Recovery::SettleCrew() {
+  const Crew before = board_.members.kept();
+  const Crew& now = board_.members.crew();
+  if (before == now) return;
+  board_.members.Keep();
+  std::vector<Rank> left;
+  for (Rank rank : before.ranks())
+    if (!now.Has(rank)) left.push_back(rank);
+  if (board_.incident.open()) board_.incident.record().left = left;
+  for (Rank rank : left) processes_.Dismiss(rank);
+  rounds_.DropAfter(Step(0));  // what is in them is of the crew before
+  board_.Act(CrewChanged{now.ranks(), left, board_.course.resume_step});
 }
 
 void Recovery::AwaitResumed() {

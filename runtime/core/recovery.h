@@ -83,6 +83,7 @@ class Recovery {
   void Rollback();
   void AfterPhase();
   void Resume();
+  void SettleCrew();
   void AwaitResumed();
   void LimitTheLast();
   void OnFailed(Rank rank, const PhaseDone& done);

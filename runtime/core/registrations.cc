@@ -21,11 +21,25 @@ void ClaimForLost(const Roster& members, Claims* claims) {
       for (Rank rank : claim.ranks)
         if (members.Has(rank) && !members.At(rank).registered) (*claims)[rank].emplace(layout, claim);
     }
-  for (size_t r = 0; r < members.size(); ++r) {
-    const Rank rank(static_cast<int32_t>(r));
-    if (members[r].registered) continue;
+  for (Rank rank : members.ranks()) {
+    if (members.At(rank).registered) continue;
     for (int layout : layouts) (*claims)[rank].emplace(layout, GroupClaim{{rank}, 1});
   }
+}
+
+// To those that take part. Who registered while more of them did, or fewer, then claims the same.
+Status Narrow(const Crew& crew, Claims* claims) {
+  std::erase_if(*claims, [&](const auto& of) { return !crew.Has(of.first); });
+  for (auto& [rank, layouts] : *claims)
+    for (auto& [layout, claim] : layouts) {
+      const std::optional<GroupClaim> within = ClaimWithin(claim, crew);
+      if (!within)
+        return {StatusCode::kFailedPrecondition,
+                "layout " + std::to_string(layout) + " is cut over the ranks of rank " + rank.ToString() +
+                    "'s data-parallel group: among " + std::to_string(crew.size()) + " ranks its bytes would have to move"};
+      claim = *within;
+    }
+  return Status::Ok();
 }
 
 // Holders of one shard registered the same.
@@ -49,6 +63,7 @@ void Registrations::Take(Member& member, const Ready& ready) {
   changed_ = changed_ || !(member.registry == registry && member.layouts == ready.layouts);
   member.registry = std::move(registry);
   member.layouts = ready.layouts;
+  member.offer = ready.offer;
   member.registered = true;
   member.state_held = ready.state_held;
 }
@@ -64,11 +79,22 @@ bool Registrations::IsNews(const std::string& warning) {
   return !warning.empty() && std::exchange(told_warning_, warning) != warning;
 }
 
-Status Registrations::Map(const Roster& members, bool claims_for_lost) {
+Result<ReplicaMap> Registrations::MapOf(const Roster& members, const Crew& crew, bool claims_for_lost) const {
   Claims claims;
-  for (size_t r = 0; r < members.size(); ++r) claims[Rank(static_cast<int32_t>(r))] = members[r].layouts;
+  for (Rank rank : members.ranks()) claims[rank] = members.At(rank).layouts;
   if (claims_for_lost) ClaimForLost(members, &claims);
-  Result<ReplicaMap> map = ReplicaMap::Build(static_cast<int>(members.size()), claims);
+  if (!crew.whole()) KINTSUGI_RETURN_IF_ERROR(Narrow(crew, &claims));
+  return ReplicaMap::Build(crew, claims);
+}
+
+void Registrations::Use(ReplicaMap map) {
+  KINTSUGI_CHECK(mapped_, "another crew's map is used before there was one");
+  replicas_ = std::move(map);
+  changed_ = true;
+}
+
+Status Registrations::Map(const Roster& members, bool claims_for_lost) {
+  Result<ReplicaMap> map = MapOf(members, members.crew(), claims_for_lost);
   KINTSUGI_RETURN_IF_ERROR(map.status());
   // What is held is still held as the survivors registered it.
   if (const Status same = CompareHolders(map.value(), members); !same.ok())

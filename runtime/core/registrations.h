@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/status.h"
+#include "runtime/base/result.h"
 #include "runtime/core/messages.h"
 #include "runtime/core/replica_map.h"
 #include "runtime/core/roster.h"
@@ -35,8 +35,13 @@ class Registrations {
 
   // The warning of a registration, where it is news: ranks are mostly alike.
   bool IsNews(const std::string& warning);
-  // Makes the map. `claims_for_lost`: ranks may have been lost with the controller before this one.
+  // Makes the map, of those that take part. `claims_for_lost`: ranks may have been lost with the controller before this
+  // one.
   Status Map(const Roster& members, bool claims_for_lost);
+  // Another crew's, as MapOf made it: before the next REBUILD it is made anew, and compared.
+  void Use(ReplicaMap map);
+  // The map that there would be if these took part. kFailedPrecondition: bytes would have to move first; it names which.
+  Result<ReplicaMap> MapOf(const Roster& members, const Crew& crew, bool claims_for_lost) const;
 
  private:
   ReplicaMap replicas_;

@@ -37,6 +37,8 @@ bool Replacements::AreKept(const std::vector<Rank>& ranks, bool drains) const {
 std::string Replacements::WhyNot(const std::vector<Rank>& ranks, bool drains) const {
   for (const Rank rank : ranks)
     if (!board_.members.Has(rank)) return "there is no rank " + rank.ToString();
+  for (const Rank rank : ranks)
+    if (!board_.At(rank).takes_part) return "rank " + rank.ToString() + " takes no part any more";
   if (board_.course.leaving) return "the run saves and leaves";
   if (board_.phase() != Phase::kRunning || board_.incident.open())
     return "the run is in " + std::string(PhaseName(board_.phase())) +

@@ -19,13 +19,13 @@ Status Bad(int layout, Rank rank, const GroupClaim& claim, const std::string& wh
           "layout " + std::to_string(layout) + ", rank " + rank.ToString() + ": " + Describe(claim) + ": " + what};
 }
 
-Status CheckClaim(int world_size, int layout, Rank rank, const GroupClaim& claim) {
+Status CheckClaim(const Crew& crew, int layout, Rank rank, const GroupClaim& claim) {
   const auto& ranks = claim.ranks;
   if (!std::is_sorted(ranks.begin(), ranks.end()) || std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end())
     return Bad(layout, rank, claim, "the group must be ascending, without repeats");
   if (!std::binary_search(ranks.begin(), ranks.end(), rank)) return Bad(layout, rank, claim, "the rank is not in it");
-  if (ranks.front().value() < 0 || ranks.back().value() >= world_size)
-    return Bad(layout, rank, claim, "a rank is outside the world of " + std::to_string(world_size));
+  if (!std::all_of(ranks.begin(), ranks.end(), [&](Rank each) { return crew.Has(each); }))
+    return Bad(layout, rank, claim, "a rank is outside the world of " + std::to_string(crew.size()));
   if (claim.replicas < 1 || ranks.size() % static_cast<size_t>(claim.replicas) != 0)
     return Bad(layout, rank, claim,
                "the number of replicas must divide the group's size " + std::to_string(ranks.size()));
@@ -65,14 +65,27 @@ Status CheckAgreement(int layout, Rank rank, const GroupClaim& claim,
 
 }  // namespace
 
-Result<ReplicaMap> ReplicaMap::Build(int world_size, const std::map<Rank, std::map<int, GroupClaim>>& claims) {
+std::optional<GroupClaim> ClaimWithin(const GroupClaim& claim, const Crew& crew) {
+  if (claim.replicas < 1 || claim.ranks.size() % static_cast<size_t>(claim.replicas) != 0) return claim;  // Build says why
+  const size_t shards = claim.ranks.size() / static_cast<size_t>(claim.replicas);
+  GroupClaim within;
+  for (size_t i = 0; i < claim.ranks.size(); ++i) {
+    if (!crew.Has(claim.ranks[i])) continue;
+    if (i % shards != within.ranks.size() % shards) return std::nullopt;
+    within.ranks.push_back(claim.ranks[i]);
+  }
+  if (within.ranks.empty() || within.ranks.size() % shards != 0) return std::nullopt;
+  within.replicas = static_cast<int>(within.ranks.size() / shards);
+  return within;
+}
+
+Result<ReplicaMap> ReplicaMap::Build(const Crew& crew, const std::map<Rank, std::map<int, GroupClaim>>& claims) {
   ReplicaMap map;
-  map.shard_of_.resize(static_cast<size_t>(world_size));
+  map.shard_of_.resize(static_cast<size_t>(crew.seats()));
   const auto shards_of = [&](Rank rank) -> std::map<int, size_t>& {
     return map.shard_of_[static_cast<size_t>(rank.value())];
   };
-  for (int r = 0; r < world_size; ++r) {
-    const Rank rank(r);
+  for (Rank rank : crew.ranks()) {
     const auto mine = claims.find(rank);
     if (mine == claims.end() || mine->second.empty()) {
       shards_of(rank)[0] = map.shards_.size();
@@ -80,7 +93,7 @@ Result<ReplicaMap> ReplicaMap::Build(int world_size, const std::map<Rank, std::m
       continue;
     }
     for (const auto& [layout, claim] : mine->second) {
-      KINTSUGI_RETURN_IF_ERROR(CheckClaim(world_size, layout, rank, claim));
+      KINTSUGI_RETURN_IF_ERROR(CheckClaim(crew, layout, rank, claim));
       KINTSUGI_RETURN_IF_ERROR(CheckAgreement(layout, rank, claim, claims));
       const size_t stride = claim.ranks.size() / static_cast<size_t>(claim.replicas);
       const size_t index =
@@ -95,12 +108,13 @@ Result<ReplicaMap> ReplicaMap::Build(int world_size, const std::map<Rank, std::m
       map.shards_.push_back({layout, std::move(holders)});
     }
   }
-  for (int r = 0; r < world_size; ++r) {
+  map.partners_.resize(map.shard_of_.size());
+  for (Rank rank : crew.ranks()) {
     std::set<Rank> partners;
-    for (const auto& [layout, shard] : shards_of(Rank(r)))
+    for (const auto& [layout, shard] : shards_of(rank))
       for (Rank holder : map.shards_[shard].holders)
-        if (holder != Rank(r)) partners.insert(holder);
-    map.partners_.emplace_back(partners.begin(), partners.end());
+        if (holder != rank) partners.insert(holder);
+    map.partners_[static_cast<size_t>(rank.value())].assign(partners.begin(), partners.end());
   }
   return map;
 }

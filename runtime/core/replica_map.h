@@ -5,11 +5,13 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
+#include "runtime/core/crew.h"
 
 namespace kintsugi::core {
 
@@ -20,11 +22,20 @@ struct GroupClaim {
   bool operator==(const GroupClaim&) const = default;
 };
 
+// What the claim says of those that take part, where each still holds what it held: the members of its group that are in
+// the crew, with as many replicas as are left. Nothing: the shards that would be left do not stand as a claim says them,
+// so that bytes would have to move.
+std::optional<GroupClaim> ClaimWithin(const GroupClaim& claim, const Crew& crew);
+
 class ReplicaMap {
  public:
-  // claims[rank][layout]. Every member of a group must claim the same group and replica count; errors name the layout,
-  // both ranks and both values. A rank that claims nothing holds its state alone.
-  static Result<ReplicaMap> Build(int world_size, const std::map<Rank, std::map<int, GroupClaim>>& claims);
+  // claims[rank][layout], of those that take part. Every member of a group must claim the same group and replica count;
+  // errors name the layout, both ranks and both values. A rank that claims nothing holds its state alone. Who takes no
+  // part holds nothing.
+  static Result<ReplicaMap> Build(const Crew& crew, const std::map<Rank, std::map<int, GroupClaim>>& claims);
+  static Result<ReplicaMap> Build(int world_size, const std::map<Rank, std::map<int, GroupClaim>>& claims) {
+    return Build(Crew(world_size), claims);
+  }
 
   // Layouts in which `rank` holds state, ascending.
   std::vector<int> LayoutsOf(Rank rank) const;

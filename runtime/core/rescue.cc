@@ -95,7 +95,7 @@ void Rescue::Write() {
   for (Rank rank : rescued_) {
     KINTSUGI_CHECK(board_.At(rank).adopted && board_.At(rank).life == Life::kReady,
                    "rank " + rank.ToString() + " is to write what it has not adopted");
-    facts.ranks[static_cast<size_t>(rank.value())].condition = Condition::kGood;
+    facts.At(rank).condition = Condition::kGood;
   }
   saves_.Write(*board_.plan.choice.step, facts);
 }

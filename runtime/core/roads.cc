@@ -47,8 +47,8 @@ std::optional<Roads::CutOff> Roads::FindCutOff() const {
   for (const auto& [other, count] : closed)
     if (count >= closed[host]) host = other;
   CutOff cut;
-  for (size_t r = 0; r < board_.members.size(); ++r)
-    if (const Rank rank(static_cast<int32_t>(r)); HostOf(rank) == host) cut.ranks.push_back(rank);
+  for (Rank rank : board_.members.ranks())
+    if (HostOf(rank) == host) cut.ranks.push_back(rank);
   for (const auto& [pair, road] : roads_)
     if (cut.text.empty() && IsClosed(road) && (pair.first == host || pair.second == host))
       cut.text = "rank " + road.from.ToString() + " could not reach rank " + road.newest.rank.ToString() +

@@ -1,20 +1,34 @@
 #include "runtime/core/roster.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kintsugi::core {
 
 Step Roster::newest_begun() const {
   Step newest;
-  for (const Member& member : members_) newest = std::max(newest, member.begun);
+  for (const Member& member : *this) newest = std::max(newest, member.begun);
   return newest;
 }
 
 std::vector<Rank> Roster::Where(bool (*which)(const Member&)) const {
   std::vector<Rank> ranks;
-  for (size_t r = 0; r < members_.size(); ++r)
-    if (which(members_[r])) ranks.push_back(Rank(static_cast<int32_t>(r)));
+  for (Rank rank : crew_.ranks())
+    if (which(At(rank))) ranks.push_back(rank);
   return ranks;
+}
+
+void Roster::Change(Crew crew) {
+  KINTSUGI_CHECK(counts_.waiting == 0, "the crew changes while ranks are waited for");
+  KINTSUGI_CHECK(static_cast<size_t>(crew.seats()) == members_.size(),
+                 "a crew of " + std::to_string(crew.seats()) + " seats in a world of " + std::to_string(seats()));
+  crew.CheckInvariants();
+  crew_ = std::move(crew);
+  for (size_t r = 0; r < members_.size(); ++r) {
+    const bool takes_part = crew_.Has(Rank(static_cast<int32_t>(r)));
+    if (members_[r].takes_part != takes_part)
+      Recounted(members_[r], [&] { members_[r].takes_part.value_ = takes_part; });
+  }
 }
 
 void Roster::SetLife(Member& member, Life life) {
@@ -36,21 +50,21 @@ void Roster::SetWaiting(Member& member, bool waiting) {
 }
 
 void Roster::StopWaiting() {
-  Roster counted(0);
+  Counts counted;
   for (Member& member : members_) {
-    counted.Count(member, 1);
+    counted.Add(member, 1);
     if (!member.waiting) continue;  // then it has no order either
     member.waiting.value_ = false;
     member.order.reset();
   }
   CheckCounts(counted);
-  waiting_ = 0;
+  counts_.waiting = 0;
 }
 
 void Roster::Recount() const {
-  Roster counted(0);
+  Counts counted;
   for (const Member& member : members_) {
-    counted.Count(member, 1);
+    counted.Add(member, 1);
     KINTSUGI_CHECK(member.waiting || !member.order,
                    "a rank that is not waited for has an order that would be repeated");
   }
@@ -63,6 +77,9 @@ void Roster::Check() const {
     const Member& member = members_[r];
     const auto rank = [r] { return "rank " + std::to_string(r); };
     KINTSUGI_CHECK(!member.waiting || member.life == Life::kReady, rank() + " is waited for, and is not there");
+    KINTSUGI_CHECK(!member.waiting || member.takes_part, rank() + " is waited for, and takes no part");
+    KINTSUGI_CHECK(member.takes_part == crew_.Has(Rank(static_cast<int32_t>(r))),
+                   rank() + " takes part, or does not, against what the crew says");
     KINTSUGI_CHECK(member.life != Life::kDead || (!member.connected && !member.parked),
                    rank() + " is dead, and counts as connected or parked");
     KINTSUGI_CHECK(!member.unconfirmed || *member.unconfirmed <= member.incarnation,
@@ -74,15 +91,15 @@ void Roster::Check() const {
   }
 }
 
-void Roster::CheckCounts(const Roster& counted) const {
+void Roster::CheckCounts(const Counts& counted) const {
   const auto same = [](const char* what, int kept, int found) {
     KINTSUGI_CHECK(kept == found,
                    std::string(what) + " ranks: kept " + std::to_string(kept) + ", counted " + std::to_string(found));
   };
-  same("waiting", waiting_, counted.waiting_);
-  same("ready", ready_, counted.ready_);
-  same("lost", lost_, counted.lost_);
-  same("unresumed", unresumed_, counted.unresumed_);
+  same("waiting", counts_.waiting, counted.waiting);
+  same("ready", counts_.ready, counted.ready);
+  same("lost", counts_.lost, counted.lost);
+  same("unresumed", counts_.unresumed, counted.unresumed);
 }
 
 }  // namespace kintsugi::core

@@ -1,18 +1,25 @@
-// Roster: the ranks of the world as the controller knows them, and how many of them live, are lost, wait or have yet to
-// resume. Each answer asks whether it was the last one, at worlds of a hundred thousand ranks: so they are counted, not
-// looked up.
+// Roster: the seats of the world as the controller knows them, who of them takes part, and how many of those live, are
+// lost, wait or have yet to resume. Each answer asks whether it was the last one, at worlds of a hundred thousand ranks:
+// so they are counted, not looked up.
+//
+// Who takes part is the crew: of this attempt, or of the run. An attempt that changes it keeps the one before until the
+// run goes on (Keep), and comes back to it where it fails (Revert).
 //
 // Threads: none.
 // Errors: a rank outside the world, and a count that is not what a recount finds, are failed CHECKs.
-// Invariants: what is counted changes here alone (`Kept`); a count is always that of its members.
+// Invariants: what is counted changes here alone (`Kept`); a count is always that of the crew's members; who takes no
+// part is not waited for.
 #pragma once
 
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "runtime/core/crew.h"
 #include "runtime/core/held_state.h"
 #include "runtime/core/messages.h"
 #include "runtime/core/step_choice.h"
@@ -35,6 +42,7 @@ class Kept {
 
 struct Member {
   Incarnation incarnation;
+  Kept<bool, true> takes_part;  // in the crew
   Kept<Life, Life::kAbsent> life;
   Kept<bool, false> connected;
   Kept<bool, false> waiting;  // in the current phase's wait set
@@ -81,6 +89,7 @@ struct Member {
   std::optional<Step> left_save_point;  // the newest one it was told to leave
   RegistrySummary registry;
   std::map<int, GroupClaim> layouts;
+  Offer offer;  // with `registered`
   std::vector<std::string> injections;
 
   bool lost() const { return life == Life::kReady && !connected; }
@@ -90,20 +99,36 @@ struct Member {
 
 class Roster {
  public:
-  explicit Roster(int world_size) : members_(static_cast<size_t>(world_size)) {}
+  // All seats take part at first.
+  explicit Roster(int seats) : crew_(seats), kept_(seats), members_(static_cast<size_t>(seats)) {}
+
+  // Who takes part: whom begin and end lead through, whom Where finds, and of whom the counts are.
+  const Crew& crew() const { return crew_; }
+  // ... in the run as it last went on.
+  const Crew& kept() const { return kept_; }
+  // From now on, in this attempt. REQUIRES: nobody is waited for.
+  void Change(Crew crew);
+  void Keep() { kept_ = crew_; }
+  void Revert() {
+    if (crew_ != kept_) Change(kept_);
+  }
 
   bool Has(Rank rank) const { return rank.value() >= 0 && static_cast<size_t>(rank.value()) < members_.size(); }
   Member& At(Rank rank) { return members_[IndexOf(rank)]; }
   const Member& At(Rank rank) const { return members_[IndexOf(rank)]; }
-  const std::vector<Member>& all() const { return members_; }
 
-  size_t size() const { return members_.size(); }
-  Member& operator[](size_t r) { return members_[r]; }
-  const Member& operator[](size_t r) const { return members_[r]; }
-  auto begin() { return members_.begin(); }
-  auto end() { return members_.end(); }
-  auto begin() const { return members_.begin(); }
-  auto end() const { return members_.end(); }
+  // Every seat, whether it takes part or not, by rank.
+  const std::vector<Member>& all() const { return members_; }
+  size_t seats() const { return members_.size(); }
+  Member& operator[](size_t seat) { return members_[seat]; }
+  const Member& operator[](size_t seat) const { return members_[seat]; }
+
+  // The crew's, ascending.
+  const std::vector<Rank>& ranks() const { return crew_.ranks(); }
+  auto begin() { return Walk<Member>(&ranks(), 0, &members_); }
+  auto end() { return Walk<Member>(&ranks(), ranks().size(), &members_); }
+  auto begin() const { return Walk<const Member>(&ranks(), 0, &members_); }
+  auto end() const { return Walk<const Member>(&ranks(), ranks().size(), &members_); }
   Step newest_begun() const;
   // Ascending.
   std::vector<Rank> Where(bool (*which)(const Member&)) const;
@@ -117,11 +142,11 @@ class Roster {
     if (member.resumed != resumed) Recounted(member, [&] { member.resumed.value_ = resumed; });
   }
 
-  int waiting() const { return waiting_; }
-  int ready() const { return ready_; }
-  bool all_ready() const { return static_cast<size_t>(ready_) == members_.size(); }
-  int lost() const { return lost_; }  // live, without a connection
-  int unresumed() const { return unresumed_; }
+  int waiting() const { return counts_.waiting; }
+  int ready() const { return counts_.ready; }
+  bool all_ready() const { return static_cast<size_t>(counts_.ready) == crew_.size(); }
+  int lost() const { return counts_.lost; }  // live, without a connection
+  int unresumed() const { return counts_.unresumed; }
   // When one that was lost came back last.
   TimePoint returned_at() const { return returned_at_; }
 
@@ -132,6 +157,38 @@ class Roster {
   void Check() const;
 
  private:
+  // From member to member of the crew.
+  template <typename M>
+  class Walk {
+    using Members = std::conditional_t<std::is_const_v<M>, const std::vector<Member>, std::vector<Member>>;
+
+   public:
+    using iterator_category = std::forward_iterator_tag;
+    using value_type = Member;
+    using difference_type = std::ptrdiff_t;
+    using pointer = M*;
+    using reference = M&;
+    Walk() = default;
+    Walk(const std::vector<Rank>* ranks, size_t at, Members* members) : ranks_(ranks), at_(at), members_(members) {}
+    M& operator*() const { return (*members_)[static_cast<size_t>((*ranks_)[at_].value())]; }
+    M* operator->() const { return &**this; }
+    Walk& operator++() {
+      ++at_;
+      return *this;
+    }
+    Walk operator++(int) {
+      Walk before = *this;
+      ++at_;
+      return before;
+    }
+    bool operator==(const Walk& other) const { return at_ == other.at_; }
+
+   private:
+    const std::vector<Rank>* ranks_ = nullptr;
+    size_t at_ = 0;
+    Members* members_ = nullptr;
+  };
+
   size_t IndexOf(Rank rank) const {
     KINTSUGI_CHECK(Has(rank), "rank " + rank.ToString() + " is outside the world");
     return static_cast<size_t>(rank.value());
@@ -139,20 +196,26 @@ class Roster {
   // A change of a member between taking it out of the counts and putting it back.
   template <typename Change>
   void Recounted(Member& member, Change change) {
-    Count(member, -1);
+    counts_.Add(member, -1);
     change();
-    Count(member, 1);
+    counts_.Add(member, 1);
   }
-  void Count(const Member& member, int times) {
-    waiting_ += times * static_cast<int>(member.waiting);
-    ready_ += times * static_cast<int>(member.life == Life::kReady);
-    lost_ += times * static_cast<int>(member.lost());
-    unresumed_ += times * static_cast<int>(!member.resumed);
-  }
-  void CheckCounts(const Roster& counted) const;
+  struct Counts {
+    int waiting = 0, ready = 0, lost = 0, unresumed = 0;
 
+    void Add(const Member& member, int times) {
+      if (!member.takes_part) return;
+      waiting += times * static_cast<int>(member.waiting);
+      ready += times * static_cast<int>(member.life == Life::kReady);
+      lost += times * static_cast<int>(member.lost());
+      unresumed += times * static_cast<int>(!member.resumed);
+    }
+  };
+  void CheckCounts(const Counts& counted) const;
+
+  Crew crew_, kept_;
   std::vector<Member> members_;
-  int waiting_ = 0, ready_ = 0, lost_ = 0, unresumed_ = 0;
+  Counts counts_;
   TimePoint returned_at_;
 };
 

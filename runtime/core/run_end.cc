@@ -11,7 +11,7 @@ void RunEnd::End(int exit_code, const std::string& text) {
                  "the run is to be resumed, and there is nothing to resume it from: " + text);
   if (board_.incident.open()) board_.CloseIncident();
   board_.SetPhase(Phase::kEnded, text);
-  for (size_t r = 0; r < board_.members.size(); ++r) {
+  for (size_t r = 0; r < board_.members.seats(); ++r) {
     const Rank rank(static_cast<int32_t>(r));
     const Member& member = board_.members[r];
     if (member.life == Life::kReady || member.connected)

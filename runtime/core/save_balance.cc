@@ -7,14 +7,6 @@
 #include "runtime/base/check.h"
 
 namespace kintsugi::core {
-namespace {
-
-const RankFacts& At(const IncidentFacts& incident, Rank rank) {
-  return incident.ranks[static_cast<size_t>(rank.value())];
-}
-
-}  // namespace
-
 std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const IncidentFacts& incident,
                                         const ShardBytes& bytes_of) {
   struct Work {
@@ -25,9 +17,9 @@ std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const 
   std::vector<Work> works;
   for (SaveAssignment& assignment : plan) {
     Work work{&assignment, {}, bytes_of(assignment.writer, assignment.entry.layout)};
-    const bool is_fit = At(incident, assignment.writer).can_write;
+    const bool is_fit = incident.At(assignment.writer).can_write;
     for (const Rank holder : assignment.entry.holders) {
-      const RankFacts& rank = At(incident, holder);
+      const RankFacts& rank = incident.At(holder);
       if (rank.condition == Condition::kGood && rank.can_write == is_fit) work.writers.push_back(holder);
     }
     works.push_back(std::move(work));

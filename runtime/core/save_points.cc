@@ -12,11 +12,10 @@ SavePoints::SavePoints(Board& board, HangWatch& hangs)
 void SavePoints::Arm() {
   KINTSUGI_CHECK(board_.InTraining(), "a pause is asked for while ranks are not in their loops");
   board_.SetSave(SaveState::kArming);
-  const Step at = rounds_.Arm(board_.members.newest_begun());
-  for (size_t r = 0; r < board_.members.size(); ++r) {
-    const Rank rank(static_cast<int32_t>(r));
+  const Step at = rounds_.Arm(board_.members.newest_begun(), board_.members.crew());
+  for (Rank rank : board_.members.ranks()) {
     board_.SendTo(rank, PauseAt{at});
-    const auto parked_at = board_.members[r].save_point;
+    const auto parked_at = board_.At(rank).save_point;
     if (parked_at && *parked_at < at && !IsPeriodic(*parked_at)) Leave(rank);
   }
 }
@@ -62,8 +61,8 @@ std::optional<Step> SavePoints::ParkedAt() const {
 }
 
 void SavePoints::LeaveAll() {
-  for (size_t r = 0; r < board_.members.size(); ++r)
-    if (board_.members[r].save_point) Leave(Rank(static_cast<int32_t>(r)));
+  for (Rank rank : board_.members.ranks())
+    if (board_.At(rank).save_point) Leave(rank);
   hangs_.StartSlow();
 }
 

@@ -16,7 +16,8 @@ int64_t Milliseconds(Duration duration) { return duration.count() / 1'000'000; }
 
 }  // namespace
 
-void SlowRanks::Start() {
+void SlowRanks::Start(size_t awaited) {
+  awaited_ = awaited;
   for (Entry& entry : ranks_) entry.arrived.reset();
   arrived_ = 0;
   step_ = 0;
@@ -35,7 +36,7 @@ bool SlowRanks::OnPlace(Rank rank, const Progress& place, TimePoint now) {
   Entry& entry = ranks_[static_cast<size_t>(rank.value())];
   if (entry.arrived) return false;
   entry.arrived = now;
-  if (++arrived_ < ranks_.size()) return false;
+  if (++arrived_ < awaited_) return false;
   Judge();
   return true;
 }
@@ -43,16 +44,15 @@ bool SlowRanks::OnPlace(Rank rank, const Progress& place, TimePoint now) {
 void SlowRanks::Judge() {
   std::vector<TimePoint> instants;
   instants.reserve(ranks_.size());
-  for (const Entry& entry : ranks_) {
-    KINTSUGI_CHECK(entry.arrived.has_value(),
-                   "step " + std::to_string(step_) + " is judged before all were seen in it");
-    instants.push_back(*entry.arrived);
-  }
+  for (const Entry& entry : ranks_)
+    if (entry.arrived) instants.push_back(*entry.arrived);
+  KINTSUGI_CHECK(instants.size() == awaited_,
+                 "step " + std::to_string(step_) + " is judged before all were seen in it");
   const auto middle = instants.begin() + static_cast<ptrdiff_t>((instants.size() - 1) / 2);
   std::nth_element(instants.begin(), middle, instants.end());
   lateness_.clear();
   for (Entry& entry : ranks_) {
-    lateness_.push_back(std::max(*entry.arrived - *middle, Duration()));
+    lateness_.push_back(entry.arrived ? std::max(*entry.arrived - *middle, Duration()) : Duration());
     entry.late += (lateness_.back() - entry.late) / 8;
   }
 }

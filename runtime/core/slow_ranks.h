@@ -23,10 +23,10 @@ namespace kintsugi::core {
 
 class SlowRanks {
  public:
-  explicit SlowRanks(int world_size) : ranks_(static_cast<size_t>(world_size)) {}
+  explicit SlowRanks(int seats) : ranks_(static_cast<size_t>(seats)), awaited_(ranks_.size()) {}
 
-  // All begin anew: a step that was under way says nothing.
-  void Start();
+  // All begin anew: a step that was under way says nothing. So many ranks take part from now on.
+  void Start(size_t awaited);
   // True: with this place the last rank has entered a step, and there may be news.
   bool OnPlace(Rank rank, const Progress& place, TimePoint now);
 
@@ -52,6 +52,7 @@ class SlowRanks {
   void Judge();
 
   std::vector<Entry> ranks_;
+  size_t awaited_;
   uint64_t step_ = 0;
   size_t arrived_ = 0;
   std::vector<Duration> lateness_;  // of the step just judged, by rank; empty: nothing new

@@ -11,12 +11,12 @@ void SnapshotOrders::Arm() {
     return;
   if (!rounds_.partners_known()) {
     std::vector<std::string> hosts;
-    for (const Member& member : board_.members) hosts.push_back(member.host);
-    const std::string alone = rounds_.ChoosePartners(board_.replicas(), hosts);
+    for (const Member& member : board_.members.all()) hosts.push_back(member.host);
+    const std::string alone = rounds_.ChoosePartners(board_.replicas(), hosts, board_.members.crew());
     if (!alone.empty()) board_.Note(Rank(0), alone);
   }
   rounds_.Arm(std::max(board_.course.resume_step, board_.members.newest_begun()));
-  for (size_t r = 0; r < board_.members.size(); ++r) TellAgain(Rank(static_cast<int32_t>(r)));
+  for (Rank rank : board_.members.ranks()) TellAgain(rank);
 }
 
 void SnapshotOrders::TellAgain(Rank rank) {

@@ -28,10 +28,13 @@ class Free {
 
 class Chooser {
  public:
-  Chooser(const ReplicaMap& replicas, const std::vector<std::string>& hosts)
-      : replicas_(replicas), n_(hosts.size()), host_(n_), run_end_(n_), kept_(n_, 0) {
+  Chooser(const ReplicaMap& replicas, const std::vector<std::string>& hosts, const Crew& crew)
+      : replicas_(replicas), crew_(crew), n_(crew.size()), host_(n_), run_end_(n_), kept_(n_, 0) {
     std::map<std::string, size_t> numbers;
-    for (size_t i = 0; i < n_; ++i) host_[i] = numbers.emplace(hosts[i], numbers.size()).first->second;
+    for (size_t i = 0; i < n_; ++i) {
+      const std::string& host = hosts[static_cast<size_t>(RankOf(i).value())];
+      host_[i] = numbers.emplace(host, numbers.size()).first->second;
+    }
     on_host_.resize(numbers.size());
     for (size_t i = n_; i-- > 0;) {
       run_end_[i] = i + 1 < n_ && host_[i] == host_[i + 1] ? run_end_[i + 1] : i + 1;
@@ -40,9 +43,9 @@ class Chooser {
   }
 
   SnapshotPartner Choose(size_t rank) {
-    const std::vector<Rank> group = Avoided(Rank(static_cast<int32_t>(rank)));
-    const auto here = static_cast<size_t>(std::count_if(
-        group.begin(), group.end(), [&](Rank r) { return host_[static_cast<size_t>(r.value())] == host_[rank]; }));
+    const std::vector<size_t> group = Avoided(RankOf(rank));
+    const auto here = static_cast<size_t>(
+        std::count_if(group.begin(), group.end(), [&](size_t r) { return host_[r] == host_[rank]; }));
     const bool elsewhere = n_ - on_host_[host_[rank]] > group.size() - here;
     if (!elsewhere && n_ - 1 == group.size())
       return {std::nullopt, n_ == 1 ? "there is no other rank" : "every other rank is in its replica groups"};
@@ -50,7 +53,7 @@ class Chooser {
     ++kept_[found];
     if (kept_[found] > levels_.size() - 1) levels_.emplace_back(n_);
     for (size_t level = 0; level < kept_[found]; ++level) levels_[level].TakeOut(found);
-    return {Rank(static_cast<int32_t>(found)),
+    return {RankOf(found),
             elsewhere ? "" : "no rank outside its replica groups is on another host"};
   }
 
@@ -58,19 +61,27 @@ class Chooser {
   // Who shares a shard with the rank. Where that is everybody (something small is held by all beside what is cut into
   // shards, as an optimizer's count of steps), only who shares the shard with the fewest copies: that one is lost
   // first.
-  std::vector<Rank> Avoided(Rank rank) const {
+  std::vector<size_t> Avoided(Rank rank) const {
     std::vector<Rank> group = replicas_.Partners(rank);
-    if (group.size() < n_ - 1) return group;
+    if (group.size() < n_ - 1) return NumbersOf(group);
     for (int layout : replicas_.LayoutsOf(rank)) {
       const std::vector<Rank>& holders = replicas_.Holders(layout, rank);
       if (holders.size() - 1 < group.size()) group = holders;
       group.erase(std::remove(group.begin(), group.end(), rank), group.end());
     }
-    return group;
+    return NumbersOf(group);
+  }
+
+  Rank RankOf(size_t number) const { return crew_.At(static_cast<int>(number)); }
+  std::vector<size_t> NumbersOf(const std::vector<Rank>& ranks) const {
+    std::vector<size_t> numbers;
+    numbers.reserve(ranks.size());
+    for (Rank rank : ranks) numbers.push_back(static_cast<size_t>(crew_.NumberOf(rank)));
+    return numbers;
   }
 
   // REQUIRES: one fits.
-  size_t Find(size_t rank, const std::vector<Rank>& group, bool elsewhere) {
+  size_t Find(size_t rank, const std::vector<size_t>& group, bool elsewhere) {
     for (size_t level = 0;; ++level) {
       KINTSUGI_CHECK(level <= n_, "no rank fits as the partner of rank " + std::to_string(rank));
       if (level == levels_.size()) levels_.emplace_back(n_);
@@ -81,11 +92,11 @@ class Chooser {
     }
   }
 
-  size_t Scan(size_t level, size_t begin, size_t end, size_t rank, const std::vector<Rank>& group, bool elsewhere) {
+  size_t Scan(size_t level, size_t begin, size_t end, size_t rank, const std::vector<size_t>& group, bool elsewhere) {
     for (size_t i = levels_[level].From(begin); i < end; i = levels_[level].From(i)) {
       if (elsewhere && host_[i] == host_[rank])
         i = run_end_[i];
-      else if (std::binary_search(group.begin(), group.end(), Rank(static_cast<int32_t>(i))))
+      else if (std::binary_search(group.begin(), group.end(), i))
         ++i;
       else
         return i;
@@ -94,7 +105,8 @@ class Chooser {
   }
 
   const ReplicaMap& replicas_;
-  const size_t n_;
+  const Crew& crew_;
+  const size_t n_;               // all of these go by numbers in the crew, not by ranks
   std::vector<size_t> host_;     // its number, by rank
   std::vector<size_t> run_end_;  // by rank: the first one behind it on another host
   std::vector<size_t> on_host_;  // ranks, by host
@@ -104,11 +116,12 @@ class Chooser {
 
 }  // namespace
 
-std::vector<SnapshotPartner> ChooseSnapshotPartners(const ReplicaMap& replicas, const std::vector<std::string>& hosts) {
-  Chooser chooser(replicas, hosts);
-  std::vector<SnapshotPartner> partners;
-  partners.reserve(hosts.size());
-  for (size_t rank = 0; rank < hosts.size(); ++rank) partners.push_back(chooser.Choose(rank));
+std::vector<SnapshotPartner> ChooseSnapshotPartners(const ReplicaMap& replicas, const std::vector<std::string>& hosts,
+                                                    const Crew& crew) {
+  Chooser chooser(replicas, hosts, crew);
+  std::vector<SnapshotPartner> partners(hosts.size(), {std::nullopt, "it takes no part", false});
+  for (size_t number = 0; number < crew.size(); ++number)
+    partners[static_cast<size_t>(crew.At(static_cast<int>(number)).value())] = chooser.Choose(number);
   return partners;
 }
 

@@ -17,9 +17,10 @@ constexpr Rank kNobody{-1};
 SnapshotRounds::SnapshotRounds(uint64_t every, bool by_cost)
     : every_(every), by_cost_(by_cost), interval_(std::max<uint64_t>(every, 1)) {}
 
-std::string SnapshotRounds::ChoosePartners(const ReplicaMap& replicas, const std::vector<std::string>& hosts) {
+std::string SnapshotRounds::ChoosePartners(const ReplicaMap& replicas, const std::vector<std::string>& hosts,
+                                           const Crew& crew) {
   KINTSUGI_CHECK(!table_.armed(), "partners are chosen anew in the midst of a snapshot");
-  partners_ = ChooseSnapshotPartners(replicas, hosts);
+  partners_ = ChooseSnapshotPartners(replicas, hosts, crew);
   KINTSUGI_CHECK(partners_.size() == hosts.size(), "partners are chosen for another world");
   partners_known_ = true;
   kept_of_.assign(hosts.size(), {});
@@ -28,7 +29,7 @@ std::string SnapshotRounds::ChoosePartners(const ReplicaMap& replicas, const std
   for (size_t r = 0; r < partners_.size(); ++r) {
     const SnapshotPartner& partner = partners_[r];
     if (partner.rank) kept_of_[static_cast<size_t>(partner.rank->value())].push_back(Rank(static_cast<int32_t>(r)));
-    if (partner.rank || alone++ > 0) continue;
+    if (partner.rank || !partner.takes_part || alone++ > 0) continue;
     why = "rank " + std::to_string(r) + " has no partner for its in-memory snapshots: " + partner.why;
   }
   if (alone == 0) return "";

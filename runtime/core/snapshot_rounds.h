@@ -38,7 +38,10 @@ class SnapshotRounds {
   void ForgetPartners() { partners_known_ = false; }
   bool partners_known() const { return partners_known_; }
   // hosts[rank]. What costs somebody a second copy; empty: nothing does.
-  std::string ChoosePartners(const ReplicaMap& replicas, const std::vector<std::string>& hosts);
+  std::string ChoosePartners(const ReplicaMap& replicas, const std::vector<std::string>& hosts, const Crew& crew);
+  std::string ChoosePartners(const ReplicaMap& replicas, const std::vector<std::string>& hosts) {
+    return ChoosePartners(replicas, hosts, Crew(static_cast<int>(hosts.size())));
+  }
   // `begun`: the newest step that any rank has begun. Where a part of the newest snapshot was lost, the next does not wait for
   // its turn: until it counts, a second loss may be the end of the run. REQUIRES: MayArm, partners_known.
   void Arm(Step begun);

@@ -24,9 +24,10 @@ void SnapshotTable::Arm(Step step, const std::vector<SnapshotPartner>& partners)
   armed.step = step;
   for (const SnapshotPartner& partner : partners) {
     armed.partners.push_back(partner.rank);
-    armed.open += partner.rank ? 2 : 1;
+    armed.copies.push_back({.own_told = !partner.takes_part, .kept_told = !partner.takes_part, .kept_digests = {}});
+    if (partner.takes_part) armed.open += partner.rank ? 2 : 1;
+    armed.absent.push_back(!partner.takes_part);
   }
-  armed.copies.resize(partners.size());
   armed.digests.resize(partners.size());
   armed_ = std::move(armed);
 }
@@ -82,9 +83,7 @@ bool SnapshotTable::Take(Rank reporter, const SnapshotReport& report) {
 
 void SnapshotTable::Count() {
   KINTSUGI_CHECK(settled() && !armed_->failure, "a snapshot counts that is not complete");
-  const size_t ranks = armed_->partners.size();
-  counted_ =
-      Counted{armed_->step, std::move(armed_->partners), std::move(armed_->digests), std::vector<bool>(ranks, false)};
+  counted_ = Counted{armed_->step, std::move(armed_->partners), std::move(armed_->digests), std::move(armed_->absent)};
   armed_.reset();
 }
 

@@ -82,6 +82,7 @@ class SnapshotTable {
     std::vector<std::optional<Rank>> partners;
     std::vector<Copy> copies;                      // by owner
     std::vector<std::map<int, uint64_t>> digests;  // of own copies
+    std::vector<bool> absent;                      // who takes no part has none
     size_t open = 0;                               // reports to come
     std::optional<Failure> failure;                // the first
     Duration cost{};

@@ -1,8 +1,10 @@
 #include "runtime/core/survey.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/core/offers.h"
 
 namespace kintsugi::core {
 namespace {
@@ -54,6 +56,38 @@ RankFacts Survey::Of(Rank rank) const {
   return seen;
 }
 
+SmallerWorld Survey::FindSmaller(const IncidentFacts& facts) const {
+  const Roster& members = board_.members;
+  const auto refused = [](Refusal reason, std::string why) { return SmallerWorld{std::nullopt, reason, std::move(why)}; };
+  const Result<OfferedWorlds> slices = OfferedBy(members.crew(), [&members](Rank rank) {
+    const Member& member = members.At(rank);
+    return member.registered ? &member.offer : nullptr;
+  });
+  if (!slices.ok()) return refused(Refusal::kNotOffered, slices.status().message());
+  if (slices->all.empty()) return {};
+  if (!board_.policy.shrinks) return refused(Refusal::kForbidden, "a smaller world is forbidden (Policy::shrinks)");
+  const std::vector<Rank> lost = facts.LostForGood();
+  if (lost.empty()) return refused(Refusal::kNobodyLostForGood, "no rank is lost for good");
+  const Result<Crew> crew = ChooseSmaller(members.crew(), *slices, lost, [&facts](Rank rank) {
+    return facts.At(rank).condition != Condition::kGood;
+  });
+  if (!crew.ok()) return refused(Refusal::kNotOffered, crew.status().message());
+  const Result<ReplicaMap> map = board_.registered.MapOf(members, *crew, board_.policy.takes_over);
+  if (!map.ok()) return refused(Refusal::kBytesWouldMove, map.status().message());
+  for (const ReplicaMap::Shard& shard : board_.replicas().shards())
+    if (std::none_of(shard.holders.begin(), shard.holders.end(), [&](Rank holder) { return crew->Has(holder); }))
+      return refused(Refusal::kBytesWouldMove, "layout " + std::to_string(shard.layout) + " of rank " +
+                                                   shard.holders.front().ToString() +
+                                                   " is held by none of those that would stay");
+  if (LacksState(facts.Within(*crew), *map))
+    return refused(Refusal::kNoSource, "those that would stay do not hold every shard at one step");
+  if (!board_.majority.HasWithout(members, *crew))
+    return refused(Refusal::kNoMajorityStays, "those that would stay, " + crew->ToString() + ", are no majority");
+  return {*crew, Refusal::kChosen,
+          "on with " + crew->ToString() + ": every shard is held by them, and rank " + lost.front().ToString() +
+              (lost.size() > 1 ? " and " + std::to_string(lost.size() - 1) + " more are" : " is") + " lost for good"};
+}
+
 IncidentFacts Survey::Take() const {
   const RepairPlan& plan = board_.plan;
   IncidentFacts facts;
@@ -66,8 +100,8 @@ IncidentFacts Survey::Take() const {
   facts.save_possible = !board_.policy.save_directory.empty();
   facts.leaving = Leaving();
   if (board_.policy.verify_every > 0) facts.compared = comparison_.agreed_step();
-  facts.ranks.reserve(board_.members.size());
-  for (size_t r = 0; r < board_.members.size(); ++r) facts.ranks.push_back(Of(Rank(static_cast<int32_t>(r))));
+  facts.ranks.reserve(board_.members.crew().size());
+  for (Rank rank : board_.members.ranks()) facts.ranks.push_back(Of(rank));
   return facts;
 }
 

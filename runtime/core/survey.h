@@ -20,6 +20,8 @@ class Survey {
       : board_(board), checkpoints_(checkpoints), repeats_(repeats), comparison_(comparison) {}
 
   IncidentFacts Take() const;
+  // In which smaller world the run can go on from these. REQUIRES: there is a map of replicas.
+  SmallerWorld FindSmaller(const IncidentFacts& facts) const;
 
  private:
   RankFacts Of(Rank rank) const;

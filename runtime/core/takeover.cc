@@ -58,6 +58,17 @@ void RunTakeover::TakeStanding(Rank rank, const Header& header, const JoinReques
   member.adopted = join.joined_before;  // the controller before may have told it to
   board_.members.SetResumed(member, join.standing == Standing::kRunning);
   board_.RaiseGeneration(std::max(board_.generation(), header.generation));
+  TakeCrew(rank, join);
+}
+
+// The newest one in which anybody went on: an attempt at another one that did not bring the run back is of no account.
+void RunTakeover::TakeCrew(Rank rank, const JoinRequest& join) {
+  if (join.crew_since <= crew_since_) return;
+  const Result<Crew> crew = Crew::Of(board_.policy.world_size, join.crew);
+  if (!crew.ok()) return board_.Note(rank, "what it says of the crew is left: " + crew.status().message());
+  crew_since_ = join.crew_since;
+  board_.members.Change(*crew);
+  board_.members.Keep();
 }
 
 // Nobody is waited for who waits for us, nor a process that its launcher knows to have ended. One that is here without
@@ -87,6 +98,7 @@ void RunTakeover::Conclude() {
   KINTSUGI_CHECK(listening() && board_.phase() == Phase::kConfirm, "a run is taken over twice");
   board_.course.listening = false;
   board_.SetDeadline(TimePoint::Max());
+  TellCrew();
   // Memory is held of processes alone that were in their loops.
   board_.course.ever_ran =
       board_.policy.began || std::any_of(board_.members.begin(), board_.members.end(), [](const Member& m) {
@@ -102,6 +114,15 @@ void RunTakeover::Conclude() {
   for (Member& member : board_.members) member.left_behind = member.forgotten = false;
   KINTSUGI_CHECK(board_.members.unresumed() == 0, "a run that goes on untouched has ranks outside of their loops");
   recovery_.GoOn();
+}
+
+// Who took no part any more when the controller before it went may not have heard that.
+void RunTakeover::TellCrew() {
+  const Crew& crew = board_.members.crew();
+  if (crew.whole()) return;
+  for (size_t r = 0; r < board_.members.seats(); ++r)
+    if (const Rank rank(static_cast<int32_t>(r)); !crew.Has(rank)) processes_.Dismiss(rank);
+  board_.Act(CrewChanged{crew.ranks(), {}, board_.course.resume_step});
 }
 
 void RunTakeover::GiveUpAbsent() {

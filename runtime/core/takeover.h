@@ -37,8 +37,10 @@ class RunTakeover {
   void Conclude();
 
  private:
+  void TakeCrew(Rank rank, const JoinRequest& join);
   bool HasSpoken(const Member& member) const;
   bool IsUndisturbed() const;
+  void TellCrew();
   void GiveUpAbsent();
 
   Board& board_;
@@ -47,6 +49,7 @@ class RunTakeover {
   Recovery& recovery_;
   Saves& saves_;
   CheckpointList& checkpoints_;
+  Generation crew_since_;  // of the newest crew that was heard of
 };
 
 }  // namespace kintsugi::core

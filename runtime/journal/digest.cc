@@ -59,7 +59,13 @@ class Bytes {
     if constexpr (std::is_enum_v<T>) {
       out_->push_back(static_cast<char>(value));
     } else {
-      wire::ForEachField<T>([&]<typename F>(F) { Put(F::Of(value)); });
+      wire::ForEachField<T>([&]<typename F>(F) {
+        if constexpr (std::is_same_v<typename F::Form, wire::SaidIfAny>) {
+          if (F::Of(value) == typename F::Value{}) return;
+          Put(std::string(F::kName));
+        }
+        Put(F::Of(value));
+      });
     }
   }
 

@@ -47,7 +47,7 @@ KINTSUGI_FIELDS(core::RungReason, (rung), (reason), (text))
 KINTSUGI_FIELDS(core::AttemptRecord, (attempt), (rung), (ended_by))
 KINTSUGI_FIELDS(core::IncidentRecord, (id), (signal), (cause), (ranks), (step), (begun), (attempts), (term),
                 (generation), (rung), (reasons), (earlier), (fault_at), (detected_at), (parked_at), (rebuilt_at),
-                (repaired_at), (resumed_at), (bytes_moved), (sources), (phases), (rank_spans))
+                (repaired_at), (resumed_at), (bytes_moved), (sources), (phases), (rank_spans), (left, 0, SaidIfAny))
 
 KINTSUGI_SAID("->", core::Send, (header), (message))
 KINTSUGI_SAID("spawn", core::SpawnProcess, (rank), (incarnation))
@@ -68,6 +68,7 @@ KINTSUGI_SAID("attempts_grow", core::AttemptsGrow, (incident), (attempts), (sinc
 KINTSUGI_FIELDS(core::FoldedStack, (ranks), (text))
 KINTSUGI_FIELDS(core::Blame, (kind), (ranks), (text), (stacks))
 KINTSUGI_SAID("hang_explained", core::HangExplained, (blame))
+KINTSUGI_SAID("crew_changed", core::CrewChanged, (ranks), (left), (step))
 KINTSUGI_SAID("save_settled", core::SaveSettled, (step), (saved), (rank), (text))
 
 // ---- what the core goes by: as words --------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ KINTSUGI_SAID("save_settled", core::SaveSettled, (step), (saved), (rank), (text)
 KINTSUGI_FIELDS(core::Policy, (world_size), (node_ranks), (max_respawns), (silence), (step_timeout), (join_timeout), (grace),
                 (repairs_per_rank), (save_every), (verify_every), (snapshot_every), (snapshot_auto), (save_directory),
                 (resume_directory), (resume_step), (begins_again), (resume_by_trainer), (hang_factor), (hang_least), (can_spawn),
-                (adopts), (needs_consent), (consent_wait), (tie_rule), (takes_over), (began), (incidents_before), (pause_asked), (part), (checkpoints))
+                (adopts), (shrinks), (needs_consent), (consent_wait), (tie_rule), (takes_over), (began), (incidents_before), (pause_asked), (part), (checkpoints))
 
 #undef KINTSUGI_SAID
 

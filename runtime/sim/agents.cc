@@ -36,7 +36,9 @@ void Agents::TryConnect(Process* p) {
   p->connection = network_.Open(p, controller.seat);
   network_.SendUp(p, p->core ? p->core->generation() : Generation(),
                   JoinRequest{p->pid, "host" + p->rank.ToString(), world_.plan.watched,
-                              p->core ? p->core->standing() : core::Standing::kNew, p->core.has_value()});
+                              p->core ? p->core->standing() : core::Standing::kNew, p->core.has_value(),
+                              p->core ? p->core->crew() : std::vector<Rank>(),
+                              p->core ? p->core->crew_since() : Generation()});
 }
 
 void Agents::OnLost(Connection* connection) {
@@ -77,8 +79,11 @@ void Agents::OnJoinReply(Process* p, const Header& header, const JoinReply& repl
     return world_.For(p, world_.Between(100, 20000), [this, p] { processes_.Die(p, "exited with code 9"); });
   }
   p->incarnation = header.incarnation;
-  p->core.emplace(p->rank, p->incarnation, header.term, header.generation, reply.replacement);
+  p->core.emplace(p->rank, p->incarnation, header.term, header.generation, reply.replacement, reply.crew);
   p->newest_heard = header.generation;
+  if (!reply.crew.empty())
+    p->crew = std::make_shared<const core::Crew>(
+        core::Crew::Of(static_cast<int>(world_.size), reply.crew).value());
   p->memory.state = InitialState(world_.replicas, p->rank);
   if (reply.replacement) {  // nothing of the run is here yet
     for (Shard& shard : p->memory.state.shards)
@@ -98,6 +103,7 @@ void Agents::BeginTrainer(Process* p) {
     ready.layouts = world_.plan.claims.at(p->rank);
     ready.gate = world_.plan.gate != GateKind::kOff;
     ready.state_held = world_.plan.policy.adopts;
+    ready.offer = world_.plan.OfferOf(p->rank);
     p->core->SetReady(ready);
     trainers_.Park(p, TrainerParked::Outcome::kReady);
   });

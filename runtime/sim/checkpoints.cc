@@ -2,13 +2,19 @@
 
 namespace kintsugi::sim {
 
+// The same whoever takes part: the first of all that ever held it.
+std::pair<int, Rank> Checkpoints::ShardOf(int layout, Rank holder) const {
+  return {layout, world_.replicas.Holders(layout, holder).front()};
+}
+
 void Checkpoints::Save(Process* p) {
   world_.ForTrainer(p, world_.Between(1000, 20000), [this, p] {
     const PhaseOrder& order = p->running->order;
     const uint64_t step = order.step.value();
     for (const SaveEntry& entry : order.entries) {
       if (entry.layout != kObjectsAlone)
-        world_.disk.written[step].shards[{entry.layout, entry.holders.front()}] = p->memory.state.Of(entry.layout);
+        world_.disk.written[step].shards[ShardOf(entry.layout, entry.holders.front())] =
+            p->memory.state.Of(entry.layout);
       for (Rank rank : entry.objects_of) {
         const Object* object = p->ObjectOf(rank, step);
         if (!object)
@@ -36,7 +42,7 @@ void Checkpoints::Rename(Process* p) {
     };
     for (Process* const q : world_.processes.newest())
       if (p->Word().locked && q && !compared(q)) rot_.Lose(q);
-    state_checker_.CheckCheckpoint(step, world_.disk.written[step]);
+    state_checker_.CheckCheckpoint(*p, step, world_.disk.written[step]);
     world_.disk.visible[step] = world_.disk.written[step];
     handlers_.Finish(p, {.phase = Phase::kRename});
   });
@@ -53,12 +59,12 @@ void Checkpoints::Reload(Process* p) {
       return world_.Break(Promise::kCheckpoint,
                           "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
     for (Shard& shard : p->memory.state.shards)
-      shard.tensors = found->second.shards.at({shard.layout, world_.replicas.Holders(shard.layout, p->rank).front()});
+      shard.tensors = found->second.shards.at(ShardOf(shard.layout, p->rank));
     p->memory.objects.Clear();
     p->memory.objects.Put(step, found->second.objects.at(p->rank));
     for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())]) {
       p->memory.mirrored[partner].Clear();
-      p->memory.mirrored[partner].Put(step, found->second.objects.at(partner));
+      if (p->InCrew(partner)) p->memory.mirrored[partner].Put(step, found->second.objects.at(partner));
     }
     p->damaged = p->flipped = p->memory.rotten = p->memory.tainted = false;
     p->memory.silent_bit = 0;

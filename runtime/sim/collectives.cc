@@ -21,6 +21,7 @@ void Collectives::Enter(Process* p, Meeting kind, uint64_t step, uint64_t value,
   if (open_.size() > kCollectivesKept) open_.erase(open_.begin());
   Collective& collective = open_[key];
   if (collective.here.empty()) {
+    collective.awaited = p->crew->size();
     collective.here.resize(world_.size);
     collective.values.resize(world_.size);
     if (object) collective.objects.resize(world_.size);
@@ -31,7 +32,7 @@ void Collectives::Enter(Process* p, Meeting kind, uint64_t step, uint64_t value,
   collective.values[r] = value;
   if (object) collective.objects[r] = object;
   collective.tainted |= p->memory.tainted;
-  if (collective.entered == world_.size && CanMeet()) Complete(key, collective);
+  if (collective.entered == collective.awaited && CanMeet()) Complete(key, collective);
 }
 
 // All ranks meet in one group.
@@ -105,7 +106,7 @@ void Collectives::OpenRoads(const NodeRoads& roads) {
   for (const auto& road : roads) closed_.erase(closed_.find(road));
   if (!CanMeet()) return;
   for (auto& [key, collective] : open_)
-    if (collective.entered == world_.size && !collective.complete && !broken_.count(key.generation))
+    if (collective.entered == collective.awaited && !collective.complete && !broken_.count(key.generation))
       Complete(key, collective);
 }
 

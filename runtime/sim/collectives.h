@@ -51,7 +51,7 @@ class Collectives {
     std::vector<bool> here;
     std::vector<uint64_t> values;
     std::vector<std::optional<Object>> objects;
-    size_t entered = 0;
+    size_t entered = 0, awaited = 0;
     uint64_t sum = 0;  // once complete
     bool tainted = false;
     bool complete = false;

@@ -79,6 +79,11 @@ void Controllers::Act(const ControllerAction& action) {
                    world_.Log("not replaced: rank " + a.rank.ToString() + ": " + a.why);
                  },
                  [this](const core::HangExplained& a) { CheckBlame(a.blame); },
+                 [this](const core::CrewChanged& a) {
+                   world_.Log("the run goes on with " + std::to_string(a.ranks.size()) + " ranks, " +
+                              std::to_string(a.left.size()) + " left");
+                   for (Rank rank : a.left) world_.losses.Lose(rank.value());  // what they held went with them
+                 },
                  [this](const core::RoadClosed& a) {
                    world_.Log("rank " + a.from.ToString() + " cannot reach rank " + a.to.ToString());
                  },

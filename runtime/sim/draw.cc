@@ -69,6 +69,39 @@ void DrawLayout(Random& random, int n, Plan* plan) {
   }
 }
 
+void SlicesOfSize(int n, int size, Plan* plan) {
+  for (int first = 0; first < n; first += size) {
+    std::vector<Rank> slice;
+    for (int rank = first; rank < first + size; ++rank) slice.emplace_back(rank);
+    plan->slices.push_back(std::move(slice));
+  }
+}
+
+// Layouts that have a smaller form, and now and then one that has none without bytes that move.
+void DrawElasticLayout(Random& random, int n, Plan* plan) {
+  plan->policy.world_size = n;
+  plan->claims.clear();
+  const std::string dp = "dp" + std::to_string(n);
+  const uint64_t kind = random.Below(8);
+  if (kind < 4) {
+    plan->layout_name = dp + " whole";
+    Claim(&plan->claims, 0, Group(0, n - 1, 1, n));
+    SlicesOfSize(n, 1, plan);
+  } else if (kind < 6 && n >= 4) {
+    plan->layout_name = "tp2 x dp" + std::to_string(n / 2) + " whole";
+    Claim(&plan->claims, 0, Group(0, n - 2, 2, n / 2));
+    Claim(&plan->claims, 0, Group(1, n - 1, 2, n / 2));
+    SlicesOfSize(n, 2, plan);
+  } else {
+    plan->layout_name = dp + " r2";
+    Claim(&plan->claims, 0, Group(0, n - 1, 1, 2));
+    SlicesOfSize(n, kind == 7 ? n / 2 : 1, plan);
+  }
+  const int slice = static_cast<int>(plan->slices.front().size());
+  for (int size = slice; size <= n; size += slice)
+    if (size == n || random.Chance(0.7)) plan->worlds.push_back(size);
+}
+
 constexpr std::array kCommon = {FaultType::kKill,
                                 FaultType::kKill,
                                 FaultType::kKill,
@@ -251,6 +284,8 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   if (profile.spare_nodes_max > 0) DrawNodeFault(random, first, &fault);
   if (profile.roads) DrawRoad(random, first, &fault);
   if (profile.comparison && first) fault.type = FaultType::kStateFlip;
+  if (profile.elastic && (first || random.Chance(0.4)))
+    fault.type = random.Chance(0.8) ? FaultType::kKill : random.Chance(0.5) ? FaultType::kExit : FaultType::kNodeLost;
   if (profile.incident) fault.type = kIncidents[random.Below(kIncidents.size())];
   if (profile.groups > 0 && random.Chance(profile.groups)) fault.type = FaultType::kGroupLost;
   if (profile.pairs > 0 && random.Chance(profile.pairs)) fault.type = FaultType::kGroupLost;
@@ -441,6 +476,28 @@ const std::vector<Profile>& Profiles() {
        .network = 0,
        .elections = true,
        .roads = true},
+      {.name = "elastic",
+       .description = "as quick, with 10 to 40 steps of 20 ms, trainers that offer smaller worlds, and 1 to 4 faults: processes "
+                      "that are lost for good first, then whatever, in every phase of the change; the controller, too",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 40,
+       .step_time = 20ms,
+       .faults_min = 1,
+       .faults_max = 4,
+       .controller = 0.15,
+       .elastic = true},
+      {.name = "elastic_nodes",
+       .description = "as elastic, on 2 to 4 nodes whose launchers elect who leads, which are lost as well",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 40,
+       .step_time = 20ms,
+       .faults_min = 1,
+       .faults_max = 4,
+       .network = 0,
+       .elections = true,
+       .elastic = true},
       {.name = "leaderless",
        .description =
            "2 to 4 nodes whose launchers elect who leads; the leader is lost, and about then an operator or a batch "
@@ -502,6 +559,7 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   }
   if (profile.elections && ranks == 0) ranks = plan.nodes * (random.Chance(0.7) ? 2 : 4);
   DrawLayout(random, ranks > 0 ? ranks : profile.ranks > 0 ? profile.ranks : drawn, &plan);
+  if (profile.elastic) DrawElasticLayout(random, plan.policy.world_size, &plan);
   if (profile.node_ranks > 0) plan.nodes = std::max(1, plan.policy.world_size / profile.node_ranks);
   plan.step_time = profile.step_time;
   plan.beat = profile.beat;
@@ -513,6 +571,7 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   plan.policy.grace = 4s;
   constexpr std::array kRespawns = {0, 1, 3, 10, 10, 10};
   plan.policy.max_respawns = kRespawns[random.Below(kRespawns.size())];
+  if (profile.elastic && random.Chance(0.8)) plan.policy.max_respawns = random.Chance(0.8) ? 0 : 1;
   plan.steps = profile.steps_min + random.Below(profile.steps_max - profile.steps_min + 1);
   if (random.Chance(0.85)) plan.policy.save_directory = "saves";
   if (!plan.policy.save_directory.empty() && random.Chance(0.4))

@@ -61,6 +61,28 @@ void EndChecker::CheckNothingHeldIsLost(const RunEnded& ended) {
                                                  ") although every shard was held at step " + std::to_string(step));
 }
 
+// Slices that nothing struck hold all there is, wherever the gate keeps ranks together: with them alone the run could have
+// gone on, in a world that is offered.
+bool EndChecker::CouldGoOnSmaller(const RunEnded& ended) const {
+  const Course& course = world_.course;
+  if (world_.plan.slices.empty() || world_.plan.elections || world_.plan.gate == GateKind::kOff || course.stop_asked ||
+      course.nonsense || !course.ever_running || world_.plan.policy.needs_consent || HandlersToBlame(course) ||
+      ended.text.find("no fault of the hardware") != std::string::npos)
+    return false;
+  const auto& claims = world_.plan.claims;
+  size_t well = 0;
+  for (const std::vector<Rank>& slice : world_.plan.slices) {
+    // What is cut over the slices has no smaller form.
+    for (Rank rank : slice)
+      for (const auto& [layout, claim] : claims.at(rank))
+        if (claim.ranks.size() / static_cast<size_t>(claim.replicas) > slice.size()) return false;
+    if (std::none_of(slice.begin(), slice.end(), [this](Rank rank) { return world_.losses.struck(rank.value()); }))
+      well += slice.size();
+  }
+  return std::any_of(world_.plan.worlds.begin(), world_.plan.worlds.end(),
+                     [well](int world) { return static_cast<size_t>(world) <= well; });
+}
+
 void EndChecker::CheckEnd(const RunEnded* ended) {
   if (!ended) {
     // Launchers: all that were in the run are lost; a launcher that is there has been started anew, and found nobody.
@@ -73,6 +95,8 @@ void EndChecker::CheckEnd(const RunEnded* ended) {
       return sink_.Break(Promise::kTable, end + " leaves rank " + p.rank.ToString() + " behind");
   if (world_.plan.elections) CheckDrained(*ended, end);
   if (ended->exit_code == kExitSuccess) return states_.CheckSuccess();
+  if (CouldGoOnSmaller(*ended))
+    sink_.Break(Promise::kInnocent, end + " although a smaller world that nothing struck is offered");
   world_.plan.elections ? CheckElected(*ended, end) : CheckOutcome(*ended, end);
 }
 

@@ -23,6 +23,7 @@ class EndChecker {
   void CheckEnd(const RunEnded* ended);
 
  private:
+  bool CouldGoOnSmaller(const RunEnded& ended) const;
   void CheckOutcome(const RunEnded& ended, const std::string& end);
   bool ShardOnOneNode() const;
   void CheckDrained(const core::RunEnded& ended, const std::string& end);

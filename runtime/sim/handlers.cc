@@ -114,18 +114,60 @@ void Handlers::Cancel(Process* p) {
 void Handlers::Rebuild(Process* p) {
   p->group = p->running->generation;
   p->gets.clear();
+  if (!TakeCrew(p)) return;
   // An address is good for one generation: it names it.
   network_.SendUp(p, p->group, StoreSet{"addr/" + p->rank.ToString(), {static_cast<uint8_t>(p->group.value() & 0xFF)}});
-  const auto meet = [&](size_t r) {
-    const Rank peer(static_cast<int32_t>(r));
+  const auto meet = [&](size_t number) {
+    const Rank peer = p->crew->At(static_cast<int>(number));
     const uint64_t request = next_request_++;
     p->gets[request] = peer;
     network_.SendUp(p, p->group, StoreGet{request, "addr/" + peer.ToString()});
   };
-  const auto self = static_cast<size_t>(p->rank.value());
-  for (size_t r = 0; r < world_.size && world_.size <= kSmallWorld; ++r)
-    if (r != self) meet(r);
-  for (size_t hop = 1; hop < world_.size && world_.size > kSmallWorld; hop *= 2) meet((self + hop) % world_.size);
+  const size_t self = static_cast<size_t>(p->crew->NumberOf(p->rank)), size = p->crew->size();
+  for (size_t number = 0; number < size && world_.size <= kSmallWorld; ++number)
+    if (number != self) meet(number);
+  for (size_t hop = 1; hop < size && world_.size > kSmallWorld; hop *= 2) meet((self + hop) % size);
+  if (p->gets.empty()) Connect(p);
+}
+
+// Which part of every batch is whose follows from the crew: of a seat that takes no part, one that holds the same does it.
+bool Handlers::TakeCrew(Process* p) {
+  std::shared_ptr<const core::Crew>& crew = crews_[p->running->order.crew];
+  if (!crew)
+    crew = std::make_shared<const core::Crew>(
+        core::Crew::Of(static_cast<int>(world_.size), p->running->order.crew).value());
+  if (!state_checker_.CheckCrew(*p, p->group, crew)) return false;
+  p->crew = crew;
+  p->takes_over.clear();
+  for (size_t r = 0; r < world_.size; ++r) {
+    const Rank seat(static_cast<int32_t>(r));
+    if (crew->Has(seat)) continue;
+    const std::vector<Rank> takers = TakersOf(seat, *crew);
+    if (takers.empty()) {
+      world_.Break(Promise::kSameStep, "nobody that takes part holds what rank " + seat.ToString() + " did");
+      return false;
+    }
+    if (takers[r % takers.size()] == p->rank) p->takes_over[seat];
+  }
+  if (world_.hook) world_.hook->OnParts(p->rank, &p->takes_over, *crew);
+  return true;
+}
+
+std::vector<Rank> Handlers::TakersOf(Rank seat, const core::Crew& crew) const {
+  std::vector<Rank> takers;
+  for (Rank rank : crew.ranks()) {
+    const std::vector<int> layouts = world_.replicas.LayoutsOf(seat);
+    if (layouts == world_.replicas.LayoutsOf(rank) &&
+        std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
+          return &world_.replicas.Holders(layout, rank) == &world_.replicas.Holders(layout, seat);
+        }))
+      takers.push_back(rank);
+  }
+  return takers;
+}
+
+void Handlers::Connect(Process* p) {
+  world_.ForTrainer(p, world_.Between(50, 2000), [this, p] { collectives_.Enter(p, Meeting::kConnect, 0, 0); });
 }
 
 void Handlers::OnStoreReply(Process* p, const StoreReply& reply) {
@@ -140,8 +182,7 @@ void Handlers::OnStoreReply(Process* p, const StoreReply& reply) {
     return world_.Break(
         Promise::kOneDecider,
         "rank " + p->rank.ToString() + " meets an address of another generation in generation " + p->group.ToString());
-  if (!p->gets.empty()) return;
-  world_.ForTrainer(p, world_.Between(50, 2000), [this, p] { collectives_.Enter(p, Meeting::kConnect, 0, 0); });
+  if (p->gets.empty()) Connect(p);
 }
 
 void Handlers::Verify(Process* p) {
@@ -151,6 +192,7 @@ void Handlers::Verify(Process* p) {
     for (const Shard& shard : p->memory.state.shards) {
       uint64_t digest = DigestOf(shard.tensors);
       for (Rank holder : world_.replicas.Holders(shard.layout, p->rank)) {
+        if (!p->InCrew(holder)) continue;
         const Object* object = p->ObjectOf(holder, p->running->order.step.value());
         digest = Mix(digest, object ? Mix(object->value, object->position) : 0);
       }
@@ -169,6 +211,7 @@ void Handlers::Rollback(Process* p) {
       return world_.Break(Promise::kSameStep,
                           "rank " + p->rank.ToString() + " has no object of step " + std::to_string(step));
     p->memory.state.object = *object;
+    for (auto& [seat, its] : p->takes_over) its = ObjectAfter(seat, step);
     p->memory.objects.DropAfter(step);
     for (auto& [partner, kept] : p->memory.mirrored) kept.DropAfter(step);
     collectives_.Enter(p, Meeting::kRollback, step, 0, p->memory.state.object);

@@ -41,6 +41,9 @@ class Handlers final : public HandlerEnd {
  private:
   void Run(Process* p);
   void Rebuild(Process* p);
+  bool TakeCrew(Process* p);
+  std::vector<Rank> TakersOf(Rank seat, const core::Crew& crew) const;
+  void Connect(Process* p);
   void Verify(Process* p);
   void Rollback(Process* p);
 
@@ -54,6 +57,7 @@ class Handlers final : public HandlerEnd {
   Checkpoints& checkpoints_;
   AgentInbox& agents_;
   uint64_t next_request_ = 1;
+  std::map<std::vector<Rank>, std::shared_ptr<const core::Crew>> crews_;  // each that was ordered, once
 };
 
 }  // namespace kintsugi::sim

@@ -31,6 +31,7 @@ wire::NodeHeld HeldMemory::HeldOf(Rank rank) const {
   if (left == world_.left.end() || !left->second.held) return {rank, std::nullopt};
   core::Ready ready;
   ready.layouts = world_.plan.claims.at(rank);
+  ready.offer = world_.plan.OfferOf(rank);
   return {rank, left->second.held,
           wire::Encode(kJob, core::Header{{}, {}, rank, left->second.held->of}, core::AgentMessage(std::move(ready)))};
 }

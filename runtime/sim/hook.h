@@ -5,11 +5,13 @@
 // a message whose generation was rewritten to the current one is a fence that does not look.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "runtime/core/agent_core.h"
 #include "runtime/core/controller_core.h"
 #include "runtime/core/election.h"
+#include "runtime/sim/state.h"
 
 namespace kintsugi::sim {
 
@@ -46,6 +48,8 @@ class Hook {
   virtual void BeforeHeld(core::LastWords* /*last*/) {}
   // A source died in mid-stream: whether the chunk that was on its way counts as received.
   virtual bool CountsLostChunk() { return false; }
+  // Before a rank takes over these seats' parts of every batch.
+  virtual void OnParts(Rank /*rank*/, std::map<Rank, Object>* /*seats*/, const core::Crew& /*crew*/) {}
   // In-memory snapshots: whether a copy that the gate overtook counts as whole, and whether one of another step does.
   virtual bool CountsUnfinishedCopy() { return false; }
   virtual bool TakesAnyStep() { return false; }

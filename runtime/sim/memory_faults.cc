@@ -40,8 +40,12 @@ bool MemoryFaults::StrikeSilently(Process* p) {
   if (!p->core || world_.core().phase() != Phase::kVerify || p->memory.state.shards.empty() || p->memory.silent_bit)
     return false;
   std::set<Rank> involved{p->rank};
-  for (const Shard& shard : p->memory.state.shards)
-    for (Rank holder : world_.replicas.Holders(shard.layout, p->rank)) involved.insert(holder);
+  for (const Shard& shard : p->memory.state.shards) {
+    const size_t alone = involved.size();
+    for (Rank holder : world_.replicas.Holders(shard.layout, p->rank))
+      if (p->InCrew(holder)) involved.insert(holder);
+    if (involved.size() == alone && alone == 1) return false;  // the last copy: nothing is left to compare it with
+  }
   for (Rank rank : involved)
     if (world_.core().members()[static_cast<size_t>(rank.value())].needs_repair) return false;
   for (Rank rank : involved) world_.losses.Lose(rank.value());

@@ -45,7 +45,7 @@ void OneHost::OnExited(Process* p, const std::string& cause) {
     controllers_.Feed(ProcessExited{p->rank, p->incarnation, cause, std::nullopt});
     if (const auto next = std::exchange(next_[static_cast<size_t>(p->rank.value())], std::nullopt))
       Start(p->rank, *next);
-  } else if (world_.processes.Newest(p->rank) == p && !world_.seat().ended) {
+  } else if (world_.processes.Newest(p->rank) == p && !world_.seat().ended && cause != kLeftContent) {
     Start(p->rank, Incarnation());
   }
 }

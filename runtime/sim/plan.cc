@@ -1,5 +1,6 @@
 #include "runtime/sim/plan.h"
 
+#include <algorithm>
 #include <array>
 
 namespace kintsugi::sim {
@@ -75,6 +76,12 @@ std::string PlannedFault::ToString() const {
   return text;
 }
 
+core::Offer Plan::OfferOf(Rank rank) const {
+  for (const std::vector<Rank>& slice : slices)
+    if (std::find(slice.begin(), slice.end(), rank) != slice.end()) return {slice, worlds};
+  return {};
+}
+
 std::string Plan::ToString() const {
   std::string text = layout_name + ", " + std::to_string(steps) + " steps of " + Milliseconds(step_time) +
                      " ms, respawns " + std::to_string(policy.max_respawns) + ", save every " +
@@ -87,6 +94,7 @@ std::string Plan::ToString() const {
                      (policy.can_spawn ? "" : ", supervised") + (watched ? ", watched" : "") +
                      (elections ? ", " + std::to_string(nodes) + " nodes elect" : "") +
                      (spare_nodes > 0 ? ", " + std::to_string(spare_nodes) + " spare nodes" : "") +
+                     (slices.empty() ? "" : ", slices of " + std::to_string(slices.front().size())) +
                      (spares > 0 ? ", spares " + std::to_string(spares) : "") +
                      (policy.snapshot_auto        ? ", snapshots auto"
                       : policy.snapshot_every > 0 ? ", snapshot every " + std::to_string(policy.snapshot_every)

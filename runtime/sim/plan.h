@@ -9,6 +9,7 @@
 
 #include "runtime/base/random.h"
 #include "runtime/base/result.h"
+#include "runtime/core/offers.h"
 #include "runtime/core/phase.h"
 #include "runtime/core/policy.h"
 #include "runtime/sim/state.h"
@@ -127,7 +128,10 @@ struct Plan {
   Duration spare_after{};  // that a node is away until one of them takes its ranks over
   bool watched = true;     // a launcher reads the ranks' pages; else they beat over their connections
   std::vector<PlannedFault> faults;
+  std::vector<std::vector<Rank>> slices;  // that the trainer offers; none: no other world
+  std::vector<int> worlds;
 
+  core::Offer OfferOf(Rank rank) const;
   int NodeOf(int rank) const { return rank * nodes / policy.world_size; }
   std::string ToString() const;
 };
@@ -160,6 +164,7 @@ struct Profile {
   bool leaderless = false;  // with elections: the leader is lost first, and the run is asked to stop about then
   bool newcomers = false;   // with elections: roads change while a launcher is killed and started anew
   bool drains = false;      // with spare nodes: the first one is an order to drain a node, others may be orders, too
+  bool elastic = false;     // the trainer offers smaller worlds; processes are lost first, and not replaced
   bool roads = false;       // with elections: the first one closes roads between nodes; perhaps a spare node waits
 };
 const std::vector<Profile>& Profiles();

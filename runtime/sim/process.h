@@ -18,6 +18,7 @@
 #include "callbacks/state/receive_ledger.h"
 #include "callbacks/state/snapshot_slots.h"
 #include "runtime/core/agent_core.h"
+#include "runtime/core/crew.h"
 #include "runtime/core/held_state.h"
 #include "runtime/sim/plan.h"
 #include "runtime/sim/scheduler.h"
@@ -110,6 +111,9 @@ struct Process {
   std::optional<RunOnTrainer> order;  // not yet taken by the trainer's thread
   std::optional<RunOnTrainer> running;
   Generation group;                      // its communicator
+  std::shared_ptr<const core::Crew> crew;  // who is in it; null: all, as far as it was told
+  // Seats that take no part any more and whose part of every batch it does, each with the object that its draws follow.
+  std::map<Rank, Object> takes_over;
   std::optional<MeetingKey> blocked_in;  // collective
   std::optional<MeetingKey> entered;     // the newest of a step, and when
   TimePoint entered_at;
@@ -119,6 +123,7 @@ struct Process {
   std::optional<core::ArmSnapshot> snapshot;  // ordered, its boundary still to come
   uint64_t snapshot_epoch = 0;                // what was begun in an older one is void
 
+  bool InCrew(Rank of) const { return !crew || crew->Has(of); }
   GateWord Word() const { return GateWord::Unpack(word); }
   // The lock bit stays as it is.
   void SetWord(GateState to, uint64_t step) { word = GateWord::Pack(to, step) | (word & GateWord::kLockBit); }

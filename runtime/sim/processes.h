@@ -21,6 +21,8 @@ namespace kintsugi::sim {
 
 // How long processes may take to leave once the run has ended (runtime/launcher).
 inline constexpr Duration kLeaveLimit = std::chrono::seconds(10);
+// Of a process that was told to leave, and did.
+inline constexpr const char* kLeftContent = "ended with 0";
 
 // What starts processes: a launcher, or a supervisor.
 class Parent {

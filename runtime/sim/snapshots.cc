@@ -72,11 +72,12 @@ void Snapshots::CopyPiece(Process* p, const Order& arm, size_t number, uint64_t 
   });
 }
 
-SnapshotReport Snapshots::ReportOn(Rank owner, const HeldSnapshot& held) const {
+SnapshotReport Snapshots::ReportOn(const Process* p, Rank owner, const HeldSnapshot& held) const {
   SnapshotReport report{.owner = owner, .step = kintsugi::Step(held.step), .cost = 1ms};
   for (const Shard& shard : held.state.shards) {
     uint64_t digest = DigestOf(shard.tensors);
     for (Rank holder : world_.replicas.Holders(shard.layout, owner)) {
+      if (!p->InCrew(holder)) continue;
       const auto object = held.objects.find(holder);
       digest = Mix(digest, object == held.objects.end() ? 0 : Mix(object->second.value, object->second.position));
     }
@@ -91,7 +92,7 @@ void Snapshots::Send(Process* p, const Order& arm, const HeldSnapshot& snapshot)
   const auto tell = [this, p, arm, epoch = p->snapshot_epoch](const std::shared_ptr<const SnapshotReport>& report) {
     if (p->snapshot_epoch == epoch) Tell(p, arm->generation, *report);
   };
-  const auto mine = std::make_shared<const SnapshotReport>(ReportOn(p->rank, *held));
+  const auto mine = std::make_shared<const SnapshotReport>(ReportOn(p, p->rank, *held));
   if (partner.value() < 0) return tell(mine);
   Process* const q = world_.processes.Newest(partner);
   if (!q || !q->alive || !q->core || q->core->generation() != arm->generation || q->core->locked()) {
@@ -109,7 +110,7 @@ void Snapshots::Send(Process* p, const Order& arm, const HeldSnapshot& snapshot)
                  return kept.slots.Abandon();  // the link closed in mid-stream
                kept.in_slot[static_cast<size_t>(*kept.slots.making())] = *held;
                kept.slots.Finish();
-               Tell(q, arm->generation, ReportOn(p->rank, *held));
+               Tell(q, arm->generation, ReportOn(p, p->rank, *held));
                world_.For(p, world_.Between(10, 500), [tell, mine] { tell(mine); });
              });
 }

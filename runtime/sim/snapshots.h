@@ -33,7 +33,7 @@ class Snapshots {
   using Order = std::shared_ptr<const core::ArmSnapshot>;
   void Tell(Process* p, Generation generation, SnapshotReport report);
   void CopyPiece(Process* p, const Order& arm, size_t number, uint64_t attempt, Duration piece);
-  SnapshotReport ReportOn(Rank owner, const HeldSnapshot& held) const;
+  SnapshotReport ReportOn(const Process* p, Rank owner, const HeldSnapshot& held) const;
   void Send(Process* p, const Order& arm, const HeldSnapshot& snapshot);
 
   World& world_;

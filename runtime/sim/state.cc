@@ -64,7 +64,7 @@ RankState InitialState(const ReplicaMap& replicas, Rank rank) {
       shard.tensors[i].value = Mix(Mix(static_cast<uint64_t>(layout), first), i);
     state.shards.push_back(shard);
   }
-  state.object = {Mix(777, static_cast<uint64_t>(rank.value())), 0};
+  state.object = ObjectAfter(rank, 0);
   return state;
 }
 
@@ -72,8 +72,14 @@ Object NextObject(const Object& object, Rank rank) {
   return {Mix(object.value, static_cast<uint64_t>(rank.value()) + 1), object.position + 1};
 }
 
-uint64_t Contribution(const RankState& state, uint64_t step) {
-  uint64_t sum = Mix(Mix(state.object.value, state.object.position), step);
+Object ObjectAfter(Rank rank, uint64_t step) {
+  Object object{Mix(777, static_cast<uint64_t>(rank.value())), 0};
+  for (uint64_t i = 0; i < step; ++i) object = NextObject(object, rank);
+  return object;
+}
+
+uint64_t Contribution(const RankState& state, const Object& object, uint64_t step) {
+  uint64_t sum = Mix(Mix(object.value, object.position), step);
   for (const Shard& shard : state.shards)
     for (const Tensor& tensor : shard.tensors) sum = Mix(sum, tensor.value);
   return sum;

@@ -77,8 +77,12 @@ Object NextObject(const Object& object, Rank rank);
 inline uint64_t SampleAt(const Object& object, Rank rank, int world_size) {
   return (object.position - 1) * static_cast<uint64_t>(world_size) + static_cast<uint64_t>(rank.value());
 }
-// What the rank adds to the gradients of `step`; its object has moved already.
-uint64_t Contribution(const RankState& state, uint64_t step);
+// What an undisturbed run makes of it by that step.
+Object ObjectAfter(Rank rank, uint64_t step);
+// What the rank adds to the gradients of `step`; its object has moved already. `object`: its own, or that of a rank with
+// the same shards, whose part of the batch it does.
+uint64_t Contribution(const RankState& state, const Object& object, uint64_t step);
+inline uint64_t Contribution(const RankState& state, uint64_t step) { return Contribution(state, state.object, step); }
 // One of the small pieces an update consists of. REQUIRES: piece < PieceCount(state).
 void UpdatePiece(RankState* state, size_t piece, uint64_t step, uint64_t gradient);
 size_t PieceCount(const RankState& state);

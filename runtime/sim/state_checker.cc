@@ -38,16 +38,33 @@ bool StateChecker::CheckTaint(const Process& p, uint64_t step, uint64_t compared
 }
 
 void StateChecker::CheckCommit(const Process& p) {
-  const auto r = static_cast<size_t>(p.rank.value());
-  const uint64_t sample = world_.samples[p.begun][r];
-  if (sample != (p.begun - 1) * world_.size + r)
-    sink_.Break(Promise::kSamplesOnce, "rank " + p.rank.ToString() + " commits step " + std::to_string(p.begun) +
-                                           " with sample " + std::to_string(sample));
+  const auto check_sample = [&](Rank of) {
+    const auto r = static_cast<size_t>(of.value());
+    const uint64_t sample = world_.samples[p.begun][r];
+    if (sample != (p.begun - 1) * world_.size + r)
+      sink_.Break(Promise::kSamplesOnce, "rank " + p.rank.ToString() + " commits step " + std::to_string(p.begun) +
+                                             " with sample " + std::to_string(sample));
+  };
+  check_sample(p.rank);
+  for (const auto& [seat, object] : p.takes_over) check_sample(seat);
   if (CheckTaint(p, p.begun, world_.bit.compared_at)) return;
   // The objects were checked when the loop was entered and move by one rule; what they feed is in the tensors.
   const RankState& expected = world_.reference.At(p.begun, p.rank);
   if (p.memory.state.shards == expected.shards) return;
   CheckState(p, p.begun, "committed", Promise::kBitIdentical);
+}
+
+bool StateChecker::CheckCrew(const Process& p, Generation generation,
+                             const std::shared_ptr<const core::Crew>& crew) {
+  const std::string who = "rank " + p.rank.ToString() + " in generation " + generation.ToString();
+  if (!crew->Has(p.rank)) {
+    sink_.Break(Promise::kOneDecider, who + " is told of a crew that it is not in: " + crew->ToString());
+    return false;
+  }
+  const auto [first, is_first] = crews_.emplace(generation, crew);
+  if (is_first || *first->second == *crew) return true;
+  sink_.Break(Promise::kOneDecider, who + " is told of " + crew->ToString() + ", others of " + first->second->ToString());
+  return false;
 }
 
 void StateChecker::CheckRepaired(const Process& p, const RunOnTrainer& run) {
@@ -76,7 +93,7 @@ bool StateChecker::CheckSnapshot(const Process& p, Rank owner, uint64_t step, co
   return sink_.none();
 }
 
-void StateChecker::CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint) {
+void StateChecker::CheckCheckpoint(const Process& writer, uint64_t step, const Checkpoint& checkpoint) {
   if (world_.bit.hidden) return;
   const auto broken = [&](const std::string& what) {
     sink_.Break(Promise::kCheckpoint, "the checkpoint of step " + std::to_string(step) + " lacks or spoils " + what);
@@ -90,6 +107,7 @@ void StateChecker::CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint) 
         return broken("layout " + std::to_string(shard.layout) + " of rank " + rank.ToString());
     }
     const auto object = checkpoint.objects.find(rank);
+    if (!writer.InCrew(rank)) continue;  // those who do its part work its object out
     if (object == checkpoint.objects.end() || object->second != expected.object)
       return broken("the object of rank " + rank.ToString());
   }
@@ -102,7 +120,7 @@ void StateChecker::CheckSuccess() {
     return !p.core || (world_.plan.elections && p.Word().step.value() < steps);
   };
   for (const Process* p : world_.processes.newest())
-    if (!came_late(*p) && !p->damaged) Check(*p, steps, "at the end", Promise::kBitIdentical, 0);
+    if (world_.core().crew().Has(p->rank) && !came_late(*p) && !p->damaged) Check(*p, steps, "at the end", Promise::kBitIdentical, 0);
   for (uint64_t step = 1; step <= steps; ++step)
     for (size_t r = 0; r < world_.size; ++r)
       if (const uint64_t sample = (step - 1) * world_.size + r; world_.samples[step][r] != sample)

@@ -24,13 +24,16 @@ class StateChecker {
   void CheckState(const Process& p, uint64_t step, const std::string& when, Promise promise);
   // At the step that it has computed.
   void CheckCommit(const Process& p);
+  // All of a generation are told one crew, which they are in. False: that is broken.
+  bool CheckCrew(const Process& p, Generation generation, const std::shared_ptr<const core::Crew>& crew);
   void CheckRepaired(const Process& p, const RunOnTrainer& run);
   // It goes back to its loop; all of a generation do from one step.
   void CheckReleased(const Process& p, const ReleaseTrainer& release);
   // What counts as an owner's snapshot (null: nothing does) is whole where it is said to be, and of that step. Whether
   // no promise is broken.
   bool CheckSnapshot(const Process& p, Rank owner, uint64_t step, const HeldSnapshot* held);
-  void CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint);
+  // By its writer, who knows who takes part: the newest leader may be another part's.
+  void CheckCheckpoint(const Process& writer, uint64_t step, const Checkpoint& checkpoint);
   // A run that ended well: all were compared at its end.
   void CheckSuccess();
 
@@ -41,6 +44,7 @@ class StateChecker {
 
   const World& world_;
   Violations& sink_;
+  std::map<Generation, std::shared_ptr<const core::Crew>> crews_;
   std::map<Generation, uint64_t> released_;  // the step that a generation goes on from
 };
 

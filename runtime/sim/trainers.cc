@@ -43,6 +43,7 @@ void Trainers::BeginStep(Process* p, uint64_t step) {
 void Trainers::Forward(Process* p, uint64_t step) {
   Go(p, TrainerAt::kForward);
   p->memory.state.object = NextObject(p->memory.state.object, p->rank);
+  for (auto& [seat, object] : p->takes_over) object = NextObject(object, seat);
   world_.ForTrainer(p, p->troubles.slow * world_.Share(kForwardLow, kForwardHigh),
                     [this, p, step] { AfterForward(p, step); });
 }
@@ -57,10 +58,15 @@ void Trainers::AfterForward(Process* p, uint64_t step) {
   // Reported before the gate, as a trainer does: counted once the step is committed.
   if (world_.samples.size() <= step) world_.samples.resize(step + 1);
   if (world_.samples[step].empty()) world_.samples[step].resize(world_.size, UINT64_MAX);
-  world_.samples[step][static_cast<size_t>(p->rank.value())] =
-      SampleAt(p->memory.state.object, p->rank, world_.plan.policy.world_size);
+  uint64_t contribution = 0;
+  const auto take_part = [&](Rank of, const Object& object) {
+    world_.samples[step][static_cast<size_t>(of.value())] = SampleAt(object, of, world_.plan.policy.world_size);
+    contribution += Contribution(p->memory.state, object, step);
+  };
+  take_part(p->rank, p->memory.state.object);
+  for (const auto& [seat, object] : p->takes_over) take_part(seat, object);
   Go(p, TrainerAt::kGradients);
-  collectives_.Enter(p, Meeting::kGradients, step, Contribution(p->memory.state, step), p->memory.state.object);
+  collectives_.Enter(p, Meeting::kGradients, step, contribution, p->memory.state.object);
 }
 
 void Trainers::BeginUpdate(Process* p) {

@@ -34,6 +34,8 @@ struct FieldName {
 
 // As the field's type says (forms.h).
 struct OfItsType {};
+// The same. In digests it says nothing where it has its default: it came when there were digests without it.
+struct SaidIfAny {};
 
 template <FieldName kText, auto kMember, uint32_t kNo = 0, typename FormT = OfItsType>
 struct Field;

@@ -29,6 +29,7 @@ KINTSUGI_FIELDS(RepairMove, (layout, 1), (destination, 2), (sources, 3), (keys, 
                 (snapshot_of, 6, RankPlusOne))
 KINTSUGI_FIELDS(SaveEntry, (layout, 1), (holders, 2), (objects_of, 3))
 KINTSUGI_FIELDS(UnreachedPeer, (rank, 1), (port, 2))
+KINTSUGI_FIELDS(core::Offer, (slice, 18), (worlds, 19))
 KINTSUGI_FIELDS(core::HeldState, (of, 3), (step, 4), (clean, 5))
 KINTSUGI_FIELDS(core::Checkpoint, (step, 1), (directory, 2))
 KINTSUGI_FIELDS(core::CollectiveMark, (number, 1), (kind, 2), (type, 3), (operation, 4), (root, 5, RankOrNone), (size, 6),
@@ -46,9 +47,9 @@ KINTSUGI_FIELDS(AgentSeal, (job, 1), (header, 0, Inline))
 // ---- agent -> controller -------------------------------------------------------------------------------------------
 
 KINTSUGI_MESSAGE(10, "join", core::JoinRequest, (pid, 1), (host, 2), (watched_by_launcher, 3), (standing, 4),
-                 (joined_before, 5))
+                 (joined_before, 5), (crew, 16), (crew_since, 17))
 KINTSUGI_MESSAGE(11, "ready", core::Ready, (registry, 0, Inline), (layouts, 3, Rows<"layout">), (gate, 4), (warning, 5),
-                 (unregistered, 6), (state_held, 7))
+                 (unregistered, 6), (state_held, 7), (offer, 0, Inline))
 KINTSUGI_MESSAGE(12, "beat", core::Beat, (count, 1), (place, 0, Inline))
 KINTSUGI_MESSAGE(13, "fault", core::FaultReport, (kind, 1), (text, 2), (damaged_keys, 3), (step, 4), (in_update, 5),
                  (since, 6), (suspect_from, 7), (signature, 8))
@@ -73,13 +74,13 @@ KINTSUGI_MESSAGE(71, "marks", core::RankMarks, (round, 1), (place, 0, Inline), (
 // ---- controller -> agent -------------------------------------------------------------------------------------------
 
 KINTSUGI_MESSAGE(40, "joined", core::JoinReply, (accepted, 1), (text, 2), (replacement, 3), (resume_step, 4),
-                 (save_every, 5), (verify_every, 7), (resumes, 8), (injections, 6))
+                 (save_every, 5), (verify_every, 7), (resumes, 8), (injections, 6), (crew, 19, SaidIfAny))
 KINTSUGI_MESSAGE(41, "lock", core::LockOrder)
 KINTSUGI_MESSAGE(42, "stop", core::StopOrder, (step, 1), (step_exists, 2), (stop_limit, 3, Limit),
                  (park_limit, 4, Limit), (fault_ranks, 5), (activity_limit, 6, Limit), (step_limit, 7, Limit))
 KINTSUGI_MESSAGE(43, "order", core::PhaseOrder, (phase, 1), (step, 2), (rung, 3), (fault_ranks, 11),
                  (replaced_ranks, 12), (limit, 4, Limit), (partners, 5), (moves, 6), (entries, 7), (directory, 8),
-                 (from_snapshot, 10), (moves_latest, 9, Inverted), (unregistered, 13), (begins, 14))
+                 (from_snapshot, 10), (moves_latest, 9, Inverted), (unregistered, 13), (begins, 14), (crew, 25, SaidIfAny))
 KINTSUGI_MESSAGE(44, "resume", core::ResumeOrder, (step, 1))
 KINTSUGI_MESSAGE(45, "continue", core::ContinueOrder)
 KINTSUGI_MESSAGE(46, "pause_at", core::PauseAt, (step, 1))

@@ -213,8 +213,9 @@ concept IsRows = requires { F::kKey; };
 
 // A field's form: what stands beside it, else what its type says.
 template <typename F>
-using FormOf = std::conditional_t<std::is_same_v<typename F::Form, OfItsType>, FormOfType<typename F::Value>,
-                                  typename F::Form>;
+using FormOf = std::conditional_t<
+    std::is_same_v<typename F::Form, OfItsType> || std::is_same_v<typename F::Form, SaidIfAny>,
+    FormOfType<typename F::Value>, typename F::Form>;
 
 // ---- what is not plain data, and what no field says alone ----------------------------------------------------------
 

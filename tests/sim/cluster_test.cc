@@ -135,6 +135,17 @@ TEST(Cluster, AHostThatIsLostForGoodDoesNotEndARunWithASpare) {
   EXPECT_GT(ran, 100);
 }
 
+// Which ranks take part is another matter after a loss for good: nothing of the state, of a sample or of a rank that is well
+// is lost with it.
+TEST(Cluster, KeepsItsPromisesInWorldsThatShrink) {
+  for (const char* name : {"elastic", "elastic_nodes"}) {
+    const Campaign campaign = RunSeeds(name, 1, 3001);
+    EXPECT_TRUE(campaign.rungs().count(Rung::kShrink)) << name;
+    EXPECT_GT(Struck(campaign, FaultType::kControllerKilled), 50u) << name;
+    EXPECT_GT(campaign.exits().at(kExitSuccess), 300u) << name;
+  }
+}
+
 // The look-out for hangs repairs whatever stands still, at the price of an incident: it would hide a rank that waits for
 // what nobody will send.
 TEST(Cluster, NothingStandsStillWithoutTheLookOutForHangs) {

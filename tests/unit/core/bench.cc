@@ -109,6 +109,7 @@ void Bench::JoinAndReady(int rank) {
   Ready ready;
   ready.registry = registries[rank];
   ready.layouts = claims[rank];
+  ready.offer = offers[rank];
   ready.state_held = core.policy().adopts;
   Say(rank, ready);
 }

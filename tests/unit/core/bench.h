@@ -59,6 +59,7 @@ class Bench {
   std::map<int, RankMarks> marks;  // what a rank says of its groups where it is asked; it says nothing where it has none here
   bool replacements_come = true;
   std::map<int, std::map<int, GroupClaim>> claims;
+  std::map<int, Offer> offers;                // what each rank's trainer offers
   std::map<int, RegistrySummary> registries;  // what each rank registers
   // With what they answer in this phase, these ranks say that these tensors are no part of the state any more.
   struct Unregisters {

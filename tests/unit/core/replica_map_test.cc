@@ -77,6 +77,33 @@ TEST(ReplicaMap, ARankThatClaimsNothingHoldsItsStateAlone) {
   EXPECT_TRUE(map->Partners(Rank(2)).empty());
 }
 
+TEST(ReplicaMap, OfAPartOfTheSeatsKnowsThoseAlone) {
+  const Crew crew = Crew(4).Without(Ranks({1}));
+  ClaimMap claims;
+  Claim(claims, 0, {0, 2, 3}, 3);
+  const auto map = ReplicaMap::Build(crew, claims);
+  ASSERT_TRUE(map.ok());
+  EXPECT_EQ(map->shards().size(), 1u);
+  EXPECT_EQ(map->Partners(Rank(2)), Ranks({0, 3}));
+  EXPECT_TRUE(map->LayoutsOf(Rank(1)).empty());
+  Claim(claims, 0, {0, 1, 2, 3}, 4);
+  EXPECT_FALSE(ReplicaMap::Build(crew, claims).ok()) << "rank 1 takes no part";
+}
+
+TEST(ClaimWithin, KeepsWhoStaysWhereNoBytesWouldMove) {
+  const auto within = [](std::vector<int> ranks, int replicas, std::vector<int> leaving) {
+    return ClaimWithin({Ranks(ranks), replicas}, Crew(8).Without(Ranks(leaving)));
+  };
+  EXPECT_EQ(within({0, 1, 2, 3}, 4, {1}), (GroupClaim{Ranks({0, 2, 3}), 3})) << "each holds everything";
+  EXPECT_EQ(within({0, 2, 4, 6}, 4, {2, 3}), (GroupClaim{Ranks({0, 4, 6}), 3}));
+  EXPECT_EQ(within({0, 1, 2, 3}, 2, {2, 3}), (GroupClaim{Ranks({0, 1}), 1})) << "a whole replica leaves";
+  EXPECT_EQ(within({0, 1, 2, 3}, 2, {0, 1}), (GroupClaim{Ranks({2, 3}), 1}));
+  EXPECT_EQ(within({0, 1, 2, 3}, 2, {3}), std::nullopt) << "one shard would have fewer copies than the other";
+  EXPECT_EQ(within({0, 1, 2, 3}, 2, {0, 3}), std::nullopt) << "the shards would change their places";
+  EXPECT_EQ(within({0, 1, 2, 3}, 1, {3}), std::nullopt) << "what it alone holds would be lost";
+  EXPECT_EQ(within({0, 1}, 2, {0, 1}), std::nullopt) << "nobody is left";
+}
+
 std::string ErrorOf(int world, const ClaimMap& claims) {
   const auto map = ReplicaMap::Build(world, claims);
   EXPECT_FALSE(map.ok());

@@ -108,6 +108,45 @@ TEST(Roster, StopsWaitingForAllAtOnceAndLeavesTheOtherCounts) {
   for (const Member& member : roster) EXPECT_FALSE(member.waiting || member.order);
 }
 
+TEST(Roster, CountsAndLeadsThroughThoseWhoTakePart) {
+  Roster roster(4);
+  for (size_t r = 0; r < 4; ++r) roster.SetLife(roster[r], Life::kReady);
+  roster.SetLife(roster.At(Rank(1)), Life::kDead);
+  EXPECT_FALSE(roster.all_ready());
+  roster.Change(roster.crew().Without({Rank(1)}));
+  EXPECT_TRUE(roster.all_ready()) << "who is gone takes no part";
+  EXPECT_EQ(roster.lost(), 3) << "live, without a connection";
+  std::vector<Rank> seen;
+  for (Member& member : roster) {
+    member.respawns = 7;
+    EXPECT_TRUE(member.takes_part);
+  }
+  EXPECT_EQ(roster.At(Rank(1)).respawns, 0);
+  EXPECT_EQ(roster.At(Rank(3)).respawns, 7);
+  EXPECT_EQ(roster.Where([](const Member&) { return true; }), roster.crew().ranks());
+  roster.Check();
+}
+
+TEST(Roster, AnAttemptThatFailsGoesBackToTheCrewOfTheRun) {
+  Roster roster(3);
+  const Crew whole = roster.crew();
+  roster.Change(whole.Without({Rank(0)}));
+  roster.Revert();
+  EXPECT_EQ(roster.crew(), whole);
+  roster.Change(whole.Without({Rank(0)}));
+  roster.Keep();
+  roster.Revert();
+  EXPECT_EQ(roster.crew().ranks(), (std::vector<Rank>{Rank(1), Rank(2)}));
+  roster.Check();
+}
+
+TEST(Roster, NobodyIsWaitedForWhereTheCrewChanges) {
+  Roster roster(2);
+  roster.SetLife(roster[0], Life::kReady);
+  roster.SetWaiting(roster[0], true);
+  EXPECT_THROW(roster.Change(roster.crew().Without({Rank(1)})), CheckFailure);
+}
+
 TEST(Roster, NamesARankOutsideTheWorld) {
   Roster roster(2);
   EXPECT_TRUE(roster.Has(Rank(1)));

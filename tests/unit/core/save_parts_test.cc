@@ -18,7 +18,7 @@ TEST(PauseRounds, AreStoredOnceAllHaveAnsweredAndNobodyIsPast) {
   EXPECT_FALSE(pause.Awaits(Rank(0)));
   EXPECT_EQ(pause.Take(Rank(0), Step(5)), Pause::kNotAwaited);
   pause.Begin();
-  EXPECT_EQ(pause.Arm(Step(5)), Step(5));
+  EXPECT_EQ(pause.Arm(Step(5), Crew(2)), Step(5));
   EXPECT_TRUE(pause.Awaits(Rank(0)));
   EXPECT_EQ(pause.Take(Rank(0), Step(5)), Pause::kOthersToCome);
   EXPECT_EQ(pause.Take(Rank(0), Step(9)), Pause::kNotAwaited) << "it has answered";
@@ -31,12 +31,12 @@ TEST(PauseRounds, MoveToTheRankThatHadGonePastAndThenAimAhead) {
   pause.Begin();
   std::vector<uint64_t> ahead;
   Step begun(5);
-  pause.Arm(begun);
+  pause.Arm(begun, Crew(2));
   for (int round = 0; round < 14; ++round) {
     begun = pause.at().Next();
     EXPECT_EQ(pause.Take(Rank(0), begun), Pause::kOthersToCome);
     EXPECT_EQ(pause.Take(Rank(1), Step(1)), Pause::kOvertaken);
-    ahead.push_back(pause.Arm(Step(2)).value() - begun.value());
+    ahead.push_back(pause.Arm(Step(2), Crew(2)).value() - begun.value());
   }
   EXPECT_EQ(ahead, (std::vector<uint64_t>{0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024}));
 }
@@ -44,20 +44,37 @@ TEST(PauseRounds, MoveToTheRankThatHadGonePastAndThenAimAhead) {
 TEST(PauseRounds, ThatWereDroppedRememberNothing) {
   PauseRounds pause(2);
   pause.Begin();
-  pause.Arm(Step(5));
+  pause.Arm(Step(5), Crew(2));
   pause.Take(Rank(0), Step(8));
   pause.Drop();
   EXPECT_FALSE(pause.Awaits(Rank(1)));
   pause.Begin();
-  EXPECT_EQ(pause.Arm(Step(3)), Step(3)) << "the run went back";
+  EXPECT_EQ(pause.Arm(Step(3), Crew(2)), Step(3)) << "the run went back";
 }
 
 TEST(PauseRounds, NeverMoveBackWithinAPause) {
   PauseRounds pause(2);
   pause.Begin();
-  pause.Arm(Step(5));
-  EXPECT_THROW(pause.Arm(Step(4)), CheckFailure);
+  pause.Arm(Step(5), Crew(2));
+  EXPECT_THROW(pause.Arm(Step(4), Crew(2)), CheckFailure);
   EXPECT_THROW((void)pause.Awaits(Rank(2)), CheckFailure);
+}
+
+TEST(PauseRounds, WaitForThoseWhoTakePartAlone) {
+  PauseRounds pause(3);
+  pause.Arm(Step(5), Crew(3).Without({Rank(1)}));
+  EXPECT_FALSE(pause.Awaits(Rank(1)));
+  EXPECT_EQ(pause.Take(Rank(1), Step(9)), Pause::kNotAwaited);
+  EXPECT_EQ(pause.Take(Rank(0), Step(5)), Pause::kOthersToCome);
+  EXPECT_EQ(pause.Take(Rank(2), Step(5)), Pause::kStored);
+}
+
+TEST(ControlGate, OpensOnceThoseWhoTakePartHaveEntered) {
+  ControlGate gate(3);
+  gate.Enter(Rank(0), Step(1));
+  gate.Close(Crew(3).Without({Rank(1)}));
+  EXPECT_EQ(gate.Enter(Rank(2), Step(1)), Gate::kWait);
+  EXPECT_EQ(gate.Enter(Rank(0), Step(1)), Gate::kOpens);
 }
 
 TEST(ControlGate, OpensForAllOnceTheLastRankHasEntered) {
@@ -74,7 +91,7 @@ TEST(ControlGate, ThatWasClosedIsEnteredAnew) {
   gate.Enter(Rank(0), Step(3));
   gate.Enter(Rank(1), Step(3));
   gate.Enter(Rank(1), Step(4));
-  gate.Close();
+  gate.Close(Crew(2));
   EXPECT_EQ(gate.Enter(Rank(0), Step(3)), Gate::kWait) << "the step is done again";
   EXPECT_EQ(gate.Enter(Rank(1), Step(3)), Gate::kOpens);
   EXPECT_THROW(gate.Enter(Rank(-1), Step(4)), CheckFailure);

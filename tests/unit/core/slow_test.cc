@@ -78,7 +78,7 @@ TEST(SlowRanks, AnActivityOrANewStartSaysNothing) {
   for (uint64_t step = 1; step < 60; ++step) {
     const TimePoint at(std::chrono::seconds(static_cast<int64_t>(step)));
     slow.OnPlace(Rank(0), {step, TrainPhase::kGradientSync}, at);
-    if (step % 2) slow.Start();
+    if (step % 2) slow.Start(2);
     slow.OnPlace(Rank(1), {step, TrainPhase::kGradientSync, step % 2 ? Activity::kNone : Activity::kEval}, at + 90ms);
     EXPECT_TRUE(slow.Take(kStep).empty());
   }

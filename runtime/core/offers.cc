@@ -1,0 +1,106 @@
+#include "runtime/core/offers.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace kintsugi::core {
+namespace {
+
+std::string ListOf(const std::vector<int>& numbers) {
+  std::string text;
+  for (int number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
+
+Status Misfit(std::string text) { return {StatusCode::kInvalidArgument, std::move(text)}; }
+
+bool IsOffer(const Offer* offer) { return offer && !offer->worlds.empty(); }
+
+Status CheckOffer(const Crew& crew, Rank rank, const Offer& offer) {
+  const auto ascending = [](const auto& all) {
+    return std::is_sorted(all.begin(), all.end()) && std::adjacent_find(all.begin(), all.end()) == all.end();
+  };
+  const std::string who = "the slice that rank " + rank.ToString() + " offers ";
+  if (!ascending(offer.slice)) return Misfit(who + "is not ascending, without repeats");
+  if (!std::binary_search(offer.slice.begin(), offer.slice.end(), rank)) return Misfit(who + "is without it");
+  for (Rank other : offer.slice)
+    if (!crew.Has(other)) return Misfit(who + "has rank " + other.ToString() + ", which takes no part");
+  if (!ascending(offer.worlds) || offer.worlds.front() < 1)
+    return Misfit("the worlds that rank " + rank.ToString() + " offers, " + ListOf(offer.worlds) +
+                  ", are not ascending from 1 on, without repeats");
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<OfferedWorlds> OfferedBy(const Crew& crew, const std::function<const Offer*(Rank)>& offer) {
+  OfferedWorlds slices;
+  std::map<Rank, std::vector<Rank>> slice_of;
+  Rank first(-1);
+  for (Rank rank : crew.ranks()) {
+    const Offer* const its = offer(rank);
+    if (!IsOffer(its)) continue;
+    KINTSUGI_RETURN_IF_ERROR(CheckOffer(crew, rank, *its));
+    if (first.value() < 0) first = rank, slices.worlds = its->worlds;
+    if (its->worlds != slices.worlds)
+      return Misfit("rank " + first.ToString() + " offers worlds of " + ListOf(slices.worlds) + " ranks, rank " +
+                    rank.ToString() + " of " + ListOf(its->worlds));
+    for (Rank member : its->slice) {
+      const auto [at, is_new] = slice_of.emplace(member, its->slice);
+      if (!is_new && at->second != its->slice)
+        return Misfit("rank " + member.ToString() + " is in two slices, by what rank " + rank.ToString() +
+                      " and others offer");
+    }
+  }
+  if (first.value() < 0) return slices;
+  for (Rank rank : crew.ranks()) {
+    const Offer* const its = offer(rank);
+    if (its && !IsOffer(its))
+      return Misfit("rank " + first.ToString() + " offers other worlds, rank " + rank.ToString() + " none");
+    // Of one that was lost with the controller before nobody else knows, where each is a slice by itself.
+    const std::vector<Rank>& slice = slice_of.emplace(rank, std::vector<Rank>{rank}).first->second;
+    if (slice.size() != slice_of.at(first).size())
+      return Misfit("the slice of rank " + rank.ToString() + " has " + std::to_string(slice.size()) +
+                    " ranks, that of rank " + first.ToString() + " has " + std::to_string(slice_of.at(first).size()));
+    if (slice.front() == rank) slices.all.push_back(slice);
+  }
+  return slices;
+}
+
+Result<Crew> ChooseSmaller(const Crew& crew, const OfferedWorlds& slices, const std::vector<Rank>& lost,
+                           const std::function<bool(Rank)>& weak) {
+  KINTSUGI_CHECK(!lost.empty() && !slices.all.empty(), "a smaller world is looked for where nothing is lost");
+  const auto is_lost = [&](Rank rank) { return std::find(lost.begin(), lost.end(), rank) != lost.end(); };
+  struct Kept {
+    const std::vector<Rank>* slice;
+    bool weak;
+  };
+  std::vector<Kept> kept;
+  std::vector<Rank> leaving;
+  for (const std::vector<Rank>& slice : slices.all) {
+    if (std::any_of(slice.begin(), slice.end(), is_lost))
+      leaving.insert(leaving.end(), slice.begin(), slice.end());
+    else
+      kept.push_back({&slice, std::any_of(slice.begin(), slice.end(), weak)});
+  }
+  std::stable_sort(kept.begin(), kept.end(), [](const Kept& a, const Kept& b) { return a.weak < b.weak; });
+  const auto offered = [&](size_t size) {
+    return std::binary_search(slices.worlds.begin(), slices.worlds.end(), static_cast<int>(size));
+  };
+  const size_t of_slice = slices.all.front().size(), most = kept.size() * of_slice;
+  while (!kept.empty() && !offered(kept.size() * of_slice)) {
+    leaving.insert(leaving.end(), kept.back().slice->begin(), kept.back().slice->end());
+    kept.pop_back();
+  }
+  if (kept.empty())
+    return Status(StatusCode::kNotFound, "no world of " + std::to_string(most) +
+                                             " ranks or fewer is offered that its slices of " +
+                                             std::to_string(of_slice) + " make up: offered are " +
+                                             ListOf(slices.worlds));
+  return crew.Without(leaving);
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,37 @@
+// Offers: in which smaller worlds a trainer can go on, and which one is chosen when ranks are lost for good.
+//
+// What a trainer offers are data-parallel slices: ranks that together hold one whole replica of the model. One of them
+// can be left out without a byte that moves. How the ranks that stay divide a batch follows from number and world size.
+//
+// Rule: every slice that lost a rank for good leaves; then, until the size is one that is offered, more of them: first
+// those that would need a repair, then those with the highest ranks. So the world is the largest that can be had.
+// Threads: none; pure.
+// Errors: kInvalidArgument for offers that do not fit together, naming a rank; kNotFound where no offered world is small
+// enough, naming those that are offered.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.h"
+#include "runtime/core/crew.h"
+#include "runtime/core/messages.h"
+
+namespace kintsugi::core {
+
+// What the ranks that take part offer together.
+struct OfferedWorlds {
+  std::vector<std::vector<Rank>> all;  // ascending by their first ranks; every rank of the crew is in one
+  std::vector<int> worlds;             // ascending
+};
+
+// offer(rank): what the rank, or its lost process, registered; null: nobody here knows. A rank of which nobody knows
+// counts to the slice of those that name it. No slices: nobody offers anything.
+Result<OfferedWorlds> OfferedBy(const Crew& crew, const std::function<const Offer*(Rank)>& offer);
+
+// The crew without the slices of `lost`. `weak`: leaving it out saves a repair. REQUIRES: lost is not empty, and of the crew.
+Result<Crew> ChooseSmaller(const Crew& crew, const OfferedWorlds& slices, const std::vector<Rank>& lost,
+                           const std::function<bool(Rank)>& weak);
+
+}  // namespace kintsugi::core
