@@ -21,7 +21,7 @@ void Collectives::Enter(Process* p, Meeting kind, uint64_t step, uint64_t value,
   if (open_.size() > kCollectivesKept) open_.erase(open_.begin());
   Collective& collective = open_[key];
   if (collective.here.empty()) {
-    collective.awaited = p->crew->size();
+    collective.awaited = p->crew ? p->crew->size() : world_.size;
     collective.here.resize(world_.size);
     collective.values.resize(world_.size);
     if (object) collective.objects.resize(world_.size);
@@ -51,7 +51,8 @@ core::RankMarks Collectives::MarksOf(const Process* p, uint64_t round) const {
   if (!p->entered || p->entered->generation != p->group) return marks;
   core::GroupMarks group;
   group.name = "world of generation " + p->group.ToString();
-  for (size_t r = 0; r < world_.size; ++r) group.ranks.push_back(Rank(static_cast<int32_t>(r)));
+  for (size_t r = 0; r < world_.size; ++r)
+    if (const Rank rank(static_cast<int32_t>(r)); p->InCrew(rank)) group.ranks.push_back(rank);
   group.entered = NumberOf(*p->entered);
   core::CollectiveMark mark;
   mark.number = group.entered;
