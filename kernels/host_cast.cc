@@ -1,5 +1,9 @@
 #include "kernels/host_cast.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "kernels/host_cast_rows.h"
 #include "runtime/base/check.h"
 
@@ -10,9 +14,17 @@ constexpr bool IsComplex(ElementType type) {
   return type == ElementType::kComplex64 || type == ElementType::kComplex128;
 }
 
+#if defined(__x86_64__)
+// Asked of the processor itself: Clang 14's __builtin_cpu_supports does not know f16c.
+bool HasF16c() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 internal::RowCast RowCastOf(ElementType to, ElementType from) {
 #if defined(__x86_64__)
-  static const bool has_both = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  static const bool has_both = __builtin_cpu_supports("avx2") && HasF16c();
   if (has_both) return internal::RowCastAvx2(to, from);
 #endif
   return internal::RowCastBase(to, from);

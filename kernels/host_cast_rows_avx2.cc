@@ -37,26 +37,19 @@ struct Float32ToBFloat16 {
 struct Float64ToBFloat16 {
   static constexpr auto kSlow = CastRow<NarrowFloat<BFloat16>, Double>;
   static constexpr int64_t kTo = 2, kFrom = 8;
-  // Four floats, rounded to odd, but those without a leading one: rounding these once more is rounding the doubles once (Boldo
-  // and Melquiond 2008). What a float has no bits for sets its last one.
-  static __m128 ToOdd(const double* at) {
-    const __m256i lost = _mm256_set1_epi64x((1 << 29) - 1);
-    const __m256i bits = _mm256_castpd_si256(_mm256_loadu_pd(at));
-    const __m256i sticky = _mm256_or_si256(bits, _mm256_add_epi64(_mm256_and_si256(bits, lost), lost));
-    return _mm256_cvtpd_ps(_mm256_castsi256_pd(_mm256_andnot_si256(lost, sticky)));
+  static __m256 EightFloats(const double* at) {
+    return _mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd(at + 4)), _mm256_cvtpd_ps(_mm256_loadu_pd(at)));
   }
-  static __m256 EightToOdd(const double* at) { return _mm256_set_m128(ToOdd(at + 4), ToOdd(at)); }
-  static __m256i IsSubnormal(__m256 value) {
-    const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(value), _mm256_set1_epi32(INT32_MAX));
-    return _mm256_and_si256(_mm256_cmpgt_epi32(magnitude, _mm256_setzero_si256()),
-                            _mm256_cmpgt_epi32(_mm256_set1_epi32(1 << 23), magnitude));
+  // Floats halfway between two results: only there does rounding twice differ from rounding once, since both are monotonic.
+  static __m256i IsHalfway(__m256 value) {
+    return _mm256_cmpeq_epi32(_mm256_slli_epi32(_mm256_castps_si256(value), 16), _mm256_set1_epi32(INT32_MIN));
   }
   static __m256i Convert(const uint8_t* from) {
     const auto* at = reinterpret_cast<const double*>(from);
-    const __m256 low = EightToOdd(at), high = EightToOdd(at + 8);
-    const __m256i rare = _mm256_or_si256(IsSubnormal(low), IsSubnormal(high));
+    const __m256 low = EightFloats(at), high = EightFloats(at + 8);
+    const __m256i rare = _mm256_or_si256(IsHalfway(low), IsHalfway(high));
     if (_mm256_testz_si256(rare, rare)) return Narrowed(RoundedUpperHalves(low), RoundedUpperHalves(high));
-    alignas(32) uint8_t to[32];  // those were rounded twice
+    alignas(32) uint8_t to[32];
     kSlow(to, kTo, from, kFrom, 16);
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(to));
   }

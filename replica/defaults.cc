@@ -265,7 +265,9 @@ Result<std::unique_ptr<Link>> ReplicaDefaults::OpenFor(HandlerContext& call, con
                                 .name = "repair/" + std::to_string(number) + "/layout" + std::to_string(move.layout),
                                 .deadline = call.deadline,
                                 .cancel = call.cancel,
-                                .prefer = HasDeviceTensors(move.layout) ? options_.prefer : HostLink(options_.prefer),
+                                .prefer = HasDeviceTensors(move.layout)
+                                              ? DeviceLink(options_.prefer, registry_.device_memory().get())
+                                              : HostLink(options_.prefer),
                                 .address = options_.address,
                                 .memory = registry_.device_memory()});
 }

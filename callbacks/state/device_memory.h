@@ -54,6 +54,9 @@ class KINTSUGI_EXPORT DeviceMemory {
   // Makes host memory such memory for as long as the reference lives; null where that is refused: copies then go
   // through a buffer and are slower.
   virtual std::shared_ptr<void> Pin(void* host, uint64_t size_bytes) const = 0;
+
+  // Whether it brings a library that moves its bytes from device to device: links go that way where none was asked for.
+  virtual bool HasPeerLinks() const { return false; }
 };
 
 class KINTSUGI_EXPORT DeviceFence {

@@ -209,7 +209,7 @@ Result<const DeviceMemory*> StateRegistry::DeviceOf(const ShardedTensor& tensor)
                     (device_memory_ ? "the device memory that was handed over is device " +
                                           std::to_string(device_memory_->device()) + "'s"
                                     : "no device memory was handed over") +
-                    ": Agent::SetDeviceMemory");
+                    ": Agent::SetDeviceMemory (kintsugi_open_device)");
 }
 
 Status StateRegistry::RestoreMirrored(const std::vector<uint8_t>& bytes) const {

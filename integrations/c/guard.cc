@@ -349,6 +349,7 @@ kintsugi_code kintsugi_refresh_objects(kintsugi_agent* agent, uint64_t step, kin
 }
 
 Result<bool> kintsugi_fence::IsDone() const {
+  if (event) return event->IsDone();
   int32_t done = 0;
   const kintsugi_code code = is_done(context, &done);
   if (code != KINTSUGI_OK) return Status(StatusCode::kInternal, "the trainer's fence says that its device failed");
@@ -369,6 +370,16 @@ kintsugi_code kintsugi_add_fence(kintsugi_agent* agent, kintsugi_code (*is_done)
                   return Status::Ok();
                 }),
       error);
+}
+
+kintsugi_code kintsugi_record_fence(kintsugi_agent* agent, kintsugi_fence* fence, void* stream) {
+  return Marked(agent, [&]() -> Status {
+    if (!fence) return NoFence("kintsugi_record_fence");
+    if (!fence->event)
+      return {StatusCode::kInvalidArgument,
+              "kintsugi_record_fence: the fence is a function's: kintsugi_add_device_fence makes one to be recorded"};
+    return fence->event->Record(stream);
+  });
 }
 
 kintsugi_code kintsugi_begin_update_after(kintsugi_agent* agent, uint64_t step, const kintsugi_fence* inputs) {

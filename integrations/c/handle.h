@@ -20,6 +20,7 @@
 #include "callbacks/state/device_memory.h"
 #include "callbacks/state/mirrored.h"
 #include "integrations/cpp/reshard.h"
+#include "replica/device/cuda_memory.h"
 #include "runtime/agent.h"
 #include "runtime/agent/internals.h"
 #include "runtime/base/log.h"
@@ -35,10 +36,13 @@ struct kintsugi_error {
 struct kintsugi_fence final : kintsugi::DeviceFence {
   kintsugi_fence(kintsugi_code (*function)(void*, int32_t*), void* its_context)
       : is_done(function), context(its_context) {}
+  explicit kintsugi_fence(std::unique_ptr<kintsugi::CudaFence> its_event) : event(std::move(its_event)) {}
   kintsugi::Result<bool> IsDone() const override;
 
-  kintsugi_code (*const is_done)(void* context, int32_t* done);
-  void* const context;
+  // One or the other: the trainer's function, or an event of the device that was opened.
+  kintsugi_code (*const is_done)(void* context, int32_t* done) = nullptr;
+  void* const context = nullptr;
+  const std::unique_ptr<kintsugi::CudaFence> event;
 };
 
 struct kintsugi_bytes {
@@ -73,6 +77,8 @@ struct kintsugi_agent {
   std::vector<StopFunction> stops;  // constant once the guard has begun
   kintsugi::UniqueFd stop_fd;
   std::map<std::string, std::unique_ptr<Object>> objects;
+  std::shared_ptr<kintsugi::CudaMemory> device;  // before the fences: their events are of it
+  std::string missing;                           // of its parts
   std::vector<std::unique_ptr<kintsugi_fence>> fences;
   kintsugi_code (*gate)(void* context, uint64_t step) = nullptr;
   void* gate_context = nullptr;
@@ -114,6 +120,13 @@ std::shared_ptr<LogSink> FunctionLog(void (*function)(void*, kintsugi_log_level,
 
 inline bool IsForked(const kintsugi_agent* agent) { return agent->forks != Forks(); }
 Status ForkedStatus();
+
+// What a structure is given back as: no more of it than the caller knows. `given` is as TakeStruct saw it.
+template <typename T>
+void GiveStruct(T told, T* given) {
+  told.size = given->size;
+  std::memcpy(static_cast<void*>(given), &told, std::min(given->size, sizeof(T)));
+}
 
 // Runs `function` (a Status) at the edge: refuses a null agent and a forked child, stops exceptions.
 template <typename Function>

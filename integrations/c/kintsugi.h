@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 10
+#define KINTSUGI_ABI_VERSION 11
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -281,7 +281,7 @@ typedef struct kintsugi_tensor {
   void* data;                   /* contiguous */
   uint64_t size_bytes;
   int32_t layout;               /* which replica layout it belongs to */
-  int32_t device;               /* 0: host memory (kintsugi_allocate's is recognised); n: device number n - 1 */
+  int32_t device;               /* 0: host memory (kintsugi_allocate's is recognised); n: device number n - 1, kintsugi_open_device comes first */
   /* Not 0: where a run resumes, or a reshard begins, from a tensor of another global shape with as many axes, what both have is taken,
    * the rest is zero (a vocabulary padded to another number of rows). All ranks say the same of a key. Since version 10. */
   int32_t allow_shape_mismatch;
@@ -311,6 +311,48 @@ KINTSUGI_C_API int32_t kintsugi_has_tensor(const kintsugi_agent* agent, const ch
  * and a run resumes from one that has either. Since version 4. */
 KINTSUGI_C_API kintsugi_code kintsugi_register_alias(kintsugi_agent* agent, const char* alias, const char* key,
                                                      kintsugi_error** error);
+/* ---- state on a device, before kintsugi_guard_begin. Since version 11 -------------------------------------------------- */
+
+/* What is found at run time; nothing of it is linked. */
+typedef enum kintsugi_device_part {
+  KINTSUGI_DEVICE_MEMORY = 1,  /* the CUDA driver: registered tensors are read and written in its memory */
+  KINTSUGI_DEVICE_KERNELS = 2, /* libkintsugi_cuda.so: checksums are computed where the tensors lie; else they are copied out for it */
+  KINTSUGI_DEVICE_NCCL = 4     /* NCCL 2.18 or newer: repairs go from device to device where both ranks have the same; else by way of the hosts */
+} kintsugi_device_part;
+
+typedef struct kintsugi_device_options {
+  size_t size;
+  int32_t device; /* as CUDA counts them in this process, from 0: what the program's own calls use; -1: kintsugi_device's, or 0 */
+  int32_t needed; /* a sum of kintsugi_device_part: an error where one of them is missing. The memory is always needed */
+  /* A file, which is taken and no other; NULL: the copy that the process has loaded already, else the file that the variable
+   * KINTSUGI_CUDA_LIBRARY, KINTSUGI_KERNELS_LIBRARY or KINTSUGI_NCCL_LIBRARY names, else libcuda.so.1, libkintsugi_cuda.so
+   * (beside libkintsugi.so first), libnccl.so.2. */
+  const char* cuda_library;
+  const char* kernels_library;
+  const char* nccl_library;
+} kintsugi_device_options;
+
+typedef struct kintsugi_device_report {
+  size_t size;
+  int32_t device; /* that was opened */
+  int32_t opened; /* a sum of kintsugi_device_part */
+  int32_t nccl_version; /* 10,000 major + 100 minor + patch; 0: not opened */
+  const char* missing;  /* a line for each part that was not opened: what it is, where it was looked for, what to do; "". The agent's */
+} kintsugi_device_report;
+
+/* From here on tensors of this device (kintsugi_tensor.device is its number + 1) are registered, and streamed, compared, patched, put
+ * back and saved as those on the host are. In the primary context, which the CUDA runtime uses too; copies go on streams of the library's
+ * own, behind what the trainer's fences stand behind. `options` and `report` may be NULL. NOT_FOUND, FAILED_PRECONDITION, UNAVAILABLE: a
+ * part that is needed is not there, is too old, or has no such device; the text says where it was looked for. Once per process. */
+KINTSUGI_C_API kintsugi_code kintsugi_open_device(kintsugi_agent* agent, const kintsugi_device_options* options,
+                                                  kintsugi_device_report* report, kintsugi_error** error);
+
+/* A function of NCCL by its name ("ncclAllReduce"), for collectives of the trainer's own: of `library`, or NULL: of the copy that
+ * kintsugi_open_device finds without one. Its type is as NCCL's header has it; the library stays loaded for good. Any thread, no agent.
+ * NOT_FOUND: there is no NCCL, and where it was looked for, or it has no such function, which the text names with the library's version;
+ * FAILED_PRECONDITION: it is older than 2.18. */
+KINTSUGI_C_API kintsugi_code kintsugi_nccl_function(const char* library, const char* name, void** function, kintsugi_error** error);
+
 /* The ranks that share `layout`'s state, itself among them, and how many of them hold the same shard. Layouts up to 65536 are cut
  * over all ranks of the world; a greater number, at most 2^30 + 65536, names a set of ranks that hold something alone. */
 KINTSUGI_C_API kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const int32_t* ranks,
@@ -449,7 +491,12 @@ KINTSUGI_C_API kintsugi_code kintsugi_end_update(kintsugi_agent* agent, uint64_t
 KINTSUGI_C_API kintsugi_code kintsugi_add_fence(kintsugi_agent* agent,
                                                 kintsugi_code (*is_done)(void* context, int32_t* done), void* context,
                                                 kintsugi_fence** fence, kintsugi_error** error);
-/* The two above for such trainers. `inputs` stands behind all that the update needs: the gate is entered once it is done. `update`
+/* The same as an event of the device that kintsugi_open_device opened: kintsugi_record_fence moves it behind all that was enqueued on
+ * `stream` (a cudaStream_t or CUstream; NULL: the legacy default stream) until then. Recorded anew in every step; nothing is allocated.
+ * Since version 11. */
+KINTSUGI_C_API kintsugi_code kintsugi_add_device_fence(kintsugi_agent* agent, kintsugi_fence** fence, kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_record_fence(kintsugi_agent* agent, kintsugi_fence* fence, void* stream);
+/* begin_update and end_update for such trainers. `inputs` stands behind all that the update needs: the gate is entered once it is done. `update`
  * stands behind the update's kernels and belongs to the commit: until it is done the rank counts as being within the update; one
  * that fails, or is not done 5 s after an incident, is torn, and the rank's state comes from a replica. Since version 6. */
 KINTSUGI_C_API kintsugi_code kintsugi_begin_update_after(kintsugi_agent* agent, uint64_t step,

@@ -327,6 +327,7 @@ class PythonAgent {
 
 nb::class_<PythonAgent> BindAgent(nb::module_& module);
 void BindReshard(nb::class_<PythonAgent>* agent);
+void BindMarks(nb::module_& module);
 void BindStateMemory(nb::module_& module);
 void BindStore(nb::module_& module, nb::class_<PythonAgent>* agent);
 

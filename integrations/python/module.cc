@@ -31,8 +31,21 @@ NB_MODULE(_core, module) {
   });
 
   module.def("version", [] { return std::string(kintsugi_version()); });
+  module.def(
+      "nccl_function",
+      [](const char* name, const char* library) {
+        void* function = nullptr;
+        kintsugi_error* error = nullptr;
+        const kintsugi_code code = kintsugi_nccl_function(library && *library ? library : nullptr, name, &function, &error);
+        const std::string text = kintsugi_error_text(error);
+        kintsugi_error_free(error);
+        if (code != KINTSUGI_OK) throw kintsugi::python::DoorError(code, text);
+        return reinterpret_cast<uintptr_t>(function);
+      },
+      nb::arg("name"), nb::arg("library") = "");
   nb::class_<kintsugi::python::PythonAgent> agent = kintsugi::python::BindAgent(module);
   kintsugi::python::BindReshard(&agent);
+  kintsugi::python::BindMarks(module);
   kintsugi::python::BindStateMemory(module);
   kintsugi::python::BindController(module);
   kintsugi::python::BindStore(module, &agent);

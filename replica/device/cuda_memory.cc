@@ -150,8 +150,12 @@ Result<std::shared_ptr<CudaMemory>> CudaMemory::Open(int ordinal, std::shared_pt
   return std::make_shared<CudaMemory>(std::move(device), std::move(kernels));
 }
 
-CudaMemory::CudaMemory(std::shared_ptr<CudaDevice> device, std::shared_ptr<const ByteKernels> kernels)
-    : device_(std::move(device)), kernels_(std::move(kernels)), lanes_(std::make_unique<Lanes>(device_)) {}
+CudaMemory::CudaMemory(std::shared_ptr<CudaDevice> device, std::shared_ptr<const ByteKernels> kernels,
+                       std::shared_ptr<const NcclApi> nccl)
+    : device_(std::move(device)),
+      kernels_(std::move(kernels)),
+      nccl_(std::move(nccl)),
+      lanes_(std::make_unique<Lanes>(device_)) {}
 CudaMemory::~CudaMemory() = default;
 
 int CudaMemory::device() const { return device_->ordinal(); }

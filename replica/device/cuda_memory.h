@@ -4,7 +4,8 @@
 //   agent->SetDeviceMemory(*memory);
 //
 // Kernels are optional: with those of MakeCudaKernels (library kintsugi::kernels_cuda) the device computes checksums
-// itself, so that a digest needs no copy to the host.
+// itself, so that a digest needs no copy to the host. With an NCCL of its own state goes from device to device over it, where
+// no other link was asked for and the other rank has the same.
 // What: copies on streams of its own, in pieces of 4 MiB through pinned buffers, two in flight; to and from pinned host
 // memory directly. Each call takes a lane (stream, buffers) from a free list and gives it back; there are as many as
 // calls at once. A lane whose device did not come to an end in time is not used again, and freed only if it has come to
@@ -27,6 +28,7 @@ namespace kintsugi {
 
 class ByteKernels;  // MakeCudaKernels gives one
 class CudaDevice;   // the library's own
+struct NcclApi;     // LoadNccl gives one
 
 class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
  public:
@@ -35,7 +37,8 @@ class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
   // Errors: kNotFound where there is no driver, kUnavailable where it has no such device.
   static Result<std::shared_ptr<CudaMemory>> Open(int ordinal, std::shared_ptr<const ByteKernels> kernels = nullptr,
                                                   const std::string& path = "");
-  explicit CudaMemory(std::shared_ptr<CudaDevice> device, std::shared_ptr<const ByteKernels> kernels = nullptr);
+  explicit CudaMemory(std::shared_ptr<CudaDevice> device, std::shared_ptr<const ByteKernels> kernels = nullptr,
+                      std::shared_ptr<const NcclApi> nccl = nullptr);
   ~CudaMemory() override;
 
   int device() const override;
@@ -47,9 +50,11 @@ class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
                    const CopyLimit& limit = {}) const override;
   Result<std::shared_ptr<uint8_t>> AllocateHost(uint64_t size_bytes) const override;
   std::shared_ptr<void> Pin(void* host, uint64_t size_bytes) const override;
+  bool HasPeerLinks() const override { return nccl_ != nullptr; }
 
   const std::shared_ptr<CudaDevice>& cuda() const { return device_; }
   const std::shared_ptr<const ByteKernels>& kernels() const { return kernels_; }
+  const std::shared_ptr<const NcclApi>& nccl() const { return nccl_; }
 
  private:
   class Use;
@@ -57,6 +62,7 @@ class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
 
   const std::shared_ptr<CudaDevice> device_;
   const std::shared_ptr<const ByteKernels> kernels_;
+  const std::shared_ptr<const NcclApi> nccl_;
   const std::unique_ptr<Lanes> lanes_;
 };
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "replica/save/file_system.h"
+#include "replica/save/names.h"
 
 namespace kintsugi::formats {
 
@@ -95,6 +96,16 @@ std::shared_ptr<const MappedFile> MappedFile::Holding(std::string name, std::str
   std::copy(bytes.begin(), bytes.end(), file->copy_.get());
   file->data_ = file->copy_.get();
   return file;
+}
+
+std::shared_ptr<const MappedFile> MappedFile::Unpacked(const MappedFile& file, std::unique_ptr<uint8_t[]> bytes,
+                                                       uint64_t size_bytes) {
+  std::shared_ptr<MappedFile> unpacked(new MappedFile(file.path_, file.name_));
+  unpacked->seen_ = file.seen_;
+  unpacked->size_bytes_ = size_bytes;
+  unpacked->copy_ = std::move(bytes);
+  unpacked->data_ = unpacked->copy_.get();
+  return unpacked;
 }
 
 Status MappedFile::Load(int fd) {

@@ -31,6 +31,9 @@ class MappedFile {
   static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path, std::string name);
   // Bytes that lie in no file of their own, under a name for messages.
   static std::shared_ptr<const MappedFile> Holding(std::string name, std::string_view bytes);
+  // What `file` holds in another form, kept in memory.
+  static std::shared_ptr<const MappedFile> Unpacked(const MappedFile& file, std::unique_ptr<uint8_t[]> bytes,
+                                                    uint64_t size_bytes);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
 

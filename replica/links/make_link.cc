@@ -160,6 +160,7 @@ class Opener {
       cuda_ = std::move(opened).value();
       if (!memory_) memory_ = cuda_;
     }
+    if ((nccl_ = cuda_->nccl())) return;
     auto nccl = LoadNccl();
     if (!nccl.ok()) return Note(nccl.status().message());
     nccl_ = std::move(nccl).value();

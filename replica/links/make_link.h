@@ -23,6 +23,11 @@
 
 namespace kintsugi {
 
+// The preference of links that carry memory of `memory`, which may be null.
+inline LinkPreference DeviceLink(LinkPreference prefer, const DeviceMemory* memory) {
+  return prefer == LinkPreference::kAutomatic && memory && memory->HasPeerLinks() ? LinkPreference::kNccl : prefer;
+}
+
 // The preference of links that carry host memory only.
 constexpr LinkPreference HostLink(LinkPreference prefer) {
   return prefer == LinkPreference::kNccl ? LinkPreference::kAutomatic : prefer;

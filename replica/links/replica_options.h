@@ -13,7 +13,7 @@ namespace kintsugi {
 
 // Over what two ranks exchange state.
 enum class LinkPreference : uint8_t {
-  kAutomatic,
+  kAutomatic,  // for device memory that brings NCCL (CudaMemory) kNccl
   kSharedMemory,  // kFailedPrecondition where it is not possible
   kTcp,
   kNccl,  // else TCP

@@ -153,7 +153,8 @@ Status ReadShare::Move(HandlerContext& call, const Flow& flow, Step step) {
   link_options.name = "resume/" + flow.from.ToString() + "-" + flow.to.ToString();
   link_options.deadline = call.deadline;
   link_options.cancel = call.cancel;
-  link_options.prefer = has_device ? options_.prefer : HostLink(options_.prefer);
+  link_options.prefer = has_device ? DeviceLink(options_.prefer, registry_->device_memory().get())
+                                   : HostLink(options_.prefer);
   link_options.address = options_.address;
   link_options.memory = registry_->device_memory();
   KINTSUGI_ASSIGN_OR_RETURN(const auto link, MakeLink(*call.store, link_options));

@@ -12,6 +12,7 @@
 
 #include "replica/stream/abortable_gloo.h"
 #include "replica/stream/gloo_rendezvous.h"
+#include "runtime/base/collective_marks.h"
 
 namespace kintsugi {
 namespace {
@@ -21,6 +22,21 @@ constexpr size_t kLittleBytes = 256 << 10;
 // Gloo's own collectives have 0x01 to 0x08 (gloo/types.h).
 constexpr uint8_t kGatherInTwoRoundsSlotPrefix = 0x20;
 constexpr uint8_t kMeetSlotPrefix = 0x21;
+
+// As CollectiveCall numbers types.
+template <typename T>
+constexpr uint8_t kTypeOf = 0;
+template <>
+constexpr uint8_t kTypeOf<uint8_t> = 1;
+template <>
+constexpr uint8_t kTypeOf<float> = 7;
+template <>
+constexpr uint8_t kTypeOf<double> = 8;
+
+// The same in every generation, which prefixes name.
+std::string NameOf(const GlooJoin& join, const GlooMembers& group) {
+  return group.name.empty() ? join.prefix.substr(0, join.prefix.find('/')) : group.name;
+}
 
 // What two members tell each other before bytes go from one to the other.
 struct Intent {
@@ -71,24 +87,31 @@ Result<std::vector<std::unique_ptr<GlooGroup>>> GlooGroup::ConnectAll(Store& sto
   std::vector<std::unique_ptr<GlooGroup>> connected;
   for (size_t i = 0; i < groups.size(); ++i) {
     std::string place = GlooPlace(join.prefix, groups[i].name, contexts[i]->rank, contexts[i]->size);
-    connected.push_back(std::unique_ptr<GlooGroup>(new GlooGroup(std::move(place), device, std::move(contexts[i]))));
+    const int marks = CollectiveMarks::OfProcess().Open(NameOf(join, groups[i]), groups[i].ranks, join.rank);
+    connected.push_back(
+        std::unique_ptr<GlooGroup>(new GlooGroup(std::move(place), device, std::move(contexts[i]), marks)));
   }
   return connected;
 }
 
-GlooGroup::GlooGroup(std::string place, GlooDevice device, std::shared_ptr<gloo::Context> context)
-    : place_(std::move(place)), device_(std::move(device)), context_(std::move(context)) {}
+GlooGroup::GlooGroup(std::string place, GlooDevice device, std::shared_ptr<gloo::Context> context, int marks)
+    : place_(std::move(place)), device_(std::move(device)), context_(std::move(context)), marks_(marks) {}
 GlooGroup::~GlooGroup() = default;
 
 void GlooGroup::Abort() { device_->Abort(); }
 int GlooGroup::rank() const { return context_->rank; }
 int GlooGroup::size() const { return context_->size; }
 
-Status GlooGroup::Run(const char* what, const std::function<void()>& collective) {
+Status GlooGroup::Run(const char* what, const CollectiveCall& call, const std::function<void()>& collective) {
+  CollectiveMarks& marks = CollectiveMarks::OfProcess();
+  const uint64_t ticket = marks.Enter(marks_, call);
+  marks.Wait(marks_, ticket);
   try {
     collective();
+    marks.Leave(marks_, ticket, false);
     return Status::Ok();
   } catch (const std::exception& e) {
+    marks.Leave(marks_, ticket, true);
     if (device_->aborted()) return {StatusCode::kCancelled, std::string(what) + " of " + place_ + " was aborted"};
     return {StatusCode::kCommFailure, std::string(what) + " of " + place_ + " failed: " + e.what()};
   }
@@ -96,7 +119,7 @@ Status GlooGroup::Run(const char* what, const std::function<void()>& collective)
 
 template <typename T>
 Status GlooGroup::Sum(T* data, size_t count) {
-  return Run("all-reduce", [&] {
+  return Run("all-reduce", {CollectiveKind::kAllReduce, kTypeOf<T>, 1, -1, count, 1}, [&] {
     if (count == 0 || size() == 1) return;
     gloo::AllreduceOptions options(context_);
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
@@ -135,7 +158,7 @@ void GlooGroup::GatherInTwoRounds(uint8_t* all, size_t bytes_each) {
 
 template <typename T>
 Status GlooGroup::Gather(const T* mine, size_t count_each, T* all) {
-  return Run("all-gather", [&] {
+  return Run("all-gather", {CollectiveKind::kAllGather, kTypeOf<T>, 0, -1, count_each, 1}, [&] {
     if (count_each == 0) return;
     if (size() > 1 && count_each * sizeof(T) * static_cast<size_t>(size()) <= kLittleBytes) {
       std::copy_n(mine, count_each, all + count_each * static_cast<size_t>(rank()));
@@ -150,7 +173,7 @@ Status GlooGroup::Gather(const T* mine, size_t count_each, T* all) {
 
 template <typename T>
 Status GlooGroup::Cast(T* data, size_t count, int root) {
-  return Run("broadcast", [&] {
+  return Run("broadcast", {CollectiveKind::kBroadcast, kTypeOf<T>, 0, root, count, 1}, [&] {
     if (count == 0 || size() == 1) return;
     gloo::BroadcastOptions options(context_);
     options.setOutput(data, count);
@@ -165,7 +188,8 @@ Status GlooGroup::Meet(bool sends, void* data, size_t size_bytes, int peer) {
   const std::string what = mine.ToString() + (sends ? " to rank " : " from rank ") + std::to_string(peer);
   if (peer < 0 || peer >= size() || peer == rank())
     return {StatusCode::kInvalidArgument, what + " in " + place_ + ": name another member, from 0 on"};
-  Status met = Run(what.c_str(), [&] {
+  const CollectiveCall call{sends ? CollectiveKind::kSend : CollectiveKind::kReceive, kTypeOf<uint8_t>, 0, peer, size_bytes, 1};
+  Status met = Run(what.c_str(), call, [&] {
     const auto own_word = context_->createUnboundBuffer(&mine, sizeof(mine));
     const auto their_word = context_->createUnboundBuffer(&theirs, sizeof(theirs));
     const auto slot = gloo::Slot::build(kMeetSlotPrefix, 0);
@@ -199,7 +223,7 @@ Status GlooGroup::Broadcast(float* data, size_t count, int root) { return Cast(d
 Status GlooGroup::Broadcast(uint8_t* data, size_t count, int root) { return Cast(data, count, root); }
 
 Status GlooGroup::Barrier() {
-  return Run("barrier", [&] {
+  return Run("barrier", {.kind = CollectiveKind::kBarrier}, [&] {
     gloo::BarrierOptions options(context_);
     gloo::barrier(options);
   });

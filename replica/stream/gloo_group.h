@@ -9,6 +9,7 @@
 // Errors: kCancelled after Abort; kCommFailure when a peer is gone; connecting adds the Store's own errors and
 // kDeadlineExceeded. After an error the group is of no use: destroy it, join the next generation, connect a new one. Where
 // Send and Receive do not fit each other both give kInvalidArgument, and the group is as before.
+// Each collective is marked (runtime/base/collective_marks.h), so that a rank that does not come to one can be named.
 // Ownership: owns its context; the device may be shared by several groups of one generation, then Abort ends them all.
 #pragma once
 
@@ -23,6 +24,7 @@
 #include "callbacks/handlers/store.h"
 #include "replica/stream/rank_address.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/collective_call.h"
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
 #include "runtime/base/status.h"
@@ -117,8 +119,8 @@ class KINTSUGI_EXPORT GlooGroup {
   const std::shared_ptr<gloo::Context>& context() const { return context_; }
 
  private:
-  GlooGroup(std::string place, GlooDevice device, std::shared_ptr<gloo::Context> context);
-  Status Run(const char* what, const std::function<void()>& collective);
+  GlooGroup(std::string place, GlooDevice device, std::shared_ptr<gloo::Context> context, int marks);
+  Status Run(const char* what, const CollectiveCall& call, const std::function<void()>& collective);
   template <typename T>
   Status Sum(T* data, size_t count);
   void GatherInTwoRounds(uint8_t* all, size_t bytes_each);
@@ -131,6 +133,7 @@ class KINTSUGI_EXPORT GlooGroup {
   const std::string place_;
   GlooDevice device_;
   std::shared_ptr<gloo::Context> context_;
+  const int marks_;  // its place in CollectiveMarks::OfProcess
 };
 
 }  // namespace kintsugi

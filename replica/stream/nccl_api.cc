@@ -22,6 +22,7 @@ Result<std::shared_ptr<const NcclApi>> LoadNccl(const std::string& path) {
   if (!library.ok()) return library.status();
   auto api = std::make_shared<NcclApi>();
   api->name = library->name();
+  api->find = [kept = *library](const char* symbol) { return kept.Find(symbol); };
   const auto lacks = [&](const char* symbol) {
     return Status(StatusCode::kFailedPrecondition, "'" + library->name() + "' has no " + symbol +
                                                        ", which NCCL has from " + NcclVersionText(kNcclVersionMin) +

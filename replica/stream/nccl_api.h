@@ -12,6 +12,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -75,6 +76,9 @@ struct NcclApi {
   int (*init_rank_scalable)(NcclComm*, int ranks, int rank, int ids, NcclUniqueId*, NcclConfig*) = nullptr;  // 2.23
   int (*shrink)(NcclComm, int* excluded, int count, NcclComm*, NcclConfig*, int flags) = nullptr;            // 2.27.3
   int (*revoke)(NcclComm, int flags) = nullptr;                                                              // 2.28.7
+
+  // Any other function of the library; null where it has none of this name.
+  std::function<void*(const char* symbol)> find;
 
   // "ncclSend: unhandled cuda error (1): ...".
   KINTSUGI_EXPORT std::string Describe(const char* call, int result, NcclComm comm) const;

@@ -9,10 +9,6 @@
 #include <cstring>
 #include <string>
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#endif
-
 namespace kintsugi {
 
 FileIdentity IdentifyFile(int fd) {
@@ -21,11 +17,9 @@ FileIdentity IdentifyFile(int fd) {
   return {.fd = fd, .inode = file.st_ino, .device = file.st_dev};
 }
 
-PeerMemory::~PeerMemory() {
-  for (auto& [file, mapping] : mappings_) munmap(const_cast<uint8_t*>(mapping.data), mapping.size_bytes);
-}
+PeerMemory::Mapping::~Mapping() { munmap(const_cast<uint8_t*>(data), size_bytes); }
 
-Result<PeerMemory::Mapping> PeerMemory::Open(const FileIdentity& file) {
+Result<std::unique_ptr<PeerMemory::Mapping>> PeerMemory::Open(const FileIdentity& file) {
   const std::string path = "/proc/" + std::to_string(peer_) + "/fd/" + std::to_string(file.fd);
   const auto refused = [&](const std::string& why) {
     return Status(StatusCode::kFailedPrecondition, "cannot map " + path + ": " + why);
@@ -45,27 +39,21 @@ Result<PeerMemory::Mapping> PeerMemory::Open(const FileIdentity& file) {
   if (!same) return refused("it is another file by now");
   if (!sealed) return refused("it is not sealed against shrinking (F_SEAL_SHRINK)");
   if (data == MAP_FAILED) return refused(std::strerror(error));
-  return Mapping{static_cast<const uint8_t*>(data), size};
+  return std::make_unique<Mapping>(static_cast<const uint8_t*>(data), size);
 }
 
 Result<const uint8_t*> PeerMemory::Map(const FileIdentity& file, uint64_t offset, uint64_t size_bytes) {
   auto at = mappings_.find(file);
   if (at == mappings_.end()) {
-    KINTSUGI_ASSIGN_OR_RETURN(const Mapping mapping, Open(file));
-    at = mappings_.emplace(file, mapping).first;
+    KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Mapping> mapping, Open(file));
+    at = mappings_.emplace(file, std::move(mapping)).first;
   }
-  const Mapping& mapping = at->second;
+  const Mapping& mapping = *at->second;
   if (offset > mapping.size_bytes || size_bytes > mapping.size_bytes - offset)
     return Status(StatusCode::kFailedPrecondition, "range lies outside the peer's file");
-  return mapping.data + offset;
-}
-
-void PeerMemory::Populate(const uint8_t* data, uint64_t size_bytes) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t start = reinterpret_cast<uintptr_t>(data) / page * page;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(data) + size_bytes;
-  // Only a hint: kernels before 5.14 do not know it and fault page by page.
-  madvise(reinterpret_cast<void*>(start), end - start, MADV_POPULATE_READ);
+  const uint8_t* const at_offset = mapping.data + offset;
+  pages_ahead_.Read(at_offset, size_bytes, mapping.data + mapping.size_bytes);
+  return at_offset;
 }
 
 }  // namespace kintsugi

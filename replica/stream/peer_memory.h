@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <utility>
 
+#include "replica/stream/pages_ahead.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi {
@@ -29,24 +31,25 @@ FileIdentity IdentifyFile(int fd);
 class PeerMemory {
  public:
   explicit PeerMemory(pid_t peer) : peer_(peer) {}
-  ~PeerMemory();
-  PeerMemory(const PeerMemory&) = delete;
-  PeerMemory& operator=(const PeerMemory&) = delete;
 
-  // Address in this process of `size_bytes` at `offset` of the peer's file. Only files sealed against shrinking are mapped.
+  // Address in this process of `size_bytes` at `offset` of the peer's file, which are read next. Only files sealed against
+  // shrinking are mapped.
   Result<const uint8_t*> Map(const FileIdentity& file, uint64_t offset, uint64_t size_bytes);
-  // Lets the kernel fill in the page tables of a range that is about to be read, in one go instead of fault by fault.
-  static void Populate(const uint8_t* data, uint64_t size_bytes);
 
  private:
   struct Mapping {
-    const uint8_t* data = nullptr;
-    uint64_t size_bytes = 0;
+    Mapping(const uint8_t* address, uint64_t bytes) : data(address), size_bytes(bytes) {}
+    ~Mapping();
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    const uint8_t* const data;
+    const uint64_t size_bytes;
   };
-  Result<Mapping> Open(const FileIdentity& file);
+  Result<std::unique_ptr<Mapping>> Open(const FileIdentity& file);
 
   const pid_t peer_;
-  std::map<FileIdentity, Mapping> mappings_;
+  std::map<FileIdentity, std::unique_ptr<Mapping>> mappings_;
+  PagesAhead pages_ahead_;  // ends before them, which it touches
 };
 
 }  // namespace kintsugi

@@ -16,7 +16,6 @@ namespace kintsugi {
 namespace {
 
 constexpr uint64_t kSharedPieceBytes = 1 << 20;         // between two looks at the flags
-constexpr uint64_t kPopulateBytes = 16 << 20;     // page tables of a mapped file are filled this far ahead
 constexpr uint64_t kDirectBytes = 64 * 1024;      // below this a copy through the ring beats the round trip
 constexpr int kSpins = 64;                        // some 4 microseconds
 constexpr int64_t kLivenessNs = 5'000'000;        // how often a sleeper looks whether its peer still lives
@@ -150,10 +149,7 @@ class SharedMemoryLink final : public Link {
       KINTSUGI_RETURN_IF_ERROR(WaitForSpace(call));
       const uint64_t count = out().produced.load();
       const uint64_t part = std::min(SharedRing::kSlotBytes, size_bytes - at);
-      if (part > 0) {
-        if (observer) observer->Passed(data + at, part);
-        std::memcpy(segment_.slot(end_, count), data + at, part);
-      }
+      CopyOut(segment_.slot(end_, count), data + at, part, observer);
       out().headers[count % SharedRing::kSlots] = {.kind = at == 0 ? SlotKind::kStart : SlotKind::kContinue,
                                                    .part_bytes = static_cast<uint32_t>(part),
                                                    .message_bytes = size_bytes};
@@ -208,8 +204,6 @@ class SharedMemoryLink final : public Link {
     if (!source.ok()) return false;
     for (uint64_t at = 0; at < header.message_bytes; at += kSharedPieceBytes) {
       if (aborted_.load()) return internal::LinkAborted(*this, call.what);
-      if (at % kPopulateBytes == 0)
-        PeerMemory::Populate(*source + at, std::min(kPopulateBytes, header.message_bytes - at));
       const uint64_t part = std::min(kSharedPieceBytes, header.message_bytes - at);
       FillFreshPages(target + at, part);
       CopyIn(target + at, *source + at, part, observer);
@@ -217,6 +211,17 @@ class SharedMemoryLink final : public Link {
       if (PeerClosed()) return internal::LinkPeerGone(*this, call.what, "the rank closed it");
     }
     return true;
+  }
+
+  // A tile at a time, so that the copy finds in the first cache what the observer has read.
+  static void CopyOut(uint8_t* to, const uint8_t* from, uint64_t size_bytes, PieceObserver* observer) {
+    constexpr uint64_t kTileBytes = 16 * 1024;
+    const uint64_t tile_bytes = observer ? kTileBytes : size_bytes;
+    for (uint64_t at = 0; at < size_bytes; at += tile_bytes) {
+      const uint64_t part = std::min(tile_bytes, size_bytes - at);
+      if (observer) observer->Passed(from + at, part);
+      std::memcpy(to + at, from + at, part);
+    }
   }
 
   static void CopyIn(uint8_t* to, const uint8_t* from, uint64_t size_bytes, PieceObserver* observer) {

@@ -25,6 +25,7 @@ void Orders::Act(const core::AgentAction& action) {
                    End({a.exit_code, a.text});
                  },
                  [&](const core::ArmSnapshot& a) { snapshots_.Arm(a); },
+                 [&](const core::TellMarks& a) { lookout_.Look(a.round); },
              },
              action);
 }

@@ -15,6 +15,7 @@
 #include "runtime/agent/controller_connection.h"
 #include "runtime/agent/gate.h"
 #include "runtime/agent/inbox.h"
+#include "runtime/agent/lookout.h"
 #include "runtime/agent/snapshot_points.h"
 #include "runtime/agent/stop_watch.h"
 #include "runtime/agent/store_client.h"
@@ -25,7 +26,7 @@ class Orders final : public Actor, public ConnectionEnds {
  public:
   Orders(const Membership& self, const RankPage& page, Gate& gate, Inbox& inbox, ArmedFaults& armed, StoreClient& store,
          AgentThread& thread, ControllerConnection& connection, StopWatch& stop, SnapshotPoints& snapshots,
-         std::shared_ptr<LogSink> log)
+         Lookout& lookout, std::shared_ptr<LogSink> log)
       : self_(self),
         page_(page),
         gate_(gate),
@@ -36,6 +37,7 @@ class Orders final : public Actor, public ConnectionEnds {
         connection_(connection),
         stop_(stop),
         snapshots_(snapshots),
+        lookout_(lookout),
         log_(std::move(log)) {}
 
   void Act(const core::AgentAction& action) override;
@@ -59,6 +61,7 @@ class Orders final : public Actor, public ConnectionEnds {
   ControllerConnection& connection_;
   StopWatch& stop_;
   SnapshotPoints& snapshots_;
+  Lookout& lookout_;
   const std::shared_ptr<LogSink> log_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "runtime/agent/agent_thread.h"
 #include "runtime/agent/controller_connection.h"
+#include "runtime/agent/lookout.h"
 #include "runtime/agent/orders.h"
 #include "runtime/agent/pulse.h"
 #include "runtime/agent/shared_parts.h"
@@ -22,6 +23,7 @@ struct ThreadHalf {
     thread.Stop([this] {
       (void)with.inbox.BeginEnd();
       pulse.Stop();
+      lookout.Stop();
       stop.EndTimer();
       connection.Stop();
     });
@@ -33,8 +35,9 @@ struct ThreadHalf {
   Pulse pulse{with.page, with.activity_clock, with.gate, with.inbox, thread, connection};
   StopWatch stop{with.self, with.registered, with.page, with.activity_clock, with.inbox, thread, with.log};
   SnapshotPoints snapshots{with.self, with.registered, with.page, with.gate, with.store, thread};
+  Lookout lookout{with.self, with.page, with.gate, with.inbox, thread};
   Orders orders{with.self, with.page,  with.gate, with.inbox, with.armed, with.store,
-                thread,    connection, stop,      snapshots,  with.log};
+                thread,    connection, stop,      snapshots,  lookout,    with.log};
 };
 
 }  // namespace kintsugi

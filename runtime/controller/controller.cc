@@ -308,6 +308,7 @@ void Controller::Act(const core::ControllerAction& action) {
                  [&](const core::RoadClosed& a) { host_.OnRoadClosed(a); },
                  [&](const core::AttemptsGrow& a) { host_.OnAttempts(a); },
                  [&](const core::NodeCutOff& a) { host_.OnCutOff(a); },
+                 [&](const core::HangExplained& a) { host_.OnHang(a.blame); },
                  [&](const core::AskWitness&) { host_.OnAskWitness(); },
                  [&](const core::SaveSettled& a) { host_.OnSave(a); },
                  [&](const core::SnapshotSettled& a) {

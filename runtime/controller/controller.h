@@ -44,6 +44,8 @@ class ControllerHost {
   // A rank could not reach another one; an incident goes on and on; a host is taken for away.
   virtual void OnRoadClosed(const core::RoadClosed& /*road*/) {}
   virtual void OnAttempts(const core::AttemptsGrow& /*grown*/) {}
+  // Why ranks wait for longer than they are known to.
+  virtual void OnHang(const core::Blame& /*blame*/) {}
   virtual void OnCutOff(const core::NodeCutOff& /*cut*/) {}
   // Other ranks take part from now on.
   virtual void OnCrew(const core::CrewChanged& /*crew*/) {}

@@ -26,6 +26,19 @@ std::string IncidentLine(const core::IncidentRecord& record, TimePoint now) {
                               {"steps_lost", std::to_string(StepsLost(record))}});
 }
 
+std::vector<std::string> HangLines(const core::Blame& blame) {
+  const auto joined = [](const std::vector<Rank>& ranks) {
+    std::string text;
+    for (Rank rank : ranks) text += (text.empty() ? "" : ",") + rank.ToString();
+    return text.empty() ? "none" : text;
+  };
+  std::vector<std::string> lines = {LogLine(
+      "hang", {{"why", std::string(core::BlameKindName(blame.kind))}, {"ranks", joined(blame.ranks)}, {"text", blame.text}})};
+  for (const core::FoldedStack& stack : blame.stacks)
+    lines.push_back(LogLine("hang_stack", {{"ranks", joined(stack.ranks)}, {"stack", stack.text}}));
+  return lines;
+}
+
 IncidentSummary Summarize(const core::IncidentRecord& record, TimePoint now) {
   const auto since_fault = [&](std::optional<TimePoint> t) -> std::optional<double> {
     return t ? std::optional(ToMilliseconds(*t - record.fault_at)) : std::nullopt;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/base/incident_summary.h"
 #include "runtime/core/controller_types.h"
@@ -26,6 +27,9 @@ std::string UnreachableLine(const core::RoadClosed& road);
 // `seats`: the most ranks that ever take part.
 std::string CrewLine(const core::CrewChanged& crew, int seats);
 std::string GoesOnLine(const core::AttemptsGrow& grown);
+
+// "event=hang why= ranks= text=", and after it a line for those that stand alike: "event=hang_stack ranks= stack=".
+std::vector<std::string> HangLines(const core::Blame& blame);
 
 // What everybody is told of it. `fault` is the signal: who injected it knows better.
 IncidentSummary Summarize(const core::IncidentRecord& record, TimePoint now);

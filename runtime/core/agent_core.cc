@@ -39,6 +39,7 @@ std::vector<AgentAction> AgentCore::Step(const AgentEvent& event) {
                    news_.AddInexact(e.text);
                    Send(Inexact{e.text});
                  },
+                 [this](const MarksTaken& e) { Send(e.marks); },
                  [this](const StopReturned&) {
                    stop_.runs = false;
                    if (trainer_ == Trainer::kParked) ReportParked();
@@ -58,6 +59,8 @@ void AgentCore::OnMessage(const FromController& event) {
   term_ = header.term;
   // Answers of the store are no orders: they begin no generation.
   if (const auto* reply = std::get_if<StoreReply>(&event.message)) return out_.push_back(StoreAnswered{*reply});
+  // Nor is a question.
+  if (const auto* ask = std::get_if<AskMarks>(&event.message)) return out_.push_back(TellMarks{ask->round});
   const bool locks = Advance(header.generation);
   std::visit(Overloaded{
                  [](const JoinReply&) {},  // its driver's: it says what became of the connection
@@ -87,6 +90,7 @@ void AgentCore::OnMessage(const FromController& event) {
                    out_.push_back(EndTrainer{m.exit_code, m.text});
                  },
                  [this](const SnapshotOrder& m) { OnSnapshotOrder(m); },
+                 [](const AskMarks&) {},  // a question, answered above
              },
              event.message);
 }

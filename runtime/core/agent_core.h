@@ -66,9 +66,13 @@ struct Connected {  // the control connection is back, to this controller
   Term term;
 };
 
+struct MarksTaken {  // TellMarks is answered
+  RankMarks marks;
+};
+
 using AgentEvent = std::variant<FromController, GateLocked, TrainerParked, FaultSignal, HandlerDone, TrainerResumed,
                                 TrainerAtSavePoint, TrainerAtGate, PauseStored, Connected, SnapshotCopied, StopReturned,
-                                InexactNoted>;
+                                InexactNoted, MarksTaken>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 
@@ -115,9 +119,14 @@ struct EndTrainer {
   std::string text;
 };
 
+struct TellMarks {  // answer with MarksTaken
+  uint64_t round = 0;
+};
+
 using AgentAction =
     std::variant<SendMessage, LockGate, Interrupt, RunOnTrainer, CancelHandler, SetCommitted, ReleaseTrainer,
-                 ContinueTrainer, StorePause, OpenGate, StoreAnswered, ArmInjection, EndTrainer, ArmSnapshot>;
+                 ContinueTrainer, StorePause, OpenGate, StoreAnswered, ArmInjection, EndTrainer, ArmSnapshot,
+                 TellMarks>;
 
 class AgentCore {
  public:

@@ -11,7 +11,8 @@ namespace {
 // What a rank says of itself, whatever it has heard so far; everything else answers an order of one generation.
 bool CountsInAnyGeneration(const AgentMessage& message) {
   return std::holds_alternative<Beat>(message) || std::holds_alternative<Ready>(message) ||
-         std::holds_alternative<FaultReport>(message) || std::holds_alternative<Inexact>(message);
+         std::holds_alternative<FaultReport>(message) || std::holds_alternative<Inexact>(message) ||
+         std::holds_alternative<RankMarks>(message);
 }
 
 }  // namespace
@@ -48,7 +49,11 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
   std::visit(Overloaded{
                  [this](const FromAgent& e) { OnMessage(e.header, e.message); },
                  [this](const ConnectionClosed& e) { attendance_.OnClosed(e); },
-                 [this](const ProcessExited& e) { attendance_.OnExited(e); },
+                 [this](const ProcessExited& e) {
+                   // What others did then is asked before they are stopped.
+                   if (parts_.board.At(e.rank).incarnation == e.incarnation) parts_.hangs.OnBroken(e.rank);
+                   attendance_.OnExited(e);
+                 },
                  [this](const OperatorSave&) { parts_.saves.Request(false); },
                  [this](const OperatorStop&) { parts_.saves.Request(true); },
                  [this](const OperatorPause&) { parts_.saves.AskForPause(); },
@@ -108,7 +113,11 @@ void ControllerCore::OnFitting(const Header& header, const AgentMessage& message
                      parts_.board.At(rank).begun = kintsugi::Step(m.place.step), parts_.hangs.OnPlace(rank, m.place);
                    parts_.processes.SeeBeat(rank, m.count);
                  },
-                 [&](const FaultReport& m) { parts_.faults.OnReport(rank, m, current); },
+                 [&](const FaultReport& m) {
+                   // An exception may be of a message that was another one's.
+                   if ((m.kind == FaultKind::kCommError || m.kind == FaultKind::kException) && current) parts_.hangs.OnBroken();
+                   parts_.faults.OnReport(rank, m, current);
+                 },
                  [&](const LockReply& m) { halt_.OnLockReply(rank, m); },
                  [&](const Parked& m) { halt_.OnParked(rank, m); },
                  [&](const PhaseDone& m) { OnPhaseDone(rank, m); },
@@ -121,6 +130,7 @@ void ControllerCore::OnFitting(const Header& header, const AgentMessage& message
                  },
                  [&](const PauseAck& m) { parts_.saves.OnPauseAck(rank, m); },
                  [&](const SnapshotReport& m) { parts_.snapshots.OnReport(rank, m); },
+                 [&](const RankMarks& m) { parts_.hangs.OnMarks(rank, m); },
                  [&](const Inexact& m) { parts_.inexact.Note(rank, m.text); },
                  [](const StoreSet&) {},  // the driver's StoreTable answers
                  [](const StoreGet&) {},

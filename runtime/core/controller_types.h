@@ -244,9 +244,15 @@ struct CrewChanged {
 // An even split: the witness's lease is wanted, to have and to hold.
 struct AskWitness {};
 
+// Somebody waits for longer than ranks are known to: why, and for whom. Told anew where that changes.
+struct HangExplained {
+  Blame blame;
+};
+
 using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
                                       CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled, SaveSettled,
-                                      InexactNews, RoadClosed, NodeCutOff, AttemptsGrow, ReplaceRefused, CrewChanged>;
+                                      InexactNews, RoadClosed, NodeCutOff, AttemptsGrow, ReplaceRefused,
+                                      HangExplained, CrewChanged>;
 
 // Exit codes of a run (tools/OPERATIONS.md and --help).
 inline constexpr int kExitSuccess = 0;

@@ -18,6 +18,11 @@ void FailureDetector::OnBeat(Rank rank, uint64_t count, TimePoint now) {
   if (Watches(rank) && At(rank).count != count) At(rank) = {count, now};
 }
 
+std::optional<Duration> FailureDetector::SinceBeat(Rank rank, TimePoint now) const {
+  if (!Watches(rank)) return std::nullopt;
+  return now - At(rank).last;
+}
+
 std::vector<Rank> FailureDetector::OnTick(TimePoint now) {
   // Half the limit without a tick of our own means that we, not they, were asleep: what goes beyond it does not count.
   const Duration gap = last_tick_ == TimePoint() ? Duration{0} : now - last_tick_;

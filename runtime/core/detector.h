@@ -4,6 +4,7 @@
 // debugger, a suspended machine) must not declare the whole world dead.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -20,6 +21,8 @@ class FailureDetector {
   void Forget(Rank rank);
   // A repeated count is no sign of life.
   void OnBeat(Rank rank, uint64_t count, TimePoint now);
+  // Since its newest sign of life; nothing of a rank that nobody watches.
+  std::optional<Duration> SinceBeat(Rank rank, TimePoint now) const;
   // Ranks that have been silent for the limit, ascending. Call regularly.
   std::vector<Rank> OnTick(TimePoint now);
 

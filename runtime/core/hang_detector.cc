@@ -81,6 +81,7 @@ std::string Hang::ToString() const {
   for (size_t i = 0; i < std::min(kNamed, waiting.size()); ++i)
     text += "; rank " + waiting[i].rank.ToString() + " waits in " + PlaceName(waiting[i].at);
   if (waiting.size() > kNamed) text += " and " + std::to_string(waiting.size() - kNamed) + " more";
+  if (!why.empty()) return text + ": " + why;
   if (MayBeOwnCode(place))
     text += "; where this is code that takes long, run.do or run.activity (Agent::BeginActivity) announces it";
   return text;
@@ -180,7 +181,7 @@ std::optional<Duration> HangDetector::StepLimit(Rank rank) const {
 
 Duration HangDetector::StepLimitOf(const Watched& watched, Duration limit) const {
   if (!watched.first_step) return Grown(watched.place.step, limit);
-  if (!longest_first_) return std::max(limits_.most, limits_.least);
+  if (!longest_first_) return limits_.first > Duration() ? limits_.first : std::max(limits_.most, limits_.least);
   return Grown(watched.place.step, std::max(limit, Within(*longest_first_)));
 }
 

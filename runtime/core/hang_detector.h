@@ -41,6 +41,7 @@ struct HangLimits {
   Duration least{};
   Duration most{};  // also for a hang of all ranks: nobody is to blame, so there is time
   Duration activity{};
+  Duration first{};  // for the first step of all, of which nothing is known; 0: `most`
 };
 
 struct Hang {
@@ -51,6 +52,7 @@ struct Hang {
   Progress furthest;  // where the others wait
   Duration still{};   // for so long nobody at the earliest place has moved
   std::optional<Duration> step_time;
+  std::string why;  // what the ranks say of it themselves (blame.h); empty: nothing
   struct Place {
     Rank rank;
     Progress at;

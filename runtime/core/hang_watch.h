@@ -6,6 +6,9 @@
 // rank that hangs at the same step once more is not asked again where all others are in the gate, so that it must be
 // the one; elsewhere it may wait for a neighbour that hangs, and is asked twice.
 //
+// Long before that is one all ranks are asked what their groups did and where they stand (MarkRounds), and what is made of
+// the answers is told. Where it says who is to blame, the hang is that rank's, and not theirs who wait for it.
+//
 // Threads: none.
 // Errors: as the Board's.
 // Invariants: nobody is blamed while a rank has yet to be back in its loop, nor where ranks are on their way to be
@@ -13,10 +16,13 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "runtime/core/board.h"
 #include "runtime/core/faults.h"
 #include "runtime/core/hang_detector.h"
+#include "runtime/core/mark_rounds.h"
 #include "runtime/core/repeats.h"
 #include "runtime/core/slow_ranks.h"
 
@@ -24,7 +30,7 @@ namespace kintsugi::core {
 
 class HangWatch {
  public:
-  HangWatch(Board& board, Faults& faults, Repeats& repeats);
+  HangWatch(Board& board, const Processes& processes, Faults& faults, Repeats& repeats);
 
   // All are in their loops, from now on or again.
   void Start();
@@ -32,8 +38,12 @@ class HangWatch {
   void StartSlow() { slow_.Start(board_.members.crew().size()); }
   void OnPlace(Rank rank, const Progress& place);
   // The rank waits for others outside of its loop; it is in its loop again.
-  void OnIdle(Rank rank) { detector_.OnIdle(rank, board_.now()); }
-  void OnActive(Rank rank) { detector_.OnActive(rank, board_.now()); }
+  void OnIdle(Rank rank) { detector_.OnIdle(rank, board_.now()), looks_.OnIdle(rank, board_.now()); }
+  void OnActive(Rank rank) { detector_.OnActive(rank, board_.now()), looks_.OnActive(rank, board_.now()); }
+  void OnMarks(Rank rank, const RankMarks& marks) { rounds_.OnMarks(rank, marks); }
+  // A collective failed, or a process is gone, which libraries make of that, too (Gloo aborts): whether ranks were in
+  // different ones is asked, but not of `gone`.
+  void OnBroken(std::optional<Rank> gone = {});
   // Call at every tick.
   void Check();
 
@@ -51,14 +61,28 @@ class HangWatch {
   std::optional<Duration> LateBy(Rank rank) const { return slow_.LateBy(rank); }
 
  private:
-  void Blame(const Hang& hang);
+  void BlameRanks(const Hang& hang);
   bool BlameWhoLeft(const Hang& hang);
   void BlameWhoIsShort(const Hang& hang);
+  bool BlameWhoIsExplained(Hang* hang);
+  void BlameProgram(const std::vector<Rank>& ranks, const std::string& text, const Hang& hang);
+  void Look();
+  void TakeAnswers();
 
   Board& board_;
   Faults& faults_;
   Repeats& repeats_;
   HangDetector detector_;
+  HangDetector looks_;  // with limits that are soon over: nothing is done about what it finds but to ask
+  MarkRounds rounds_;
+  struct Explained {
+    Blame blame;
+    uint64_t step = 0;
+    TimePoint at;
+  };
+  std::optional<Explained> explained_;  // the newest
+  std::optional<Duration> asked_still_;  // when it was asked last, in this standstill
+  uint64_t asked_step_ = 0;
   SlowRanks slow_;
   std::optional<Duration> park_limit_;  // of the newest hang
 };

@@ -14,7 +14,7 @@ Machines::Machines(Policy policy, Term term)
       processes(board, gate, rounds, repeats),
       end(board, checkpoints, repeats),
       faults(board, processes, end, rounds, repeats),
-      hangs(board, faults, repeats),
+      hangs(board, processes, faults, repeats),
       snapshots(board, rounds, hangs, faults),
       comparison(board, processes, faults, end, rounds, inexact),
       survey(board, checkpoints, repeats, comparison),

@@ -18,6 +18,7 @@
 #include "runtime/base/status.h"
 #include "runtime/base/train_phase.h"
 #include "runtime/core/gate_word.h"
+#include "runtime/core/marks.h"
 #include "runtime/core/phase.h"
 #include "runtime/core/replica_map.h"
 
@@ -151,7 +152,7 @@ struct Published {  // a checkpoint became visible
 
 using AgentMessage =
     std::variant<JoinRequest, Ready, Beat, FaultReport, LockReply, Parked, PhaseDone, Resumed, Finished, GateEntered,
-                 SavePoint, PauseAck, StoreSet, StoreGet, Published, SnapshotReport, Inexact>;
+                 SavePoint, PauseAck, StoreSet, StoreGet, Published, SnapshotReport, Inexact, RankMarks>;
 
 // ---- controller -> agent ---------------------------------------------------------------------------------------
 
@@ -217,8 +218,13 @@ struct EndOrder {
   std::string text;
 };
 
+// What did your groups do, and where do you stand? Answered with RankMarks, in any phase.
+struct AskMarks {
+  uint64_t round = 0;
+};
+
 using ControllerMessage = std::variant<JoinReply, LockOrder, StopOrder, PhaseOrder, ResumeOrder, ContinueOrder, PauseAt,
-                                       GateOpen, StoreReply, InjectOrder, EndOrder, SnapshotOrder>;
+                                       GateOpen, StoreReply, InjectOrder, EndOrder, SnapshotOrder, AskMarks>;
 
 struct Header {
   Term term;

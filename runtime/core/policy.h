@@ -68,6 +68,13 @@ struct Policy {
   HangLimits Hangs() const {
     return {hang_factor, std::min(std::max(hang_least, 2 * silence), step_timeout), step_timeout, 10 * step_timeout};
   }
+  // After which time it is asked why (blame.h); nothing but an answer comes of it, so it may be soon.
+  HangLimits Looks() const {
+    const HangLimits hangs = Hangs();
+    const Duration unknown = std::min<Duration>(std::chrono::seconds(30), step_timeout);
+    return {hang_factor > 0 ? hang_factor : 5, std::min<Duration>(std::chrono::seconds(1), hangs.least), step_timeout,
+            unknown, unknown};
+  }
   // Handlers take this long at most; how long they usually take is learnt.
   Duration HandlerLimit() const { return step_timeout; }
   PhaseTimes Phases() const {

@@ -38,6 +38,8 @@ class Processes {
   void SeeJoin(Rank rank);
   void SeeClosed(Rank rank);
   void SeeBeat(Rank rank, uint64_t count) { detector_.OnBeat(rank, count, board_.now()); }
+  // Since the rank's newest sign of life; nothing of one that nobody watches.
+  std::optional<Duration> SinceBeat(Rank rank) const { return detector_.SinceBeat(rank, board_.now()); }
   // Those that have been silent for the limit: each is told once.
   std::vector<Rank> Silent();
   // Those whose connection stays away. Thousands may be cut off at once: one that is still missing while others come

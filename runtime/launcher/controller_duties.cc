@@ -71,6 +71,11 @@ void ControllerDuties::OnAttempts(const core::AttemptsGrow& grown) {
   hosts_.Say(LogLevel::kWarning, GoesOnLine(grown));
 }
 
+void ControllerDuties::OnHang(const core::Blame& blame) {
+  account_.OnHang(blame, SteadyClock::SteadyNow());
+  for (const std::string& line : HangLines(blame)) hosts_.Say(LogLevel::kWarning, line);
+}
+
 void ControllerDuties::OnNotice(Rank rank, const std::string& text) {
   log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
 }

@@ -40,6 +40,7 @@ class ControllerDuties final : public ControllerHost {
   void OnReplaceRefused(const core::ReplaceRefused& refused) override;
   void OnRoadClosed(const core::RoadClosed& road) override;
   void OnAttempts(const core::AttemptsGrow& grown) override;
+  void OnHang(const core::Blame& blame) override;
   void OnCutOff(const core::NodeCutOff& cut) override { hosts_.CutOff(cut.first, cut.text); }
   void OnNotice(Rank rank, const std::string& text) override;
   void OnEnded(const core::RunEnded& ended) override { ending_.End(ended); }

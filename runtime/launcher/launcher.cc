@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/launcher/certificate_watch.h"
+#include "runtime/launcher/late_signals.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_parts.h"
 #include "runtime/launcher/save_lease.h"
@@ -52,6 +53,7 @@ class Launcher::Impl {
 
   RunResult Run(std::function<void(const RunProgress&)> listener) {
     signals_.Watch(options_.signals, [this](int number, int times) { OnSignal(number, times); });
+    if (options_.late_signals) options_.late_signals->Begin(options_.signals);
     leader_.OnProgress(std::move(listener));
     leader_.Start();
     Poll();
@@ -65,6 +67,7 @@ class Launcher::Impl {
 
  private:
   void OnSignal(int number, int times) {
+    if (options_.late_signals) options_.late_signals->Take();
     if (times > 1) return leader_.EndNow("ended at once by a second " + SignalName(number));
     log_->Write(LogLevel::kWarning,
                 LogLine("stop_requested", {{"signal", SignalName(number)},

@@ -27,6 +27,7 @@
 #include "runtime/launcher/save_book.h"
 #include "runtime/net/http.h"
 #include "runtime/net/secret.h"
+#include "runtime/net/secret_file.h"
 #include "runtime/net/tls.h"
 #include "runtime/process/output_prefixer.h"
 #include "runtime/process/process_spec.h"
@@ -35,6 +36,7 @@
 namespace kintsugi {
 
 class GenerationLog;  // generation_log.h
+class LateSignals;    // late_signals.h
 class RunObserver;    // run_observer.h
 
 struct LauncherOptions {
@@ -52,6 +54,7 @@ struct LauncherOptions {
   int nodes = 1;                           // hosts, each with a launcher; the policy's world is spread over them evenly
   std::string node_address = "127.0.0.1";  // of this host, as ranks of other hosts reach it
   std::shared_ptr<const net::Secret> secret;      // all nodes' own; null: one is made
+  std::shared_ptr<net::SecretFile> secret_file;   // where that is from, so that changes are told; null: nowhere
   std::shared_ptr<const net::TlsContext> tls;     // of all control connections; null: without. Ranks: environment
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
   // A node that is away for so long loses its ranks to a spare node, where one is here (runtime/core/placement.h).
@@ -72,6 +75,7 @@ struct LauncherOptions {
   std::shared_ptr<OutputPrefixer> output;
   std::shared_ptr<RankFiles> rank_files;  // of what the workers print, beside that; null: none
   std::shared_ptr<RunObserver> observer;  // null: nobody watches
+  std::shared_ptr<LateSignals> late_signals;  // null: who is asked to end when the run is over ends as any process
   // What the nodes of a run compare when they meet: the program's version, and options as "--name=value": those that all must
   // have alike, and those that each may have as it wants.
   std::string version;
@@ -120,6 +124,7 @@ struct RunResult {
   Step committed;                // last step of the whole training, those of earlier runs included
   ReportLedger::Totals reports;  // of the steps that this run committed: after resumed_from, to committed
   std::vector<IncidentResult> incidents;
+  uint64_t incidents_before = 0;  // under other leaders, whose journals tell of them
   std::vector<RankLife> lives;
   std::vector<StepTiming> steps;
   std::vector<FiredInjection> fired;

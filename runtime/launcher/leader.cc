@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/journal/files.h"
 #include "runtime/launcher/node_hosts.h"
 #include "runtime/launcher/node_parts.h"
 #include "runtime/launcher/one_host.h"
@@ -88,8 +89,13 @@ void Leader::RecordJournal() {
   if (run.journal.path.empty()) return;
   if (const Status recorded = controller_.Record(run.journal); !recorded.ok())
     return log_->Write(LogLevel::kWarning, LogLine("not_recorded", {{"why", recorded.message()}}));
+  // Of another run in the same folder: nobody has led this one after us.
+  const size_t slash = run.journal.path.rfind('/');
+  if (slash == std::string::npos) return;
+  for (const std::string& file : journal::FilesIn(run.journal.path.substr(0, slash)))
+    if (journal::TermOfName(file.substr(file.rfind('/') + 1)) > options_.term.number) unlink(file.c_str());
   // A journal that lies elsewhere is found through the run's folder too.
-  const std::string here = run.run_directory + "/" + journal::kFileName;
+  const std::string here = run.run_directory + run.journal.path.substr(slash);
   if (run.run_directory.empty() || run.journal.path == here) return;
   unlink(here.c_str());
   if (symlink(run.journal.path.c_str(), here.c_str()) != 0)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/journal/files.h"
 #include "runtime/journal/text.h"
 
 namespace kintsugi {
@@ -93,8 +94,9 @@ void LeaderSeat::Lead(core::Policy policy, Term term, bool part) {
   options.run.policy = std::move(policy);
   options.run.bind_address = state_.run().node_address;
   options.run.port = 0;
-  if (term.number > 1 && !options.run.journal.path.empty())
-    options.run.journal.path += ".term" + std::to_string(term.number);
+  // Each leader's stays: together they are the run's.
+  if (std::string& path = options.run.journal.path; !path.empty())
+    path.replace(path.rfind('/') + 1, std::string::npos, journal::NameOfTerm(term.number));
   if (Status valid = Leader::Validate(options.run); !valid.ok()) return ends_.Fail(std::move(valid));
   leader_ =
       std::make_unique<Leader>(io_, std::move(options), state_.run().secret, nullptr, state_.log, [this] { OnDone(); });

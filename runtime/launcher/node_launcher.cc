@@ -8,6 +8,7 @@
 #include "runtime/base/overloaded.h"
 #include "runtime/launcher/agent_relay.h"
 #include "runtime/launcher/certificate_watch.h"
+#include "runtime/launcher/late_signals.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/node_control.h"
 #include "runtime/launcher/node_elector.h"
@@ -60,6 +61,7 @@ class NodeLauncher::Impl final : private LineEvents, private NodeOperators {
   void OnWelcome(const wire::NodeWelcome& welcome);
   Status SetUpPool(const wire::NodeWelcome& welcome);
   void OnPulse(const wire::NodePulse& pulse);
+  void TellNewSecret();
   void OnPlacement(const core::Placement& placement);
 
   // Of operators.
@@ -72,6 +74,8 @@ class NodeLauncher::Impl final : private LineEvents, private NodeOperators {
   boost::asio::steady_timer poll_;
   WorkerPool pool_;
   AgentRelay relay_;
+  // Of this launcher and its ranks alone: the nodes' own may change while they live.
+  std::shared_ptr<const net::Secret> ranks_secret_;
   Electorate electorate_;
   std::unique_ptr<net::ControlSocket> socket_;
   ReportShelf shelf_;
@@ -103,7 +107,9 @@ Status NodeLauncher::Impl::SetUp() {
                                               " nodes"};
   for (const Injection& injection : run.injections)
     if (block_.Has(injection.rank)) KINTSUGI_RETURN_IF_ERROR(pool_.Arm(injection).status());
-  KINTSUGI_RETURN_IF_ERROR(relay_.Listen(run.job, run.secret, run.tls));
+  KINTSUGI_ASSIGN_OR_RETURN(ranks_secret_, net::Secret::Generate());
+  if (run.secret_file) run.secret_file->Follow();
+  KINTSUGI_RETURN_IF_ERROR(relay_.Listen(run.job, ranks_secret_, run.tls));
   KINTSUGI_RETURN_IF_ERROR(elector_.Listen());
   if (state_.self.founds()) state_.run_id = run.job + "/" + std::to_string(state_.launcher_id);
   if (state_.self.is_node()) state_.master_port = FreePort(run.node_address, run.ports);
@@ -121,6 +127,7 @@ Status NodeLauncher::Impl::SetUp() {
 Result<NodeResult> NodeLauncher::Impl::Run() {
   KINTSUGI_RETURN_IF_ERROR(SetUp());
   signals_.Watch(state_.run().signals, [this](int number, int times) { OnSignal(number, times); });
+  if (state_.run().late_signals) state_.run().late_signals->Begin(state_.run().signals);
   elector_.BeginToSeek(SteadyClock::SteadyNow());
   Poll();
   const Status ran = net::RunGuarded(io_, *state_.log);
@@ -137,7 +144,21 @@ Result<NodeResult> NodeLauncher::Impl::Run() {
   return NodeResult{run.exit_code, run.text, run.asked || state_.stop_asked, std::move(run)};
 }
 
+void NodeLauncher::Impl::TellNewSecret() {
+  if (!state_.run().secret_file) return;
+  const std::optional<Status> change = state_.run().secret_file->TakeChange();
+  if (!change) return;
+  if (change->ok())
+    state_.log->Write(LogLevel::kInfo, LogLine("secret_renewed", {}));
+  else
+    state_.log->Write(
+        LogLevel::kWarning,
+        LogLine("secret_refused", {{"why", change->message()},
+                                   {"hint", "the one before is used on: mend the file, it is looked at again"}}));
+}
+
 void NodeLauncher::Impl::OnSignal(int number, int times) {
+  if (state_.run().late_signals) state_.run().late_signals->Take();
   if (times > 1) return ending_.EndNow(core::kExitFailed, "ended at once by a second " + SignalName(number));
   if (!state_.set_up) {
     const bool again = state_.run().policy.begins_again;
@@ -171,6 +192,7 @@ void NodeLauncher::Impl::Poll() {
   elector_.Poll(now);
   seat_.Poll();
   certificates_.Poll(now);
+  TellNewSecret();
   const wire::NodePlace leader = line_.connected() ? line_.leads()->controller : wire::NodePlace();
   const auto node = [&] {
     return NodeSight{.job = state_.run().job,
@@ -274,7 +296,7 @@ Status NodeLauncher::Impl::SetUpPool(const wire::NodeWelcome& welcome) {
     pool.node_rank = *block;
     pool.first_rank = Rank(*block * state_.self.local_ranks());
   }
-  return pool_.SetUp(std::move(pool), *state_.run().secret);
+  return pool_.SetUp(std::move(pool), *ranks_secret_);
 }
 
 void NodeLauncher::Impl::OnPlacement(const core::Placement& placement) {

@@ -34,18 +34,24 @@ class RestartPolicy {
     if (asked) return {std::nullopt, "it was asked to end"};
     if (exit_code != core::kExitResumable)
       return {std::nullopt, "exit code " + std::to_string(exit_code) + ": it would end like this again"};
+    if (lasted >= kLasted) pause_ = kShortestPause;
+    const Decision decision = Again(pause_);
+    pause_ = std::min(2 * pause_, kLongestPause);
+    return decision;
+  }
+  // A start that nobody came to has waited already: who comes up meanwhile must find another one.
+  Decision OnNobodyCame() { return at_most_ == 0 ? Decision() : Again(kShortestPause); }
+  int restarts() const { return restarts_; }
+
+ private:
+  Decision Again(Duration pause) {
     if (restarts_ == at_most_)
       return {std::nullopt,
               "it was begun again " + std::to_string(restarts_) + " times, as often as --restarts allows"};
     ++restarts_;
-    if (lasted >= kLasted) pause_ = kShortestPause;
-    const Duration pause = pause_;
-    pause_ = std::min(2 * pause_, kLongestPause);
     return {pause, ""};
   }
-  int restarts() const { return restarts_; }
 
- private:
   const int at_most_;
   int restarts_ = 0;
   Duration pause_ = kShortestPause;

@@ -37,6 +37,7 @@ RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint
   if (!policy.resume_directory.empty() && !policy.resume_by_trainer && !policy.takes_over)
     checkpoints_.push_back({policy.resume_step, policy.resume_directory});
   result_.begin = now;
+  result_.incidents_before = incidents_before_;
   if (!checkpoints_.empty()) result_.saves.newest = {checkpoints_.back(), result_.begin};
 }
 
@@ -182,6 +183,8 @@ void RunAccount::OnInexact(Rank rank, const std::string& text) {
   ++notes.count;
 }
 
+void RunAccount::OnHang(const core::Blame& blame, TimePoint now) { hang_ = {blame, now}; }
+
 void RunAccount::OnStandstill(bool at_save_point, bool paused, TimePoint now) {
   times_.OnSaving(!paused && at_save_point, now);
   times_.OnPaused(paused, now);
@@ -195,6 +198,7 @@ wire::RunSoFar RunAccount::ForNext(TimePoint now) const {
 void RunAccount::LookAt(RunSight* sight) const {
   KINTSUGI_CHECK(sight->ranks.size() <= views_.size(), "more ranks are seen than the world has");
   sight->over = tally_;
+  sight->hang = hang_;
   sight->steps = step_times_;
   sight->time = times_.Account(sight->at, sight->standing_since);
   sight->saves = result_.saves;
@@ -221,6 +225,7 @@ RunResult RunAccount::SoFar() const {
   result.text = result_.text;
   result.committed = result_.committed;
   result.incidents = result_.incidents;
+  result.incidents_before = result_.incidents_before;
   result.lives = result_.lives;
   result.saves = result_.saves;
   result.inexact = result_.inexact;

@@ -68,6 +68,7 @@ class RunAccount {
   // The line at warning level; empty: there is nothing to say.
   std::string OnSave(const core::SaveSettled& settled, TimePoint now);
   void OnInexact(Rank rank, const std::string& text);
+  void OnHang(const core::Blame& blame, TimePoint now);
   // As is seen every few milliseconds.
   void OnStandstill(bool at_save_point, bool paused, TimePoint now);
 
@@ -109,6 +110,7 @@ class RunAccount {
   RunTimes times_;
   StepTimes step_times_;
   IncidentTally tally_;
+  std::optional<HangSeen> hang_;  // the newest
 };
 
 }  // namespace kintsugi

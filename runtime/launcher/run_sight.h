@@ -46,6 +46,12 @@ struct NodeSeen {
   bool spare = false;  // it has no ranks, and waits for those of another
 };
 
+// Why ranks waited for longer than they are known to, the last time.
+struct HangSeen {
+  core::Blame blame;
+  TimePoint at;
+};
+
 // What all incidents that are over came to.
 struct IncidentTally {
   std::map<std::pair<core::FaultKind, std::optional<Rung>>, uint64_t> by_cause;
@@ -84,6 +90,7 @@ struct RunSight {
   std::vector<NodeSeen> hosts;   // of several nodes: those that are here, and those that are away
   int spares_wanted = 0, spares_waiting = 0;
   std::vector<RankSight> ranks;
+  std::optional<HangSeen> hang;
 };
 
 class Controller;

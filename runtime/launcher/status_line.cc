@@ -64,6 +64,22 @@ json HostsJson(const std::vector<NodeSeen>& hosts) {
   return all;
 }
 
+json HangJson(const HangSeen& hang, TimePoint now) {
+  const auto numbers = [](const std::vector<Rank>& ranks) {
+    json all = json::array();
+    for (Rank rank : ranks) all.push_back(rank.value());
+    return all;
+  };
+  json stacks = json::array();
+  for (const core::FoldedStack& stack : hang.blame.stacks)
+    stacks.push_back({{"ranks", numbers(stack.ranks)}, {"stack", stack.text}});
+  return {{"why", core::BlameKindName(hang.blame.kind)},
+          {"ranks", numbers(hang.blame.ranks)},
+          {"text", hang.blame.text},
+          {"stacks", std::move(stacks)},
+          {"age_s", Seconds(now - hang.at)}};
+}
+
 json RankJson(const RankSight& seen, bool several_nodes) {
   json rank{{"rank", seen.rank.value()},
             {"incarnation", seen.incarnation.value()},
@@ -116,6 +132,7 @@ std::string StatusLine(const RunSight& sight) {
        {"nodes_away", sight.nodes_away},
        {"spare_nodes", sight.spare_nodes},
        {"spares", {{"wanted", sight.spares_wanted}, {"waiting", sight.spares_waiting}}},
+       {"hang", sight.hang ? HangJson(*sight.hang, sight.at) : json()},
        {"ranks", std::move(ranks)}});
 }
 

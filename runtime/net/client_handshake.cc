@@ -8,8 +8,8 @@ namespace {
 
 class ClientHandshake final : public Handshake {
  public:
-  ClientHandshake(Identity self, std::shared_ptr<const Secret> secret, const Nonce& nonce)
-      : self_(std::move(self)), secret_(std::move(secret)), reader_(self_.version) {
+  ClientHandshake(Identity self, const std::shared_ptr<const Secret>& secret, const Nonce& nonce)
+      : self_(std::move(self)), secret_(secret->Known().front()), reader_(self_.version) {
     transcript_.version = self_.version;
     transcript_.job = self_.job;
     transcript_.client_role = self_.role;
@@ -124,7 +124,7 @@ HandshakeFailure ClientHandshake::Refused(wire::Refusal::Reason reason) const {
 std::unique_ptr<Handshake> MakeClientHandshake(Identity self, std::shared_ptr<const Secret> secret,
                                                const Nonce& nonce) {
   KINTSUGI_CHECK(ValidateIdentity(self).ok(), "this side's own identity is valid");
-  return std::make_unique<ClientHandshake>(std::move(self), std::move(secret), nonce);
+  return std::make_unique<ClientHandshake>(std::move(self), secret, nonce);
 }
 
 }  // namespace kintsugi::net

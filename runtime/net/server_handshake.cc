@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/check.h"
 #include "runtime/net/handshake_parts.h"
@@ -8,8 +10,9 @@ namespace {
 
 class ServerHandshake final : public Handshake {
  public:
-  ServerHandshake(Identity self, std::shared_ptr<const Secret> secret, const Nonce& nonce, const SessionId& session_id)
-      : self_(std::move(self)), secret_(std::move(secret)), reader_(self_.version) {
+  ServerHandshake(Identity self, const std::shared_ptr<const Secret>& secret, const Nonce& nonce,
+                  const SessionId& session_id)
+      : self_(std::move(self)), known_(secret->Known()), reader_(self_.version) {
     transcript_.version = self_.version;
     transcript_.job = self_.job;
     transcript_.server_role = self_.role;
@@ -33,7 +36,7 @@ class ServerHandshake final : public Handshake {
   static void Refuse(wire::Refusal::Reason wire_reason, HandshakeFailure failure, HandshakeOutput* step);
 
   const Identity self_;
-  const std::shared_ptr<const Secret> secret_;
+  const std::vector<std::shared_ptr<const Secret>> known_;
   HandshakeReader reader_;
   Transcript transcript_;
   PeerIdentity peer_;
@@ -89,7 +92,10 @@ void ServerHandshake::OnHello(const wire::ClientHello& hello, HandshakeOutput* s
 }
 
 void ServerHandshake::OnProof(const wire::ClientProof& proof, HandshakeOutput* step) {
-  if (!SameMac(ProofOfClient(*secret_, transcript_), proof.mac())) {
+  const auto proven = std::find_if(known_.begin(), known_.end(), [&](const auto& secret) {
+    return SameMac(ProofOfClient(*secret, transcript_), proof.mac());
+  });
+  if (proven == known_.end()) {
     return Refuse(wire::Refusal::SECRET,
                   {CloseReason::kSecret,
                    Status(StatusCode::kPermissionDenied, "handshake: the peer (role " + transcript_.client_role +
@@ -97,7 +103,7 @@ void ServerHandshake::OnProof(const wire::ClientProof& proof, HandshakeOutput* s
                   step);
   }
   wire::HandshakeMessage answer;
-  answer.mutable_server_proof()->set_mac(AsString(ProofOfServer(*secret_, transcript_)));
+  answer.mutable_server_proof()->set_mac(AsString(ProofOfServer(**proven, transcript_)));
   AppendMessage(&step->send, answer);
   peer_ = {.job = self_.job, .role = transcript_.client_role, .session_id = ToHex(transcript_.session_id)};
   step->done = true;
@@ -115,7 +121,7 @@ void ServerHandshake::Refuse(wire::Refusal::Reason wire_reason, HandshakeFailure
 std::unique_ptr<Handshake> MakeServerHandshake(Identity self, std::shared_ptr<const Secret> secret, const Nonce& nonce,
                                                const SessionId& session_id) {
   KINTSUGI_CHECK(ValidateIdentity(self).ok(), "this side's own identity is valid");
-  return std::make_unique<ServerHandshake>(std::move(self), std::move(secret), nonce, session_id);
+  return std::make_unique<ServerHandshake>(std::move(self), secret, nonce, session_id);
 }
 
 }  // namespace kintsugi::net

@@ -84,6 +84,14 @@ std::vector<SocketAddress> ParseNumericAddress(const std::string& host, uint16_t
   return LookUp(host, port, AI_NUMERICHOST, &error);
 }
 
+Result<SocketAddress> FirstAddress(const std::string& host, uint16_t port) {
+  int error = 0;
+  const std::vector<SocketAddress> found = LookUp(host, port, 0, &error);
+  if (found.empty())
+    return Status(StatusCode::kUnavailable, "looking up the name '" + host + "': " + ::gai_strerror(error));
+  return found.front();
+}
+
 Result<UniqueFd> ListenTcp(const std::string& address, uint16_t port) {
   const std::string place = address + ":" + std::to_string(port);
   int error = 0;

@@ -26,6 +26,9 @@ struct SocketAddress {
 // Addresses of a host that is written as numbers; empty if it is a name.
 std::vector<SocketAddress> ParseNumericAddress(const std::string& host, uint16_t port);
 
+// The first address of a host; kUnavailable where its name is not known.
+Result<SocketAddress> FirstAddress(const std::string& host, uint16_t port);
+
 // Listens on the address (a name is looked up, which may block).
 Result<UniqueFd> ListenTcp(const std::string& address, uint16_t port);
 SocketAddress LocalAddress(int fd);

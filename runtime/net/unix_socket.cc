@@ -143,7 +143,8 @@ Result<UniqueFd> ConnectUnix(const UnixSocketPath& place) {
     case EACCES:
     case EPERM:
       return Failure(StatusCode::kPermissionDenied, place, "the run belongs to another user: ask as its owner");
-    case EAGAIN: return Failure(StatusCode::kUnavailable, place, "too many callers at once: try again");
+    case EAGAIN:
+      return Failure(StatusCode::kUnavailable, place, "the run has too many callers at once");
     default: return Failure(StatusCode::kCommFailure, place, std::strerror(error));
   }
 }

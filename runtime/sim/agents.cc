@@ -148,6 +148,7 @@ void Agents::Act(Process* p, const AgentAction& action) {
           },
           [&](const StoreAnswered& a) { handlers_.OnStoreReply(p, a.reply); },
           [&](const ArmInjection&) {},
+          [&](const core::TellMarks& a) { Step(p, core::MarksTaken{collectives_.MarksOf(p, a.round)}); },
           [&](const core::ArmSnapshot& a) { snapshots_.Arm(p, a); },
           [&](const EndTrainer& a) { processes_.Die(p, "ended with " + std::to_string(a.exit_code)); },
       },

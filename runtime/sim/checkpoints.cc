@@ -42,7 +42,7 @@ void Checkpoints::Rename(Process* p) {
     };
     for (Process* const q : world_.processes.newest())
       if (p->Word().locked && q && !compared(q)) rot_.Lose(q);
-    state_checker_.CheckCheckpoint(step, world_.disk.written[step]);
+    state_checker_.CheckCheckpoint(*p, step, world_.disk.written[step]);
     world_.disk.visible[step] = world_.disk.written[step];
     handlers_.Finish(p, {.phase = Phase::kRename});
   });

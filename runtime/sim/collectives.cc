@@ -4,6 +4,10 @@ namespace kintsugi::sim {
 
 namespace {
 
+// A step's collectives, in the order in which ranks come to them.
+bool IsOfStep(Meeting kind) { return kind <= Meeting::kParams; }
+uint64_t NumberOf(const MeetingKey& key) { return key.step * 3 + key.kind + 1; }
+
 // Older ones than these have been left by all who ever will.
 constexpr size_t kCollectivesKept = 64;
 
@@ -12,6 +16,7 @@ constexpr size_t kCollectivesKept = 64;
 void Collectives::Enter(Process* p, Meeting kind, uint64_t step, uint64_t value, std::optional<Object> object) {
   const MeetingKey key{p->group, step, static_cast<uint8_t>(kind)};
   p->blocked_in = key;
+  if (IsOfStep(kind)) p->entered = key, p->entered_at = world_.Now();
   if (broken_.count(p->group)) return world_.ForTrainer(p, world_.Between(10, 2000), [this, p] { Fail(p); });
   if (open_.size() > kCollectivesKept) open_.erase(open_.begin());
   Collective& collective = open_[key];
@@ -37,6 +42,27 @@ bool Collectives::CanMeet() const {
     for (const Process* const q : world_.processes.newest())
       if (p && q && IsClosed(p->node, q->node)) return false;
   return true;
+}
+
+core::RankMarks Collectives::MarksOf(const Process* p, uint64_t round) const {
+  core::RankMarks marks;
+  marks.round = round;
+  marks.place = p->Place();
+  if (!p->entered || p->entered->generation != p->group) return marks;
+  core::GroupMarks group;
+  group.name = "world of generation " + p->group.ToString();
+  for (size_t r = 0; r < world_.size; ++r) group.ranks.push_back(Rank(static_cast<int32_t>(r)));
+  group.entered = NumberOf(*p->entered);
+  core::CollectiveMark mark;
+  mark.number = group.entered;
+  mark.kind = CollectiveKind::kAllReduce;
+  mark.size = p->entered->kind;
+  mark.order = group.entered;
+  mark.end = p->blocked_in == p->entered ? core::CollectiveEnd::kOpen : core::CollectiveEnd::kDone;
+  mark.entered = world_.Now() - p->entered_at;
+  group.newest.push_back(mark);
+  marks.groups.push_back(std::move(group));
+  return marks;
 }
 
 void Collectives::Complete(const MeetingKey& key, Collective& collective) {

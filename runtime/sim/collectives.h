@@ -36,6 +36,8 @@ class Collectives {
   // In its group; it is blocked until it has met the others, or failed.
   void Enter(Process* p, Meeting kind, uint64_t step, uint64_t value, std::optional<Object> object = std::nullopt);
   void BreakGroup(Generation generation);
+  // What its agent says of its group: a step's collectives have numbers that all ranks have alike.
+  core::RankMarks MarksOf(const Process* p, uint64_t round) const;
 
   // Roads between nodes, one way each, that are closed to ranks: a meeting across one waits, and fails at its limit.
   using NodeRoads = std::vector<std::pair<int, int>>;  // from, to

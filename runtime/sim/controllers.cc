@@ -78,6 +78,7 @@ void Controllers::Act(const ControllerAction& action) {
                  [this](const core::ReplaceRefused& a) {
                    world_.Log("not replaced: rank " + a.rank.ToString() + ": " + a.why);
                  },
+                 [this](const core::HangExplained& a) { CheckBlame(a.blame); },
                  [this](const core::CrewChanged& a) {
                    world_.Log("the run goes on with " + std::to_string(a.ranks.size()) + " ranks, " +
                               std::to_string(a.left.size()) + " left");
@@ -100,6 +101,18 @@ void Controllers::Act(const ControllerAction& action) {
                  [](const auto&) {},  // for observers
              },
              action);
+}
+
+// Answers are taken at different instants and travel: who has only just begun to wait was late indeed.
+void Controllers::CheckBlame(const core::Blame& blame) {
+  world_.Log("a hang is explained: " + blame.text);
+  constexpr Duration kJustCome = std::chrono::milliseconds(1500);
+  if (blame.kind != core::BlameKind::kMissing) return;
+  for (const Rank rank : blame.ranks) {
+    const Process* const p = world_.processes.Newest(rank);
+    if (p && p->alive && p->blocked_in && p->blocked_in == p->entered && world_.Now() - p->entered_at > kJustCome)
+      world_.Break(Promise::kInnocent, "rank " + rank.ToString() + " waits for others, and is said to keep them waiting: " + blame.text);
+  }
 }
 
 void Controllers::Move(const Transition& transition) {

@@ -63,6 +63,8 @@ class Controllers final : public ControllerInbox, public ControllerEnds {
   void Step(const ControllerEvent& event);
   void Act(const ControllerAction& action);
   void Kill(const KillProcess& kill);
+  // Nobody who waits for others is named.
+  void CheckBlame(const core::Blame& blame);
   void Move(const Transition& transition);
   void End(const RunEnded& ended);
   template <typename Message>

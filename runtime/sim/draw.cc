@@ -214,6 +214,37 @@ void DrawOrder(Random& random, const Plan& plan, bool first, PlannedFault* fault
   }
 }
 
+// The network falls apart, a launcher is started anew, and then it falls apart otherwise: who was promised what is known to
+// the launcher that is gone alone.
+void DrawNewcomer(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
+  const auto within = [&random](uint64_t ns) { return Duration(static_cast<int64_t>(random.Below(ns))); };
+  fault->in_phase.reset();
+  fault->in_trainer.reset();
+  fault->delay = {};
+  if (first) {
+    fault->type = FaultType::kNodesCut;
+    fault->lasting = true;
+    fault->at = 300ms + within(1'000'000'000);
+    return;
+  }
+  fault->at = *plan.faults.front().at + 1s + within(3'000'000'000);
+  if (plan.faults.size() > 2) return;  // and whatever else
+  fault->type = plan.faults.size() == 1 ? FaultType::kStandbyKilled : FaultType::kNodesCut;
+  fault->lasting = true;
+}
+
+// A node is drained; then what strikes it, its spare and its leader, and further orders, wherever the run stands.
+void DrawDrain(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
+  constexpr std::array kOrders = {FaultType::kDrain, FaultType::kDrain, FaultType::kReplace, FaultType::kSave};
+  if (!first && random.Chance(0.5)) fault->type = kOrders[random.Below(kOrders.size())];
+  if (!first) return;
+  fault->type = FaultType::kDrain;
+  fault->at.reset();
+  fault->in_phase.reset();
+  fault->in_trainer = TrainerAt::kForward;
+  fault->step = 1 + random.Below(plan.steps);
+}
+
 // For a while, or for good: of one node to some of the others, both ways or one.
 void DrawRoad(Random& random, bool first, PlannedFault* fault) {
   if (!first) return;
@@ -223,8 +254,9 @@ void DrawRoad(Random& random, bool first, PlannedFault* fault) {
 
 // The leader is lost, and about then somebody wants the run to end; what else strikes, strikes launchers.
 void DrawLeaderless(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
-  constexpr std::array kFirst = {FaultType::kControllerKilled, FaultType::kControllerKilled, FaultType::kNodeLost,
-                                 FaultType::kControllerFrozen, FaultType::kNodesCut, FaultType::kNodesCutInHalves};
+  constexpr std::array kFirst = {FaultType::kControllerKilled, FaultType::kControllerKilled,
+                                 FaultType::kNodeLost,         FaultType::kControllerFrozen,
+                                 FaultType::kNodesCut,         FaultType::kNodesCutInHalves};
   fault->in_phase.reset();
   fault->in_trainer.reset();
   fault->delay = {};
@@ -265,6 +297,8 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   if (fault.type == FaultType::kHandlerFails && random.Chance(0.3)) fault.count = 100;
   DrawPlace(random, plan, first, &fault);
   if (profile.orders) DrawOrder(random, plan, first, &fault);
+  if (profile.newcomers) DrawNewcomer(random, plan, first, &fault);
+  if (profile.drains) DrawDrain(random, plan, first, &fault);
   if (profile.leaderless) DrawLeaderless(random, plan, first, &fault);
   // Before the run has begun nothing is held.
   if (profile.pairs > 0 && first && !fault.in_trainer && !IsOfPhase(fault.type)) {
@@ -393,8 +427,9 @@ const std::vector<Profile>& Profiles() {
        .elections = true,
        .spare_nodes_max = 2},
       {.name = "orders",
-       .description = "as quick, with 10 to 40 steps of 20 ms: an operator asks for a new process of a rank, and up to 3 faults, "
-                      "often of the rank that holds the same; launchers may hold memory, replicas may be compared",
+       .description =
+           "as quick, with 10 to 40 steps of 20 ms: an operator asks for a new process of a rank, and up to 3 faults, "
+           "often of the rank that holds the same; launchers may hold memory, replicas may be compared",
        .nodes = 2,
        .steps_min = 10,
        .steps_max = 40,
@@ -403,9 +438,35 @@ const std::vector<Profile>& Profiles() {
        .faults_max = 4,
        .network = 0.05,
        .orders = true},
+      {.name = "newcomers",
+       .description = "2 to 4 nodes whose launchers elect; roads between them change while a launcher is killed and "
+                      "started anew, and up to 2 other faults",
+       .nodes = 3,
+       .steps_min = 120,
+       .steps_max = 200,
+       .step_time = 50ms,
+       .faults_min = 3,
+       .faults_max = 5,
+       .network = 0,
+       .elections = true,
+       .newcomers = true},
+      {.name = "drains",
+       .description =
+           "as spare_nodes: an operator drains a node, and up to 3 faults and further orders, in incidents too",
+       .nodes = 3,
+       .steps_min = 40,
+       .steps_max = 120,
+       .step_time = 50ms,
+       .faults_min = 1,
+       .faults_max = 4,
+       .network = 0,
+       .elections = true,
+       .spare_nodes_max = 2,
+       .drains = true},
       {.name = "roads",
-       .description = "3 or 4 nodes whose launchers elect; roads between nodes that are closed to the ranks alone, for a while or "
-                      "for good, and up to 2 other faults; perhaps a spare node",
+       .description =
+           "3 or 4 nodes whose launchers elect; roads between nodes that are closed to the ranks alone, for a while or "
+           "for good, and up to 2 other faults; perhaps a spare node",
        .nodes = 3,
        .steps_min = 40,
        .steps_max = 120,
@@ -438,8 +499,9 @@ const std::vector<Profile>& Profiles() {
        .elections = true,
        .elastic = true},
       {.name = "leaderless",
-       .description = "2 to 4 nodes whose launchers elect who leads; the leader is lost, and about then an operator or a batch "
-                      "system asks the run to save and leave; up to 2 more faults of launchers and roads",
+       .description =
+           "2 to 4 nodes whose launchers elect who leads; the leader is lost, and about then an operator or a batch "
+           "system asks the run to save and leave; up to 2 more faults of launchers and roads",
        .nodes = 2,
        .steps_min = 120,
        .steps_max = 200,

@@ -93,6 +93,7 @@ void EndChecker::CheckEnd(const RunEnded* ended) {
   for (const Process& p : world_.processes.all())
     if (p.alive && !p.frozen)
       return sink_.Break(Promise::kTable, end + " leaves rank " + p.rank.ToString() + " behind");
+  if (world_.plan.elections) CheckDrained(*ended, end);
   if (ended->exit_code == kExitSuccess) return states_.CheckSuccess();
   if (CouldGoOnSmaller(*ended))
     sink_.Break(Promise::kInnocent, end + " although a smaller world that nothing struck is offered");
@@ -106,6 +107,28 @@ bool EndChecker::ShardOnOneNode() const {
       return world_.plan.NodeOf(holder.value()) == world_.plan.NodeOf(shard.holders.front().value());
     });
   });
+}
+
+// Orders alone, and no more of them than there are spare nodes: the run goes on, and the node has nothing of it.
+void EndChecker::CheckDrained(const RunEnded& ended, const std::string& end) {
+  const auto& struck = world_.outcome.struck;
+  const bool orders_alone = std::all_of(struck.begin(), struck.end(), [](const auto& fault) {
+    const FaultType type = fault.first.second;
+    return type == FaultType::kDrain || type == FaultType::kReplace || type == FaultType::kSave;
+  });
+  const Course& course = world_.course;
+  if (!orders_alone || course.drains == 0 || course.drains > world_.plan.spare_nodes ||
+      world_.plan.policy.max_respawns < 3 || world_.plan.gate == GateKind::kOff)
+    return;
+  if (ended.exit_code != kExitSuccess)
+    return sink_.Break(Promise::kInnocent,
+                       end + " although a spare node could have the ranks of the one that was drained");
+  // One that is asked for in the last steps is not begun any more.
+  constexpr uint64_t kStepsToMove = 4;
+  if (course.drains > 1 || world_.plan.faults.front().step + kStepsToMove > world_.plan.steps) return;
+  for (const auto& [first, node] : course.drained)
+    if (world_.SeatedNodeOf(first) == node)
+      sink_.Break(Promise::kInnocent, "node " + std::to_string(node) + " was drained, and has its ranks still");
 }
 
 void EndChecker::CheckElected(const RunEnded& ended, const std::string& end) {

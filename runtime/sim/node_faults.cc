@@ -39,6 +39,15 @@ bool NodeFaults::Strike(const PlannedFault& fault) {
     case FaultType::kSave:
       if (world_.seat().alive) launchers_.AtSeat(world_.seat(), [this] { controllers_.Feed(OperatorSave{}); });
       return world_.seat().alive;
+    case FaultType::kReplace:
+      if (!world_.seat().alive || world_.seat().ended) return false;
+      launchers_.AtSeat(world_.seat(), [this, rank = Rank(fault.rank)] {
+        if (world_.core().WhyNotReplaced(rank).empty()) world_.losses.Ask(rank.value());
+        controllers_.Feed(core::OperatorReplace{rank});
+      });
+      return true;
+    case FaultType::kDrain:
+      return Drain(fault.rank);
     case FaultType::kStop:
       return AskToStop(of_rank);
     default:
@@ -73,6 +82,22 @@ void NodeFaults::CloseLater(NodeLine* line, Duration keepalive) {
 }
 
 // The launcher's process and all of its ranks end; or the host is gone, and nobody tells.
+// Also where it will be refused: an order in the midst of an incident is to change nothing.
+bool NodeFaults::Drain(int rank) {
+  if (!world_.seat().alive || world_.seat().ended) return false;
+  const int ranks = world_.plan.policy.world_size / world_.plan.nodes;
+  const Rank first(rank / ranks * ranks);
+  launchers_.AtSeat(world_.seat(), [this, first, ranks] {
+    if (world_.core().WhyNotDrained(first, ranks).empty()) {
+      ++world_.course.drains;
+      world_.course.drained.emplace(first, world_.SeatedNodeOf(first));
+      for (int r = first.value(); r < first.value() + ranks; ++r) world_.losses.Ask(r);
+    }
+    controllers_.Feed(core::OperatorDrain{first, ranks});
+  });
+  return true;
+}
+
 bool NodeFaults::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
   if (!l.alive || l.ended) return false;
   world_.losses.AllLate();

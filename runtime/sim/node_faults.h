@@ -40,6 +40,7 @@ class NodeFaults {
   bool Strike(const PlannedFault& fault);
 
  private:
+  bool Drain(int rank);
   bool AskToStop(Launcher& l);
   void CheckStopIsHeard(const Launcher& l);
   bool LoseLauncher(Launcher& l, bool host_gone, bool comes_back);

@@ -48,7 +48,8 @@ std::string_view FaultTypeName(FaultType type) {
                                                                 "group_lost",
                                                                 "spare_node_lost",
                                                                 "replace",
-                                                                "road_closed"};
+                                                                "road_closed",
+                                                                "drain"};
   return kNames[static_cast<size_t>(type)];
 }
 

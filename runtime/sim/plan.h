@@ -9,6 +9,7 @@
 
 #include "runtime/base/random.h"
 #include "runtime/base/result.h"
+#include "runtime/core/offers.h"
 #include "runtime/core/phase.h"
 #include "runtime/core/policy.h"
 #include "runtime/sim/state.h"
@@ -71,8 +72,10 @@ enum class FaultType : uint8_t {
   kReplace,
   // Ranks of two nodes cannot connect to each other, and both reach the controller.
   kRoadClosed,
+  // The operator wants a node's ranks elsewhere.
+  kDrain,
 };
-inline constexpr int kFaultTypes = 43;
+inline constexpr int kFaultTypes = 44;
 std::string_view FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.
@@ -159,6 +162,8 @@ struct Profile {
   double pairs = 0;         // the same, without snapshots
   bool orders = false;      // the first one is an order to replace a rank, others strike its partners
   bool leaderless = false;  // with elections: the leader is lost first, and the run is asked to stop about then
+  bool newcomers = false;   // with elections: roads change while a launcher is killed and started anew
+  bool drains = false;      // with spare nodes: the first one is an order to drain a node, others may be orders, too
   bool elastic = false;     // the trainer offers smaller worlds; processes are lost first, and not replaced
   bool roads = false;       // with elections: the first one closes roads between nodes; perhaps a spare node waits
 };

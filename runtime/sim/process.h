@@ -115,6 +115,8 @@ struct Process {
   // Seats that take no part any more and whose part of every batch it does, each with the object that its draws follow.
   std::map<Rank, Object> takes_over;
   std::optional<MeetingKey> blocked_in;  // collective
+  std::optional<MeetingKey> entered;     // the newest of a step, and when
+  TimePoint entered_at;
   std::map<uint64_t, Rank> gets;         // outstanding reads of the store
   // In-memory snapshots.
   std::map<Rank, HeldSnapshots> snapshots;    // by owner

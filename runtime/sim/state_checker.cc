@@ -93,14 +93,13 @@ bool StateChecker::CheckSnapshot(const Process& p, Rank owner, uint64_t step, co
   return sink_.none();
 }
 
-void StateChecker::CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint) {
+void StateChecker::CheckCheckpoint(const Process& writer, uint64_t step, const Checkpoint& checkpoint) {
   if (world_.bit.hidden) return;
   const auto broken = [&](const std::string& what) {
     sink_.Break(Promise::kCheckpoint, "the checkpoint of step " + std::to_string(step) + " lacks or spoils " + what);
   };
   for (size_t r = 0; r < world_.size; ++r) {
     const Rank rank(static_cast<int32_t>(r));
-    const bool takes_part = world_.core().crew().Has(rank);
     const RankState& expected = world_.reference.At(step, rank);
     for (const Shard& shard : expected.shards) {
       const auto found = checkpoint.shards.find({shard.layout, world_.replicas.Holders(shard.layout, rank).front()});
@@ -108,7 +107,7 @@ void StateChecker::CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint) 
         return broken("layout " + std::to_string(shard.layout) + " of rank " + rank.ToString());
     }
     const auto object = checkpoint.objects.find(rank);
-    if (!takes_part) continue;  // those who do its part work its object out
+    if (!writer.InCrew(rank)) continue;  // those who do its part work its object out
     if (object == checkpoint.objects.end() || object->second != expected.object)
       return broken("the object of rank " + rank.ToString());
   }

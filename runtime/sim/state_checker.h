@@ -32,7 +32,8 @@ class StateChecker {
   // What counts as an owner's snapshot (null: nothing does) is whole where it is said to be, and of that step. Whether
   // no promise is broken.
   bool CheckSnapshot(const Process& p, Rank owner, uint64_t step, const HeldSnapshot* held);
-  void CheckCheckpoint(uint64_t step, const Checkpoint& checkpoint);
+  // By its writer, who knows who takes part: the newest leader may be another part's.
+  void CheckCheckpoint(const Process& writer, uint64_t step, const Checkpoint& checkpoint);
   // A run that ended well: all were compared at its end.
   void CheckSuccess();
 

@@ -95,7 +95,8 @@ void TableChecker::CheckIncident(const core::IncidentRecord& record) {
   const auto& struck = world_.outcome.struck;
   const bool deaths_alone = std::all_of(struck.begin(), struck.end(), [](const auto& fault) {
     const FaultType type = fault.first.second;
-    return type == FaultType::kReplace || type == FaultType::kKill || type == FaultType::kExit || type == FaultType::kSave;
+    return type == FaultType::kReplace || type == FaultType::kDrain || type == FaultType::kKill ||
+           type == FaultType::kExit || type == FaultType::kSave;
   });
   if (!world_.losses.asked() || !deaths_alone || world_.losses.ShardAtRisk(world_.replicas) ||
       world_.plan.gate == GateKind::kOff || record.rung != Rung::kReload || !record.step || !record.begun)

@@ -59,6 +59,8 @@ struct Course {
   bool stop_asked = false;
   bool checkpoint_known = false;  // the controller was told of one
   bool nonsense = false;          // a handler lied: about a checkpoint, for example
+  int drains = 0;                 // orders to drain a node that were not refused
+  std::map<Rank, int> drained;    // the first ranks of such nodes, and which node had them
   std::map<Rank, int> broken_handlers;  // so many of the rank's handlers broke
   TimePoint last_progress;        // newest commit or disturbance
   TimePoint last_struck;          // newest planned fault

@@ -32,6 +32,10 @@ KINTSUGI_FIELDS(UnreachedPeer, (rank, 1), (port, 2))
 KINTSUGI_FIELDS(core::Offer, (slice, 18), (worlds, 19))
 KINTSUGI_FIELDS(core::HeldState, (of, 3), (step, 4), (clean, 5))
 KINTSUGI_FIELDS(core::Checkpoint, (step, 1), (directory, 2))
+KINTSUGI_FIELDS(core::CollectiveMark, (number, 1), (kind, 2), (type, 3), (operation, 4), (root, 5, RankOrNone), (size, 6),
+                (parts, 7), (order, 8), (end, 9), (entered, 10, Limit), (waited, 11))
+KINTSUGI_FIELDS(core::GroupMarks, (name, 1), (ranks, 2), (entered, 3), (newest, 4))
+KINTSUGI_FIELDS(core::Stand, (at, 1), (call, 2), (state, 3), (python_stopped, 4), (stack, 5))
 
 // What every frame between an agent and the controller has.
 struct AgentSeal {
@@ -65,6 +69,7 @@ KINTSUGI_MESSAGE(25, "step_report", RankReport, (step, 1), (loss, 2), (samples, 
 KINTSUGI_MESSAGE(26, "snapshot_copied", SnapshotReport, (owner, 1), (step, 2), (code, 3), (text, 4), (digests, 5),
                  (cost, 6, Cost), (begun, 7))
 KINTSUGI_MESSAGE(27, "inexact", core::Inexact, (text, 1))
+KINTSUGI_MESSAGE(71, "marks", core::RankMarks, (round, 1), (place, 0, Inline), (stand, 6), (groups, 7))
 
 // ---- controller -> agent -------------------------------------------------------------------------------------------
 
@@ -84,6 +89,7 @@ KINTSUGI_MESSAGE(48, "store_answer", core::StoreReply, (request, 1), (code, 2), 
 KINTSUGI_MESSAGE(49, "inject", core::InjectOrder, (injection, 1))
 KINTSUGI_MESSAGE(50, "end", core::EndOrder, (exit_code, 1), (text, 2))
 KINTSUGI_MESSAGE(51, "snapshot_at", SnapshotOrder, (step, 1), (keep, 2), (partner, 3, RankOrNone), (of, 4))
+KINTSUGI_MESSAGE(72, "ask_marks", core::AskMarks, (round, 1))
 
 // ---- what no field says alone --------------------------------------------------------------------------------------
 

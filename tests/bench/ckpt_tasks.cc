@@ -11,6 +11,7 @@
 
 #include "replica/formats/convert.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/peak_memory.h"
 #include "tests/bench/ckpt_resume.h"
 
 namespace kintsugi::bench {
@@ -145,11 +146,9 @@ int RunTask(const Json& task) {
                       : what == "checked-read" ? Resume(task["source"], Reading::kChecked)
                       : what == "summed-read"  ? Resume(task["source"], Reading::kSummed)
                                                : Resume(task["source"], Reading::kResume);
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
   const Json told = {{"seconds", spent.seconds},
                      {"cpu_seconds", spent.cpu_seconds},
-                     {"peak_mib", static_cast<double>(usage.ru_maxrss) / 1024}};
+                     {"peak_mib", static_cast<double>(PeakMemoryBytes()) / (1 << 20)}};
   std::printf("%s\n", told.dump().c_str());
   return 0;
 }

@@ -1,8 +1,10 @@
 """A trainer in C99 survives what strikes it, bit for bit, without a word of C++.
 
-  c_trainer_test.py BIN_DIR TRAINER TRAINER_OF_2 TRAINER_OF_3 TRAINER_OF_5 TRAINER_OF_6     the same source, compiled against older headers
+  c_trainer_test.py BIN_DIR TRAINER TRAINER_OF_2 TRAINER_OF_3 TRAINER_OF_5 TRAINER_OF_6 TRAINER_OF_7 FAKE_GPU FAKE_KERNELS
+                                                      the same source, compiled against older headers; fakes of libcuda and libnccl, of kernels
 """
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -12,23 +14,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "multiproc"))
 from harness import Failure, main, same_training  # noqa: E402
 
 
-def run(bin_dir, trainer, *arguments, options=(), nproc=4, expect=0):
+def run(bin_dir, trainer, *arguments, options=(), nproc=4, expect=0, environment=None):
     with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
         command = [str(bin_dir / "kintsugi"), "run", "--nproc", str(nproc), *arguments, "--json", "-", "--", trainer, *options]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120,
+                              env=os.environ | (environment or {}))
         kept = sorted(str(p.relative_to(folder)) for p in Path(folder).rglob("*"))
     if done.returncode != expect:
         raise Failure(f"exit code {done.returncode}\n{done.stderr[-6000:]}")
     return json.loads(done.stdout or "null"), done.stderr, kept
 
 
-def same(bin_dir, trainer, arguments, options=(), path=None, words="", without=None):
+def same(bin_dir, trainer, arguments, options=(), path=None, words="", without=None, environment=None):
     def test(_):
         if "undisturbed" not in REFERENCE:
             REFERENCE["undisturbed"], log, _ = run(bin_dir, trainer)
             if REFERENCE["undisturbed"]["steps"] != 20 or "y = " not in log:
                 raise Failure(log[-3000:])
-        summary, log, _ = run(bin_dir, trainer, *arguments, options=options)
+        summary, log, _ = run(bin_dir, trainer, *arguments, options=options, environment=environment)
         difference = same_training(REFERENCE["undisturbed"], summary)
         if difference:
             raise Failure(f"{difference}\n{log[-3000:]}")
@@ -97,11 +100,61 @@ def forgets(bin_dir, trainer):
     return test
 
 
+def on_device(bin_dir, trainer, fakes):
+    """State on a device whose memory, kernels and NCCL are fakes: what is tested is the host's side."""
+    gpu, kernels = fakes
+    one = ["--devices", "1"]  # the fake has one, which all ranks share
+    nothing = {"KINTSUGI_NCCL_LIBRARY": "/nowhere/libnccl.so", "KINTSUGI_KERNELS_LIBRARY": "/nowhere/kernels.so", "KINTSUGI_CUDA_LIBRARY": gpu}
+    whole = {"KINTSUGI_NCCL_LIBRARY": gpu, "KINTSUGI_KERNELS_LIBRARY": kernels, "KINTSUGI_CUDA_LIBRARY": gpu}
+    cases = [
+        ("", [], [], None, "opened 7 of device 0, NCCL 22809"),
+        (", killed in its update", ["--inject", "kill:1@5:update"], [], "respawn", "launches of NCCL's: "),
+        (", killed in its forward pass", ["--inject", "kill:2@9:forward"], [], "respawn", "launches of NCCL's: "),
+        (", killed while a spare waits", ["--spares", "1", "--inject", "kill:2@9:forward"], [], "spare", "launches of NCCL's: "),
+        (", an error of its own", [], ["--raise", "6"], "retry", "LineError"),
+        (", an exception in its update", ["--inject", "throw:0@7:update"], [], "rebuild", ""),
+        (", damaged memory that it names", [], ["--damage", "6"], "patch", "planted"),
+        (", damaged memory since nobody knows when, put back from a snapshot", ["--snapshot-every", "1"],
+         ["--damage", "9", "--old", "1", "--pace", "50"], "reload", "planted"),
+    ]  # fmt: skip
+    made = [(f"C trainer on a device{name}", same(bin_dir, trainer, [*one, *options], ["--device", "7", *own], path, words, environment=whole))
+            for name, options, own, path, words in cases]  # fmt: skip
+    made.append(("C trainer on a device without NCCL and kernels, killed: by way of the host",
+                 same(bin_dir, trainer, [*one, "--inject", "kill:1@5:update"], ["--device", "1"], "respawn",
+                      "opened 1 of device 0, NCCL 0; missing: the kernels for CUDA devices could not be loaded (/nowhere/kernels.so: ",
+                      environment=nothing)))  # fmt: skip
+
+    def sums(_):
+        _, log, _ = run(bin_dir, trainer, *one, "--verify-every", "5", options=["--device", "7"], environment=whole)
+        counts = [int(line.split("sums of the device's: ")[1]) for line in log.splitlines() if "sums of the device's: " in line]
+        if len(counts) != 4 or min(counts) < 3:
+            raise Failure(f"sums made on the device, by each rank: {counts}\n{log[-3000:]}")
+
+    def saved(_):
+        """What was saved of a device is what a run on the host resumes from, and the other way round."""
+        device = {"options": ["--device", "7"], "environment": whole}
+        for first, second in ((device, {}), ({}, device)):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                run(bin_dir, trainer, *one, "--save-every", "7", "--save-dir", f"{folder}/saves", **first)
+                summary, log, _ = run(bin_dir, trainer, *one, "--resume", f"{folder}/saves", "--save-dir", "", **second)
+            if summary["final_digest"] != REFERENCE["undisturbed"]["final_digest"] or len(summary["losses"]) != 6:
+                raise Failure(f"another final state after --resume\n{log[-3000:]}")
+
+    def lacking(_):
+        _, log, _ = run(bin_dir, trainer, *one, options=["--device", "5"], environment={**whole, "KINTSUGI_NCCL_LIBRARY": "/nowhere/libnccl.so"}, expect=3)
+        if "NCCL could not be loaded (/nowhere/libnccl.so: " not in log or "install NCCL 2.18 or newer" not in log:
+            raise Failure(log[-3000:])
+
+    return [*made, ("C trainer on a device, whose kernels make the sums", sums), ("C trainer on a device, saves and resumes", saved),
+            ("C trainer on a device that needs NCCL where there is none", lacking)]  # fmt: skip
+
+
 REFERENCE = {}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]).resolve()
     program, older, newer, of_5, of_6 = (str(Path(trainer).resolve()) for trainer in sys.argv[2:7])
+    fakes = [str(Path(library).resolve()) for library in sys.argv[8:10]]
     sys.exit(main([
         ("C trainer, killed in its update", same(folder, program, ["--inject", "kill:1@5:update"], path="respawn")),
         ("C trainer, killed in its forward pass", same(folder, program, ["--inject", "kill:2@9:forward"], path="adopt")),
@@ -162,4 +215,5 @@ if __name__ == "__main__":
         ("C trainer whose state may not move", same(folder, program, ["--inject", "kill:2@9:forward"], ["--move", "never"], "adopt")),
         ("C trainer, save points and resume", saves(folder, program)),
         ("C trainer, resumed by 3 and 6 ranks, and where it refuses", resized(folder, program, older)),
+        *on_device(folder, program, fakes),
     ], folder))

@@ -1,12 +1,13 @@
 /* A trainer in C99, nothing but the C ABI: fits a line by data-parallel gradient descent. Its all-reduce goes over the run's
  * store, so it needs no other library. Compiled a second time against an older header, whose programs must go on.
  *   trainer [--raise STEP] [--move clean|rebuild|rollback|never] [--to heap|agent] [--die 1] [--share 1] [--fence STEP]
- *           [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS]
+ *           [--device PARTS] [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS]
  * --gone: a second tensor is no part of the state any more after the first of these tasks since this process trained;
  * only the speaker says so, of all ranks by default; --layout 1: it is the only one of its layout.
  * --move: the state lies elsewhere after each of these tasks; never: it is checked that it cannot. --die: rank 1 is killed in one of them,
  * once it has trained, with its state moved. --share: it lies in a memory
- * file of the trainer's own. --fence: a device does the updates, and fails at that step. --damage: rank 1's memory is damaged then,
+ * file of the trainer's own. --device: it lies on a device, of which these parts must be there; the device does the updates, and the sum of
+ * parts that were opened is told. --fence: a device does the updates, and fails at that step. --damage: rank 1's memory is damaged then,
  * which it tells; with --old 1 nobody knows since when. --fork: a child is forked, which is no rank. --join: not under `kintsugi run`.
  */
 #define _GNU_SOURCE
@@ -21,6 +22,10 @@
 #include <unistd.h>
 
 #include <kintsugi/kintsugi.h>
+
+#if KINTSUGI_ABI_VERSION >= 11
+#include "device_line.h"
+#endif
 
 /* What a device has been given to do: how often somebody has looked at it since, and whether it fails. */
 typedef struct {
@@ -43,6 +48,10 @@ typedef struct {
   work gradients, update;
 #if KINTSUGI_ABI_VERSION >= 6
   kintsugi_fence *inputs, *end; /* of the update */
+#endif
+#if KINTSUGI_ABI_VERSION >= 11
+  int on_device;
+  device_line device; /* where the state is; `line` is then what the host read of it last */
 #endif
 #if KINTSUGI_ABI_VERSION >= 7
   double* scratch;   /* how many steps; when it is no part of the state any more, each rank's own */
@@ -351,6 +360,9 @@ static kintsugi_code damage(trainer* t) {
   kintsugi_code code = kintsugi_report_memory_error(t->agent, keys, 1, "planted");
   if (code != KINTSUGI_INVALID_ARGUMENT || !strstr(kintsugi_why(t->agent), "'circle', which is not registered")) return KINTSUGI_THROW;
   memset(t->line, 0xff, sizeof(double) * 2);
+#if KINTSUGI_ABI_VERSION >= 11
+  if (t->on_device && (device_line_write(&t->device, 0, -1e300) || device_line_await(&t->device))) return KINTSUGI_INTERNAL;
+#endif
   keys[0] = "line";
 #if KINTSUGI_ABI_VERSION >= 4
   if (t->is_old) return kintsugi_report_old_memory_error(t->agent, keys, 1, -1, "planted");
@@ -372,6 +384,75 @@ static int fork_harmlessly(trainer* t, uint64_t k) {
   return child < 0 || waitpid(child, &status, 0) != child || status != 0;
 }
 
+#if KINTSUGI_ABI_VERSION >= 11
+/* The host enqueues and goes on: which of the two numbers is new already nobody knows until the fence behind both is done. */
+static kintsugi_code update_on_device(trainer* t, uint64_t k, const double* gradient) {
+  kintsugi_code code = kintsugi_record_fence(t->agent, t->inputs, t->device.stream);
+  if (code != KINTSUGI_OK || (code = kintsugi_begin_update_after(t->agent, k, t->inputs)) != KINTSUGI_OK) return code;
+  if (device_line_write(&t->device, 0, t->line[0] - 0.2 * gradient[0])) return KINTSUGI_INTERNAL;
+  if ((code = kintsugi_mark(t->agent, k, KINTSUGI_UPDATE)) != KINTSUGI_OK) return code;
+  if (device_line_write(&t->device, 1, t->line[1] - 0.2 * gradient[1])) return KINTSUGI_INTERNAL;
+  if ((code = kintsugi_record_fence(t->agent, t->end, t->device.stream)) != KINTSUGI_OK) return code;
+  return kintsugi_end_update_after(t->agent, k, t->end);
+}
+
+static int refuses_device(trainer* t, const kintsugi_device_options* options, kintsugi_code expected, const char* words) {
+  kintsugi_error* error = NULL;
+  const kintsugi_code code = kintsugi_open_device(t->agent, options, NULL, &error);
+  const int wrong = code != expected || !strstr(kintsugi_error_text(error), words);
+  if (wrong)
+    fprintf(stderr, "trainer: opening a device gave %s '%s', not %s '%s'\n", kintsugi_code_name(code), kintsugi_error_text(error),
+            kintsugi_code_name(expected), words);
+  kintsugi_error_free(error);
+  return wrong;
+}
+
+/* What is not there is named, with where it was looked for; nothing is open after that. */
+static int open_device(trainer* t, int needed) {
+  static double on_host[2];
+  kintsugi_device_options options;
+  kintsugi_device_report report;
+  kintsugi_error* error = NULL;
+  memset(&options, 0, sizeof options);
+  options.size = sizeof options;
+  options.device = -2;
+  if (refuses_device(t, &options, KINTSUGI_INVALID_ARGUMENT, "device -2")) return 1;
+  options.device = 7;
+  if (refuses_device(t, &options, KINTSUGI_UNAVAILABLE, "CUDA device 7 does not exist; the driver has 1")) return 1;
+  options.device = -1;
+  options.cuda_library = "/nowhere/libcuda.so.1";
+  if (refuses_device(t, &options, KINTSUGI_NOT_FOUND, "the CUDA driver could not be loaded (/nowhere/libcuda.so.1: ")) return 1;
+  options.cuda_library = NULL;
+  options.needed = KINTSUGI_DEVICE_NCCL;
+  options.nccl_library = "/nowhere/libnccl.so.2";
+  if (refuses_device(t, &options, KINTSUGI_NOT_FOUND, "NCCL could not be loaded (/nowhere/libnccl.so.2: ")) return 1;
+  options.nccl_library = NULL;
+  options.needed = KINTSUGI_DEVICE_KERNELS;
+  options.kernels_library = getenv("KINTSUGI_CUDA_LIBRARY"); /* which has none */
+  if (refuses_device(t, &options, KINTSUGI_FAILED_PRECONDITION, "has no kintsugi_device_kernels_")) return 1;
+  if (kintsugi_add_device_fence(t->agent, &t->end, NULL) != KINTSUGI_FAILED_PRECONDITION) return fail("a fence of no device", NULL);
+  options.kernels_library = NULL;
+  options.needed = needed;
+  memset(&report, 0, sizeof report);
+  report.size = sizeof report;
+  if (kintsugi_open_device(t->agent, &options, &report, &error) != KINTSUGI_OK) return fail("device", error);
+  printf("opened %d of device %d, NCCL %d%s%s\n", (int)report.opened, (int)report.device, (int)report.nccl_version,
+         report.missing[0] ? "; missing: " : "", report.missing);
+  if (refuses_device(t, &options, KINTSUGI_FAILED_PRECONDITION, "device 0 is open already")) return 1;
+  if (kintsugi_add_device_fence(t->agent, &t->inputs, &error) != KINTSUGI_OK) return fail("fence", error);
+  if (kintsugi_add_device_fence(t->agent, &t->end, &error) != KINTSUGI_OK) return fail("fence", error);
+  t->line = on_host;
+  return 0;
+}
+
+/* What the device did: only the fakes count it. */
+static void tell_count(const char* variable, const char* symbol, const char* what) {
+  int (*count)(void) = NULL;
+  void* const library = getenv(variable) ? dlopen(getenv(variable), RTLD_NOW | RTLD_NOLOAD) : NULL;
+  if (library && find(library, symbol, &count) && count() > 0) printf("%s: %d\n", what, count());
+}
+#endif
+
 static kintsugi_code train_step(trainer* t, uint64_t k) {
   kintsugi_code code = kintsugi_begin_step(t->agent, k);
   uint64_t sample;
@@ -386,6 +467,9 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   t->drawn = t->drawn * 1664525u + 1013904223u;
   sample = k * (uint64_t)kintsugi_world_size(t->agent) + (uint64_t)kintsugi_rank_of(t->agent);
   x = (double)(t->drawn >> 8) / (1 << 24);
+#if KINTSUGI_ABI_VERSION >= 11
+  if (t->on_device && device_line_read(&t->device, t->line)) return KINTSUGI_INTERNAL;
+#endif
   error = t->line[0] * x + t->line[1] - (2 * x + 1);
   if ((int)k == t->fork_at && fork_harmlessly(t, k)) return KINTSUGI_THROW;
   if ((int)k == t->damage_at && kintsugi_rank_of(t->agent) == 1) {
@@ -406,6 +490,9 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   if ((code = kintsugi_report(t->agent, k, gradient[2], &sample, 1)) != KINTSUGI_OK) return code;
   if (kintsugi_put_object(t->agent, "drawn", k, &t->drawn, sizeof t->drawn, NULL) != KINTSUGI_OK) return KINTSUGI_INTERNAL;
   if ((code = kintsugi_mark(t->agent, k, KINTSUGI_GATE)) != KINTSUGI_OK) return code;
+#if KINTSUGI_ABI_VERSION >= 11
+  if (t->on_device) return update_on_device(t, k, gradient);
+#endif
 #if KINTSUGI_ABI_VERSION >= 6
   if (t->with_fence) {
     t->gradients.asked = 0;
@@ -549,6 +636,9 @@ int main(int argc, char** argv) {
   void* memory = NULL;
   int shares = 0; /* since version 6 */
   int layout = 0; /* since version 7 */
+#if KINTSUGI_ABI_VERSION >= 11
+  int needed = 0;
+#endif
   kintsugi_options options;
   static const char secret[32] = "a secret that everybody may know";
   memset(&t, 0, sizeof t);
@@ -576,11 +666,18 @@ int main(int argc, char** argv) {
     if (strcmp(argv[i], "--fork") == 0) t.fork_at = atoi(argv[i + 1]);
     if (strcmp(argv[i], "--steps") == 0) t.steps = atoi(argv[i + 1]);
     if (strcmp(argv[i], "--pace") == 0) t.pace_ms = atoi(argv[i + 1]);
+#if KINTSUGI_ABI_VERSION >= 11
+    if (strcmp(argv[i], "--device") == 0) t.on_device = 1, needed = atoi(argv[i + 1]);
+#endif
     if (strcmp(argv[i], "--fence") == 0) t.with_fence = 1, t.fails_at = (uint64_t)atoi(argv[i + 1]);
     if (strcmp(argv[i], "--raise") == 0) t.raise_at = atoi(argv[i + 1]);
     if (strcmp(argv[i], "--move") == 0) t.move = argv[i + 1];
     if (strcmp(argv[i], "--to") == 0) t.to_heap = strcmp(argv[i + 1], "heap") == 0;
   }
+#if KINTSUGI_ABI_VERSION >= 11
+  /* Before a spare waits to be needed: its context is there then. */
+  if (t.on_device && device_line_open(&t.device)) return 1;
+#endif
   options.job = "line";
   options.secret = secret;
   options.secret_size = sizeof secret;
@@ -594,6 +691,13 @@ int main(int argc, char** argv) {
     if (kintsugi_add_fence(t.agent, is_done, &t.update, &t.end, &error) != KINTSUGI_OK) return fail("fence", error);
   }
 #endif
+#if KINTSUGI_ABI_VERSION >= 11
+  if (t.on_device) {
+    if (open_device(&t, needed)) return 1;
+    memory = t.line;
+    shares = 1; /* nothing is to be allocated on the host */
+  }
+#endif
   if (!(shares && memory) && kintsugi_allocate(t.agent, sizeof(double) * 2, &memory, &error) != KINTSUGI_OK) return fail("allocate", error);
   t.line = memory;
   memset(&line, 0, sizeof line);
@@ -604,6 +708,9 @@ int main(int argc, char** argv) {
   line.global_shape = shape;
   line.data = memory;
   line.size_bytes = sizeof(double) * 2;
+#if KINTSUGI_ABI_VERSION >= 11
+  if (t.on_device) line.data = (void*)(uintptr_t)t.device.line, line.device = 1;
+#endif
   if (kintsugi_register_tensor(t.agent, &line, &error) != KINTSUGI_OK) return fail("register", error);
 #if KINTSUGI_ABI_VERSION >= 4
   if (kintsugi_register_alias(t.agent, "regression", "line", &error) != KINTSUGI_OK) return fail("alias", error);
@@ -626,6 +733,13 @@ int main(int argc, char** argv) {
   if (kintsugi_guard_begin(t.agent, &error) != KINTSUGI_OK) return fail("guard", error);
   while ((next = ask(&t, &first)) == 1)
     if (loop(&t, first) != 0) return 1;
+#if KINTSUGI_ABI_VERSION >= 11
+  if (t.on_device && device_line_read(&t.device, t.line)) return 1;
+  if (t.on_device) {
+    tell_count("KINTSUGI_KERNELS_LIBRARY", "fakeKernelsChecksums", "sums of the device's");
+    tell_count("KINTSUGI_NCCL_LIBRARY", "fakeNcclLaunches", "launches of NCCL's");
+  }
+#endif
   if (next == 0) printf("y = %.17g x + %.17g\n", t.line[0], t.line[1]);
   kintsugi_store_close(t.store);
   exit_code = next == 0 ? (int)kintsugi_exit_code(t.agent) : 1;

@@ -2,6 +2,7 @@
 // names that stay inside; laid out again they come back equal. As a .pt it is read as a state dictionary too: what that
 // accepts lies within its storages and is read to the last byte.
 #include <algorithm>
+#include <cstring>
 
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/torch/state_dict.h"
@@ -53,6 +54,11 @@ bool Try(std::string_view input) {
     (void)zip::CheckCrc(input, entry, "file");
   }
   CheckApart(*entries);
+  std::vector<zip::Entry> unpacked = *entries;
+  if (const auto bytes = zip::Unpack(input, &unpacked, "file"); Accepts(bytes))
+    for (const zip::Entry& entry : unpacked)
+      KINTSUGI_CHECK(entry.at <= bytes->size_bytes && entry.size_bytes <= bytes->size_bytes - entry.at,
+                     "a record outside of what was unpacked");
   CheckWrittenAgain(input, *entries);
   // Whatever a file's name says: a .pt that is found by what stands in it.
   if (!input.starts_with("PK")) return true;
@@ -63,19 +69,30 @@ bool Try(std::string_view input) {
 }
 
 std::vector<std::string> Seeds() {
-  OutlineFile file;
-  zip::Layer layer(&file, "archive");
-  pickle::PickleWriter writer;
-  torch::WriteTensor("0", DType::kFloat32, {2, 3}, &writer);
-  layer.AddBytes("data.pkl", writer.Finish());
-  torch::AddSmallEntries(&layer);
-  layer.AddBytes("data/0", std::string(24, 'x'));
-  torch::AddVersion(&layer);
-  layer.Finish();
+  const auto with_data = [](const std::string& data) {
+    OutlineFile file;
+    zip::Layer layer(&file, "archive");
+    pickle::PickleWriter writer;
+    torch::WriteTensor("0", DType::kFloat32, {2, 3}, &writer);
+    layer.AddBytes("data.pkl", writer.Finish());
+    torch::AddSmallEntries(&layer);
+    layer.AddBytes("data/0", data);
+    torch::AddVersion(&layer);
+    layer.Finish();
+    return BytesOf(file);
+  };
+  const std::string content(24, 'x');
+  // As a program leaves it that zips anew: deflated, here as a stored block of DEFLATE.
+  std::string deflated = with_data(std::string("\x01\x18\x00\xe7\xff", 5) + content);
+  const size_t entry = deflated.rfind("PK\x01\x02", deflated.rfind("archive/data/0"));
+  const auto put = [&](size_t at, auto value) { std::memcpy(deflated.data() + entry + at, &value, sizeof(value)); };
+  put(10, uint16_t{8});
+  put(16, zip::Crc32(content));
+  put(24, static_cast<uint32_t>(content.size()));
   OutlineFile empty;
   zip::Layer none(&empty, "archive");
   none.Finish();
-  return {BytesOf(file), BytesOf(empty)};
+  return {with_data(content), deflated, BytesOf(empty)};
 }
 
 }  // namespace kintsugi::fuzz

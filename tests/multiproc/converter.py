@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 from harness import Failure, Skip, script
@@ -181,6 +182,37 @@ def read_only_folder(runner):
         must(runner, "diff", kept, runner.folder / "from-there.pt")
 
 
+def its_own_peak(runner):
+    source = write_source(runner.folder / "source.safetensors", 7)
+    ours = bytearray(b"\1") * (256 * MIB)  # Stands in this process: no memory of the one that it starts.
+    done = runner.tool(["ckpt", "convert", str(source), str(runner.folder / "out.pt"), "--to", "torch", "--json"])
+    if done.returncode:
+        raise Failure(done.stderr)
+    peak_mib = json.loads(done.stdout)["peak_mib"]
+    if not 1 < peak_mib < len(ours) / MIB / 2:
+        raise Failure(f"{peak_mib} MiB told for {TENSORS * TENSOR_BYTES / MIB} MiB of state")
+
+
+def zipped_anew(runner):
+    """torch.load takes a file that somebody unpacked and zipped again, with compression."""
+    source = write_source(runner.folder / "source.safetensors", 8)
+    plain, packed = runner.folder / "plain.pt", runner.folder / "packed.pt"
+    must(runner, "convert", source, plain, "--to", "torch")
+    with zipfile.ZipFile(plain) as old, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    must(runner, "diff", plain, packed)
+    must(runner, "verify", packed)
+    done = runner.tool(["ckpt", "show", str(packed)])
+    if "compressed" not in done.stdout + done.stderr:
+        raise Failure(f"nothing says that it takes memory\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+    data = bytearray(packed.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    packed.write_bytes(data)
+    done = runner.tool(["ckpt", "convert", str(packed), str(runner.folder / "out.pt"), "--to", "torch"])
+    must_fail(done.returncode, done.stderr, "packed.pt", "damaged")
+
+
 if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("a killed converter leaves nothing visible, and nothing for good", killed),
@@ -188,4 +220,6 @@ if __name__ == "__main__":
         ("a source that changes or is cut short is found", source_changes),
         ("a full disk is named, and what fits is written", full_disk),
         ("a read-only folder is named, and read from", read_only_folder),
+        ("a file of torch that was zipped anew with compression is read", zipped_anew),
+        ("the peak that it tells is its own", its_own_peak),
     ]))

@@ -27,6 +27,12 @@ IFF_NO_PI = 0x1000
 MTU = 60000
 
 
+def begins_connection(packet):
+    """A TCP segment with SYN and without ACK."""
+    flags = (packet[0] & 15) * 4 + 13
+    return packet[9] == 6 and len(packet) > flags and packet[flags] & 0x12 == 0x02
+
+
 class Network:
     def __init__(self, hosts):
         if os.geteuid() != 0:
@@ -36,7 +42,9 @@ class Network:
         self.names = [f"kintsugi-{os.getpid()}-{host}" for host in range(hosts)]
         self.devices = []
         self.cuts = set()      # (from, to)
+        self.doors = set()     # (from, to): no new connection that way, as a firewall has it
         self.delay_seconds = 0.0
+        self.bytes = 0         # that were handed on
         self.closing = False
         self.children = []
         self.late = []         # heap of (due, number, to, packet)
@@ -86,6 +94,8 @@ class Network:
             to = packet[19] - 1
             if packet[16:19] != bytes([10, 77, 0]) or not 0 <= to < len(self.devices) or (host, to) in self.cuts:
                 continue
+            if (host, to) in self.doors and begins_connection(packet):
+                continue
             if self.delay_seconds == 0:
                 self._deliver(to, packet)
                 continue
@@ -94,6 +104,7 @@ class Network:
                 self.late_changed.notify()
 
     def _deliver(self, to, packet):
+        self.bytes += len(packet)
         try:
             os.write(self.devices[to], packet)
         except OSError:
@@ -116,6 +127,10 @@ class Network:
 
     def heal(self):
         self.cuts.clear()
+
+    def close_door(self, source, destination):
+        """Packets pass, but `source` begins no connection to `destination`."""
+        self.doors.add((source, destination))
 
     def isolate(self, host):
         for other in range(len(self.names)):

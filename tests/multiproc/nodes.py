@@ -467,6 +467,26 @@ def a_name_that_nobody_makes_known(runner):
             raise Failure(f"code {done.returncode}, expected {code}\n{done.stderr}")
 
 
+def a_host_that_reboots(host):
+    def test(runner):
+        """It is down for longer than the others wait for it: their launchers begin again until it is back."""
+        steps = ["--steps", "60", "--step-delay-us", "30000"]
+        with Network(2) as net:
+            run = NodesRun(runner, net, 2, run_args=["--restarts", "30", "--resume", "auto", "--save-every", "2", "--node-wait", "1",
+                                                     "--join-timeout", str(3 * SLOWNESS)], trainer_args=steps)
+            run.wait_step(10)
+            stays = 1 - host
+            os.killpg(run.launcher(host), signal.SIGKILL)
+            run.launchers[host][0].wait()
+            run.wait_log(stays, "event=restart start=4 ")  # two starts in vain
+            run.start(host)
+            run.launchers[host][0].wait(120 * SLOWNESS)
+            summary = run.finish(leader=0)
+            if summary["final_digest"] != reference(runner.bin, steps)["final_digest"]:
+                raise Failure(f"{summary['final_digest']}\n{run.logs()}")
+    return test
+
+
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_run_over_two_hosts_has_the_bits_of_one, a_killed_rank_of_another_host_is_replaced_there,
     a_spare_of_another_host_takes_the_place, faults_on_every_host,
@@ -474,6 +494,7 @@ TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back, hosts_cut_off_one_after_another,
     one_direction_lost, a_closed_road_between_two_hosts, a_slow_network, a_host_gone_for_good, asked_on_any_host, preemption_of_one_node_stops_all, mistakes,
     nodes_that_do_not_come, a_meeting_that_cannot_succeed, names_and_interfaces_that_come_late, a_name_that_nobody_makes_known)]
+TESTS += [(f"host {host} reboots", a_host_that_reboots(host)) for host in (0, 1)]
 
 if __name__ == "__main__":
     sys.exit(script(__doc__, TESTS))

@@ -5,13 +5,15 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from harness import Failure, must_be_same, only_incident, reference, script
+from harness import SLOWNESS, Failure, must_be_same, only_incident, reference, script
 from leaving import full_disk
 from live_run import LiveRun, wait_until
 
@@ -534,6 +536,26 @@ def metrics_say_how_a_run_ended(runner):
         run.wait(0)
 
 
+def a_signal_between_a_run_and_its_end_is_kept(runner):
+    """While its launcher waits for a reader of what the ranks printed, no step is left, and nobody lingers yet."""
+    trainer = ["sh", "-c", 'yes | head -c 400000; exec "$@"', "sh", runner.byte_lm, "--samples", "0", "--steps", "5"]
+    log = runner.folder / "run.log"
+    process = subprocess.Popen([runner.kintsugi, "run", "--nproc", "2", "--save-dir", "", "--metrics", "0", "--metrics-linger", "3600",
+                                "--log-file", str(log), "--", *trainer],
+                               cwd=runner.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        url = wait_until(lambda: re.search(r"event=metrics url=(\S+)", log.read_text()) if log.exists() else None, "metrics").group(1)
+        get(url)  # somebody reads metrics, so the end waits for him
+        wait_until(lambda: "event=run_ended" in log.read_text(), "the run's end")
+        time.sleep(0.3)  # its loop is over by then; for two seconds at most its output waits for a reader
+        process.send_signal(signal.SIGTERM)
+        if process.wait(60 * SLOWNESS) != 0:
+            raise Failure(f"code {process.returncode}\n{log.read_text()}")
+    finally:
+        process.kill()
+        process.wait()
+
+
 def the_alerts_ask_for_what_there_is(runner):
     """Each metric of the rules, with the labels that they go by."""
     rules = (Path(__file__).resolve().parents[2] / "tools/observe/alerts.yml").read_text()
@@ -579,6 +601,7 @@ if __name__ == "__main__":
         ("the dashboard asks for what there is", the_dashboard_asks_for_what_there_is),
         ("the alerts ask for what there is", the_alerts_ask_for_what_there_is),
         ("metrics say how a run ended, until that was read", metrics_say_how_a_run_ended),
+        ("a signal between a run and its end is kept", a_signal_between_a_run_and_its_end_is_kept),
         ("the page grows with a run that is struck", the_page_grows_with_the_run),
         ("readers of the page that do not read delay nothing", readers_of_the_page_that_do_not_read_delay_nothing),
         ("notices are what the summary says", notices_are_what_the_summary_says),

@@ -113,7 +113,7 @@ def own_folder_stays_after_an_incident(runner):
     command = ["run", "--nproc", "4", *KILL, "--", runner.byte_lm, "--samples", "0", *TRAINER]
     for _ in range(11):
         done = runner.tool(command, 120, env=environment)
-        if done.returncode != 0 or "kintsugi replay --journal" not in done.stderr:
+        if done.returncode != 0 or "kintsugi replay --run" not in done.stderr:
             raise Failure(done.stderr[-3000:])
     left = sorted(folder.iterdir())
     if not 8 <= len(left) <= 9 or any(sorted(os.listdir(one)) != ["lock", "run.journal", "run.json"] for one in left):

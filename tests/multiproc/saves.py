@@ -223,6 +223,14 @@ def misfit_ends_at_once(runner):
             raise Failure(f"the last line gives no reason: {last}")
 
 
+def what_others_try_is_no_checkpoint(runner):
+    """Nodes that start together: one looks for something to go on from while another tries whether it may write there."""
+    folder = runner.folder / "checkpoints"
+    folder.mkdir()
+    (folder / ".kintsugi-probe-77").write_bytes(bytes(4096))
+    runner.run(["--resume", "auto"], ["--steps", "5"])
+
+
 def resume_of_nothing(runner):
     _, log = runner.run(["--resume", str(runner.folder / "nowhere")], TRAINER, expect=2)
     if "nowhere" not in log:
@@ -232,6 +240,7 @@ def resume_of_nothing(runner):
 if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("survivors dump a whole checkpoint and a second run goes on", survivors_dump_and_resume),
+        ("what others try in the folder is no checkpoint", what_others_try_is_no_checkpoint),
         ("both replicas lost: reloaded online", reload_when_a_shard_is_lost),
         ("both replicas lost, no respawn left: the checkpoint is named", lost_shard_without_respawns),
         ("both replicas lost, no checkpoint: the reason is told", lost_shard_without_checkpoint),

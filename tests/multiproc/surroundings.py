@@ -57,6 +57,32 @@ def mistyped_requests(runner):
         raise Failure(f"requests made incidents: {summary['incidents']}")
 
 
+def a_door_with_too_many_callers(runner):
+    """A launcher that does not come to answer, its door full: a command waits for its turn, and says so."""
+    with LiveRun(runner, [], LONG) as run:
+        run.wait_step(3)
+        run.signal(signal.SIGSTOP)
+        callers = []
+        try:
+            while True:
+                callers.append(socket.socket(socket.AF_UNIX))
+                callers[-1].setblocking(False)
+                callers[-1].connect(str(run.run_dir / "control.sock"))
+        except BlockingIOError:
+            pass  # that one is beyond what the door holds
+        command = subprocess.Popen([runner.kintsugi, "inject", "--run", str(run.run_dir), "throw:1@1000000"], cwd=runner.folder,
+                                   stderr=open(runner.folder / "inject.err", "w"))
+        wait_until(lambda: "trying again, 30 s at most" in (runner.folder / "inject.err").read_text() or command.poll() is not None,
+                   "the command says that it waits")
+        for caller in callers:
+            caller.close()
+        run.signal(signal.SIGCONT)
+        if command.wait(60) != 0:
+            raise Failure(f"code {command.returncode}: {(runner.folder / 'inject.err').read_text()}")
+        run.signal(signal.SIGTERM)
+        run.wait(75)
+
+
 def mistyped_requests_to_a_node(runner):
     secret = runner.folder / "secret"
     secret.write_bytes(os.urandom(32))
@@ -377,6 +403,7 @@ def a_rank_behind_a_wrapper(runner):
 if __name__ == "__main__":
     sys.exit(script(__doc__, [
         ("mistyped requests", mistyped_requests),
+        ("a door with too many callers", a_door_with_too_many_callers),
         ("mistyped requests to nodes", mistyped_requests_to_a_node),
         ("nobody reads what is printed", nobody_reads(Unread)),
         ("nobody reads a terminal", nobody_reads(UnreadTerminal)),

@@ -128,6 +128,31 @@ def two_leaders_one_after_the_other(runner):
             raise Failure(f"incidents {ids}, {spent}\n{run.logs()}")
 
 
+def the_story_has_what_every_leader_saw(runner):
+    """Ids and numbers are the run's, and the journals of all leaders are told as one."""
+    report = runner.folder / "report"
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, run_args=["--report", str(report), "--inject", "throw:5@6:backward"], trainer_args=LONG)
+        run.wait_status(lambda s: s["incidents"] == 1 and s["phase"] == "RUNNING" and s["step"] >= 8, "the first incident")
+        os.kill(run.launcher(0), signal.SIGKILL)
+        leader, term = wait_leader(run)
+        run.start(0)
+        summary = run.finish(leader=leader)
+        ids = [incident["id"] for incident in summary["incidents"]]
+        if summary.get("incidents_before") != 1 or ids != list(range(2, 2 + len(ids))) or not ids:
+            raise Failure(f"{summary.get('incidents_before')} before, then {ids}\n{run.logs()}")
+    done = runner.tool(["replay", "--report", str(report)])
+    for said in ("the leader of term 1", f"the leader of term {term}", "incident 1: ", "incident 2: "):
+        if said not in done.stdout:
+            raise Failure(f"no '{said}' in\n{done.stdout}{done.stderr}")
+    if done.returncode != 0 or done.stdout.count("every decision reproduced") < 2:
+        raise Failure(f"code {done.returncode}\n{done.stdout}{done.stderr}")
+    for number, of in ((1, 1), (2, term)):
+        one = runner.tool(["replay", "--report", str(report), "--incident", str(number)])
+        if one.returncode != 0 or f"incident {number}: " not in one.stdout or f"incident {3 - number}: " in one.stdout:
+            raise Failure(f"incident {number}, of term {of}\n{one.stdout}{one.stderr}")
+
+
 def a_pause_outlives_its_leader(runner):
     with Network(3) as net:
         run = NodesRun(runner, net, 3, trainer_args=LONG)
@@ -207,7 +232,7 @@ def a_launcher_killed_within_an_incident(runner):
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     the_controllers_launcher_is_killed, the_leaders_launcher_and_a_rank_at_once, the_leader_is_cut_off, a_leader_cut_off_for_good_saves_and_leaves, a_leader_that_slept_is_refused,
-    two_leaders_one_after_the_other, a_pause_outlives_its_leader, half_without_the_lowest_rank_saves_and_leaves,
+    two_leaders_one_after_the_other, the_story_has_what_every_leader_saw, a_pause_outlives_its_leader, half_without_the_lowest_rank_saves_and_leaves,
     a_majority_is_told_to_stop_while_nobody_leads, a_part_that_is_told_to_stop_waits_no_longer_than_it_may,
     a_launcher_killed_within_an_incident)]
 

@@ -200,7 +200,7 @@ def the_page_holds(runner):
     """Its blocks, as they are printed, beside a run: each change is taken up, a lost rank comes back after each, and whom the page
     shuts out is outside."""
     blocks = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    authority, issue, renew, trust_both, reissue, trust_one, secret = blocks
+    authority, issue, renew, trust_both, reissue, trust_one, secret = blocks[:7]
     folder = runner.folder / "tls"
     folder.mkdir()
 
@@ -230,6 +230,55 @@ def the_page_holds(runner):
         _, log = run.finish(expect=75)
     if "certificate_refused" in log:
         raise Failure(log[-3000:])
+
+
+def another_secret(runner):
+    """The page's last three blocks, beside a run of two hosts: after each a launcher that lost its ranks' host comes back, and who has
+    the first secret is let in until the last one."""
+    steps = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(), re.M | re.S)[7:]
+    with Network(3) as net:
+        run = NodesRun(runner, net, 2, trainer_args=["--steps", "4000", "--step-delay-us", "20000"])
+        run.wait_step(3)
+        shutil.copy(run.secret, runner.folder / "stolen")
+        for number, block in enumerate(steps, 1):
+            subprocess.run(["bash", "-euc", block], cwd=runner.folder, check=True, capture_output=True, timeout=60)
+            for node in (0, 1):
+                wait_until(lambda node=node: run.log(node).count("event=secret_renewed") == (number if node == 0 else 1),
+                           lambda: f"step {number}\n{run.logs()}")
+            if b"secret_refused" in run.logs().encode():
+                raise Failure(run.logs())
+            # Its ranks connect to it anew with what they were given, and it to the leader with what the file has.
+            run.launchers[1][0].kill()
+            run.launchers[1][0].wait()
+            run.start(1)
+            run.wait_log(1, "event=welcomed")
+            run.wait_status(lambda s: s["incidents"] == number and s["phase"] == "RUNNING", f"the repair after step {number}")
+            run.wait_step(run.status()["step"] + 3)
+            stranger = run.line(1)
+            stranger[stranger.index("--secret-file") + 1] = str(runner.folder / "stolen")
+            stranger[stranger.index("--run-dir") + 1] = str(runner.folder / f"stranger-{number}")
+            err = open(runner.folder / f"stranger-{number}.err", "w+")
+            code = net.popen(2, stranger, cwd=runner.folder, stdout=subprocess.DEVNULL, stderr=err).wait(60)
+            said = open(err.name).read()
+            known = "node 1 is here already" in said  # it was heard, and told why it has no place
+            if code == 0 or known != (number < 3) or (not known and "secret" not in said):
+                raise Failure(f"step {number}: code {code}\n{said}")
+        os.kill(run.launcher(0), signal.SIGTERM)
+        run.finish(expect=75)
+
+
+def a_secret_file_that_is_wrong(runner):
+    """It is told, and the one before is used on."""
+    with Network(2) as net:
+        run = NodesRun(runner, net, 2, trainer_args=["--steps", "4000", "--step-delay-us", "20000"])
+        run.wait_step(3)
+        good = run.secret.read_bytes()
+        run.secret.write_bytes(b"short")
+        run.wait_log(0, "event=secret_refused")
+        run.secret.write_bytes(good)
+        run.wait_log(0, "event=secret_renewed")
+        os.kill(run.launcher(0), signal.SIGTERM)
+        run.finish(expect=75)
 
 
 def refused_for(run, certificates):
@@ -284,7 +333,8 @@ def mistakes(runner):
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_run_has_the_same_bits, strangers_stay_outside, launchers_of_two_hosts, a_host_of_another_authority,
-    certificates_that_end_cost_no_state, renewed_certificates_are_taken_up, the_page_holds, the_controller_alone, mistakes)]
+    certificates_that_end_cost_no_state, renewed_certificates_are_taken_up, the_page_holds, another_secret,
+    a_secret_file_that_is_wrong, the_controller_alone, mistakes)]
 
 if __name__ == "__main__":
     sys.exit(script(__doc__, TESTS))

@@ -80,6 +80,15 @@ def main():
             raise Failure(f"{words} in {line}")
     if container["ports"] != [{"name": "metrics", "containerPort": 9100}]:
         raise Failure(f"{container['ports']}")
+    for document in documents(kintsugi, "--nnodes", "2", "--user", "1000"):
+        judge(document)
+        if document["kind"] == "Job":
+            pod = document["spec"]["template"]["spec"]
+            of_container = pod["containers"][0]["securityContext"]
+            # What the restricted profile of Pod Security asks for.
+            if not (pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault" and
+                    of_container == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}):
+                raise Failure(f"{pod['securityContext']} {of_container}")
     # The schemas do find mistakes.
     job["spec"]["template"]["spec"]["containers"][0]["image"] = 5
     try:

@@ -1,5 +1,6 @@
 """Mistakes with kintsugi.torch get a sentence. Needs no run: an agent that joined nothing stands in where one is asked for."""
 import os
+import types
 
 import torch
 from torch.distributed.algorithms import Join
@@ -28,6 +29,8 @@ class Elsewhere(torch.optim.SGD):
 
 
 refused("meta device", state.check, "w", torch.empty(2, device="meta"))
+refused("'w' is on cuda:1: kintsugi.torch protects state on the cpu so far", state.check, "w",
+        types.SimpleNamespace(is_meta=False, device=torch.device("cuda", 1)))
 refused("is sparse", state.check, "w", torch.zeros(2, 2).to_sparse())
 
 

@@ -89,6 +89,18 @@ TEST(Cluster, KeepsItsPromisesWhenOperatorsOrder) {
   for (Rung rung : {Rung::kAdopt, Rung::kRespawn, Rung::kReload}) EXPECT_TRUE(campaign.rungs().count(rung)) << RungName(rung);
 }
 
+TEST(Cluster, KeepsItsPromisesWhereLaunchersComeAnewBetweenCuts) {
+  const Campaign campaign = RunSeeds("newcomers", 1, 2001);
+  EXPECT_GT(Struck(campaign, FaultType::kNodesCut), 3000u);
+  EXPECT_GT(Struck(campaign, FaultType::kStandbyKilled), 800u);
+}
+
+TEST(Cluster, KeepsItsPromisesWhereNodesAreDrained) {
+  const Campaign campaign = RunSeeds("drains", 1, 2001);
+  EXPECT_GT(Struck(campaign, FaultType::kDrain), 1500u);
+  EXPECT_GT(campaign.moved(), 800u) << "blocks of ranks that a spare node took over";
+}
+
 // An incident has an end, and a host that others cannot reach is done without.
 TEST(Cluster, KeepsItsPromisesWhereRoadsAreClosed) {
   const Campaign campaign = RunSeeds("roads", 1, 3001);

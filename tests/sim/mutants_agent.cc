@@ -86,7 +86,7 @@ std::vector<Mutant> AgentMutants() {
       {"abandons_at_gate", "who is held at its gate goes on to S", "quick", 105, Promise::kInnocent, Out(Abandons)},
       {"goes_on_at_gate", "who is held at its gate goes no further than S", "quick", 34, Promise::kInnocent,
        Out(GoesOn)},
-      {"handler_not_cancelled", "a newer generation cancels the running handler", "network", 190, Promise::kInnocent,
+      {"handler_not_cancelled", "a newer generation cancels the running handler", "network", 6301, Promise::kInnocent,
        Out(Without<CancelHandler>)},
       {"gate_not_locked", "a newer generation locks the gate", "quick", 1, Promise::kInnocent, Out(Without<LockGate>)},
       {"not_said_again", "what a rank said unasked it says again when it is back", "network", 3, Promise::kProgress,

@@ -223,6 +223,19 @@ void ReplacesAtOnce(const ControllerCore& core, ControllerEvent* event, Extra*) 
                      FaultReport{.kind = FaultKind::kStalled, .text = "an operator asked for a new process"}};
 }
 
+void DrainsAtOnce(const ControllerCore& core, ControllerEvent* event, Extra* after) {
+  const auto* asked = std::get_if<core::OperatorDrain>(event);
+  if (!asked || !core.WhyNotDrained(asked->first, asked->ranks).empty()) return;
+  const core::OperatorDrain order = *asked;
+  const auto stalled = [&core](int rank) {
+    return FromAgent{HeaderOf(core, static_cast<size_t>(rank)),
+                     FaultReport{.kind = FaultKind::kStalled, .text = "an operator drains the node"}};
+  };
+  *event = stalled(order.first.value());
+  for (int rank = order.first.value() + 1; rank < order.first.value() + order.ranks; ++rank)
+    after->push_back(stalled(rank));
+}
+
 // Who dialed in vain does not say whom.
 void NobodyNamed(const ControllerCore&, ControllerEvent* event, Extra*) {
   if (PhaseDone* const done = MessageIn<PhaseDone>(event)) done->unreached.clear();
@@ -246,7 +259,7 @@ std::vector<Mutant> ControllerMutants() {
        In(AnyExit)},
       {"digest_not_compared", "VERIFY compares digests", "quick", 13, Promise::kSameStep, In(NoDigest)},
       {"lock_one_short", "LOCK waits for every live rank", "quick", 34, Promise::kInnocent, Short<LockReply>()},
-      {"stop_one_short", "STOP waits until all are parked", "quick", 15, Promise::kInnocent, Short<Parked>()},
+      {"stop_one_short", "STOP waits until all are parked", "quick", 39, Promise::kInnocent, Short<Parked>()},
       {"rollback_one_short", "ROLLBACK waits for every rank", "quick", 4, Promise::kInnocent,
        Short<PhaseDone>(Of(Phase::kRollback))},
       {"dump_one_short", "a checkpoint is published when all parts are written", "quick", 10, Promise::kCheckpoint,
@@ -256,7 +269,7 @@ std::vector<Mutant> ControllerMutants() {
       {"closed_is_dead", "a lost connection may come back", "network", 3, Promise::kOneDecider, In(ClosedIsDead)},
       {"damage_unheard", "damaged memory is news in any phase", "quick", 34, Promise::kProgress, In(DamageUnheard)},
       {"torn_counts", "a torn update is no step's state", "quick", 75, Promise::kInnocent, In(TornCounts)},
-      {"announced_before_written", "a checkpoint counts once it is visible", "quick", 1627, Promise::kCheckpoint,
+      {"announced_before_written", "a checkpoint counts once it is visible", "quick", 4075, Promise::kCheckpoint,
        In(AnnouncedBeforeWritten)},
       {"gate_opens_early", "the gate opens when every rank is at it", "quick", 105, Promise::kInnocent,
        Out(OpensEarly)},
@@ -266,15 +279,19 @@ std::vector<Mutant> ControllerMutants() {
       {"not_told_again", "orders are repeated to a rank that joins again", "network", 13, Promise::kInnocent,
        Out(TellsNothingAgain)},
       {"kills_nobody", "who is given up is killed", "quick", 29, Promise::kOneDecider, Out(KillsNobody)},
-      {"spawns_beyond_budget", "respawns have a budget", "quick", 37, Promise::kTable, Out(SpawnsBeyondBudget)},
+      {"spawns_beyond_budget", "respawns have a budget", "quick", 95, Promise::kTable, Out(SpawnsBeyondBudget)},
       {"resumes_one_back", "the run goes on from S", "quick", 4, Promise::kUpdateOnce, Out(ResumesOneBack)},
       {"part_forgotten", "a save has every shard", "quick", 1, Promise::kCheckpoint, Out(ForgetsASender)},
       {"store_not_fenced", "the rendezvous store refuses an older generation", "quick", 215, Promise::kOneDecider,
        [] { return std::make_unique<StoreFence>(); }},
-      {"chunk_not_resent", "a chunk that did not arrive is sent again", "default", 113, Promise::kSameStep,
+      {"chunk_not_resent", "a chunk that did not arrive is sent again", "default", 802, Promise::kSameStep,
        [] { return std::make_unique<LostChunk>(); }},
       {"replaces_at_once", "a healthy process goes where that costs nothing", "orders", 14, Promise::kInnocent,
        In(ReplacesAtOnce), true},
+      {"drained_in_place", "a node that is drained loses its ranks", "drains", 2, Promise::kInnocent, Out(StaysInPlace),
+       true},
+      {"drains_at_once", "a node is drained at the end of a step", "drains", 2, Promise::kInnocent, In(DrainsAtOnce),
+       true},
       {"nobody_named", "who dialed in vain says whom", "roads", 22, Promise::kInnocent, In(NobodyNamed), true},
       {"stays_in_place", "a host that others cannot reach loses its ranks", "roads", 22, Promise::kInnocent,
        Out(StaysInPlace), true},

@@ -115,6 +115,14 @@ struct MovedCountAtOnce : Hook {
   bool CountsAtOnce() override { return true; }
 };
 
+// A launcher that was started anew is taken for one that remembers whom it had promised itself to.
+struct NewcomerDecides : Hook {
+  void BeforeController(const ControllerCore&, ControllerEvent* event, Extra*) override {
+    if (std::holds_alternative<core::LauncherNew>(*event)) *event = core::Tick{};
+  }
+  void OnLocalRanks(int, ElectionCore::LocalRanks* ranks) override { ranks->newcomer = false; }
+};
+
 // What it was asked while nobody led is lost.
 struct StopForgotten : Hook {
   bool ForgetsStop() override { return true; }
@@ -136,10 +144,12 @@ std::vector<Mutant> ElectionMutants() {
        Promise::kUpdateOnce, Of<OrdersWhileListening>(), true},
       {"groups_unheard", "who takes over learns the replica groups", "takeover", 7, Promise::kInnocent,
        In(GroupsUnheard), true},
-      {"moves_unheard", "launchers hear where the ranks live", "spare_nodes", 371, Promise::kOneDecider,
+      {"moves_unheard", "launchers hear where the ranks live", "spare_nodes", 1157, Promise::kOneDecider,
        Of<MovesUnheard>(), true},
       {"moved_count_at_once", "ranks that were moved have no weight before the run went on", "spare_nodes", 20,
        Promise::kOneDecider, Of<MovedCountAtOnce>(), true},
+      {"newcomer_decides", "a launcher that was started anew decides nothing against those who cannot be asked",
+       "newcomers", 8720, Promise::kOneDecider, Of<NewcomerDecides>(), true},
       {"stop_forgotten", "a launcher keeps for the next leader what it was asked while nobody led", "leaderless", 7,
        Promise::kProgress, Of<StopForgotten>(), true},
       {"mismatch_ignored", "replicas that differ are found by the comparison", "comparison", 3, Promise::kBitIdentical,

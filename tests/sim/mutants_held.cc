@@ -86,7 +86,7 @@ std::vector<Mutant> HeldMutants() {
       {"held_memory_ignored", "what launchers hold counts", "held", 7, Promise::kInnocent, Heard(NothingIsHeld)},
       {"memory_of_the_away_ignored", "what a node that comes back holds counts", "away", 171, Promise::kInnocent,
        Heard(NothingIsHeld)},
-      {"lost_registry_ignored", "what a lost group had registered is known from its launchers", "away", 2354,
+      {"lost_registry_ignored", "what a lost group had registered is known from its launchers", "away", 964,
        Promise::kInnocent, Heard(NothingIsRegistered)},
       {"rescued_with_nothing", "a process that saves for another adopts first", "held", 4, Promise::kCheckpoint,
        [] { return std::make_unique<RescuedWithNothing>(); }},

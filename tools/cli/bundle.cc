@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "runtime/journal/files.h"
 #include "runtime/journal/options.h"
 #include "runtime/process/stack_dump.h"
 #include "tools/cli/common.h"
@@ -53,9 +54,8 @@ class Bundle {
         tar_.Add("doctor.json", Text(doctor::FindingsJson(doctor::CheckHost(doctor::Gather({}), {})))));
     if (!options_.run_dir.empty()) KINTSUGI_RETURN_IF_ERROR(AddRun());
     if (!options_.report.empty())
-      for (const char* name : {"summary.json", "record.json", "trace.json", journal::kFileName})
-        KINTSUGI_RETURN_IF_ERROR(
-            AddFile("report/" + std::string(name), options_.report + "/" + name, kJournalBytesMax));
+      for (const std::string& file : FilesOfReport())
+        KINTSUGI_RETURN_IF_ERROR(AddFile("report/" + NameOf(file), file, kJournalBytesMax));
     for (size_t i = 0; i < options_.logs.size(); ++i)
       KINTSUGI_RETURN_IF_ERROR(
           AddFile("logs/" + std::to_string(i + 1) + "-" + NameOf(options_.logs[i]), options_.logs[i], kLogBytesMax));
@@ -75,6 +75,16 @@ class Bundle {
     return name.substr(0, std::min<size_t>(name.size(), 60));
   }
 
+  std::vector<std::string> FilesOfReport() const {
+    std::vector<std::string> files;
+    for (const char* name : {"summary.json", "record.json", "trace.json"})
+      files.push_back(options_.report + "/" + name);
+    std::vector<std::string> journals = journal::FilesIn(options_.report);
+    if (journals.empty()) journals.push_back(options_.report + "/" + journal::kFileName);  // told as missing
+    files.insert(files.end(), journals.begin(), journals.end());
+    return files;
+  }
+
   Status AddRun() {
     for (const auto& [command, name] : {std::pair{"status", "status.json"}, {"incidents", "incidents.json"}}) {
       const RunAnswer answer = Ask(options_.run_dir, {{"command", command}}, kAnswerWithin);
@@ -91,7 +101,7 @@ class Bundle {
     for (const std::string& folder : folders)
       for (const auto& entry : fs::directory_iterator(folder, error)) {
         const std::string name = entry.path().filename().string();
-        if (name == journal::kFileName || name == runs::kDescriptionName || name.starts_with(kStacksFilePrefix))
+        if (journal::TermOfName(name) > 0 || name == runs::kDescriptionName || name.starts_with(kStacksFilePrefix))
           KINTSUGI_RETURN_IF_ERROR(AddFile("run/" + NameOf(name), entry.path().string(), kJournalBytesMax));
       }
     if (error) Miss("run/", {StatusCode::kUnavailable, "'" + options_.run_dir + "': " + error.message()});

@@ -1,6 +1,5 @@
 // kintsugi ckpt show | verify | convert | diff: look into checkpoints of any format, prove them, make others of them.
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "replica/formats/logical_digests.h"
 #include "replica/formats/verify.h"
 #include "replica/save/describe.h"
+#include "runtime/base/peak_memory.h"
 #include "tools/cli/answer.h"
 #include "tools/cli/checkpoint_progress.h"
 #include "tools/cli/common.h"
@@ -49,11 +49,7 @@ int Fail(const Status& status) {
   return status.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitFailed;
 }
 
-double PeakMiB() {
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / 1024;
-}
+double PeakMiB() { return static_cast<double>(PeakMemoryBytes()) / (1 << 20); }
 
 Json CatalogJson(const Catalog& catalog, const std::map<std::string, uint64_t>& digests) {
   std::map<uint32_t, size_t> pieces;

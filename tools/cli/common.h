@@ -128,7 +128,8 @@ struct NodeOutcome {
   std::optional<RunOutcome> run;  // where it led at the end
 };
 Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<logs::Logs> logs,
-                                std::shared_ptr<RunObserver> observer);
+                                std::shared_ptr<RunObserver> observer,
+                                std::shared_ptr<LateSignals> late_signals = nullptr);
 // The same, with its reports and its complaints and what attends it (attendance.h): the exit code.
 int RunAndReport(const RunOptions& options, const AttendanceOptions& attendance);
 

@@ -49,6 +49,9 @@ class StandAlone final : public ControllerHost {
   }
   void OnRoadClosed(const core::RoadClosed& road) override { log_->Write(LogLevel::kWarning, UnreachableLine(road)); }
   void OnAttempts(const core::AttemptsGrow& grown) override { log_->Write(LogLevel::kWarning, GoesOnLine(grown)); }
+  void OnHang(const core::Blame& blame) override {
+    for (const std::string& line : HangLines(blame)) log_->Write(LogLevel::kWarning, line);
+  }
   void OnNotice(Rank rank, const std::string& text) override {
     log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "tools/cli/common.h"
@@ -24,6 +25,7 @@ struct ManifestOptions {
   std::string memory = "8Gi";  // of /dev/shm
   uint64_t save_every = 0;
   int metrics = 0;
+  std::optional<int> user;               // that pods run as, under the restricted profile; none: as the image has it
   std::vector<std::string> run_options;  // of `kintsugi run`, as they are
   std::vector<std::string> command;
 };
@@ -99,7 +101,7 @@ Yaml Pod(const ManifestOptions& o) {
   Yaml volumes = {{{"name", "shm"}, {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", o.memory}}}}};
   if (o.nodes > 1) {
     mounts.push_back({{"name", "secret"}, {"mountPath", "/secret"}, {"readOnly", true}});
-    volumes.push_back({{"name", "secret"}, {"secret", {{"secretName", o.name}, {"defaultMode", 0400}}}});
+    volumes.push_back({{"name", "secret"}, {"secret", {{"secretName", o.name}, {"defaultMode", 0440}}}});
   }
   if (!o.claim.empty()) {
     mounts.push_back({{"name", "saves"}, {"mountPath", kSaves}});
@@ -114,11 +116,20 @@ Yaml Pod(const ManifestOptions& o) {
                     {"readinessProbe", Probe(10, 3)},
                     {"livenessProbe", Probe(60, 10)}};
   if (o.metrics > 0) container["ports"] = Yaml::array({{{"name", "metrics"}, {"containerPort", o.metrics}}});
+  if (o.user)
+    container["securityContext"] = {{"allowPrivilegeEscalation", false}, {"capabilities", {{"drop", {"ALL"}}}}};
   if (o.gpus > 0) container["resources"] = {{"limits", {{"nvidia.com/gpu", o.gpus}}}};
   Yaml pod = {{"restartPolicy", o.kind == "pytorchjob" ? "OnFailure" : "Never"},
               {"terminationGracePeriodSeconds", o.grace + 10},
               {"containers", Yaml::array({container})},
               {"volumes", volumes}};
+  // Files of volumes are root's; this group may read the secret and write to the claim.
+  if (o.user)
+    pod["securityContext"] = {{"runAsNonRoot", true},
+                              {"runAsUser", *o.user},
+                              {"runAsGroup", *o.user},
+                              {"fsGroup", *o.user},
+                              {"seccompProfile", {{"type", "RuntimeDefault"}}}};
   if (o.kind == "job" && o.nodes > 1) pod["subdomain"] = o.name;
   return pod;
 }
@@ -226,6 +237,11 @@ void AddManifest(CLI::App& app) {
       ->add_option("--run-option", o->run_options,
                    "A further option of `kintsugi run`, as one word (--run-option=--verify-every=100); repeatable")
       ->take_all();
+  manifest
+      ->add_option(
+          "--user", o->user,
+          "Run as this user and group, by the restricted profile of Pod Security; without it as the image has it")
+      ->check(CLI::Range(1, 2147483647));
   manifest->add_option("--grace", o->grace, "Seconds to save when a pod is asked to end")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();

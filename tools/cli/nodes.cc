@@ -1,11 +1,8 @@
 // kintsugi run over several hosts: one launcher on each, node 0 hosts the controller.
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <thread>
 
@@ -64,20 +61,14 @@ Result<std::vector<net::HttpEndpoint>> ParseWitness(const std::string& text) {
 
 constexpr const char* kControllersHint = "name each controller's host and its own port there, as in 10.0.0.7:29400";
 
-Result<std::shared_ptr<const net::Secret>> ReadSecret(const std::string& file) {
-  constexpr const char* kHowTo =
-      "; make one with: (umask 077; head -c 32 /dev/urandom > FILE), and bring it to every node";
-  if (file.empty()) return NodeUsage("--secret-file is missing: several nodes share one secret" + std::string(kHowTo));
-  const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat found {};
-  if (!fd.valid() || fstat(fd.get(), &found) != 0)
-    return NodeUsage("--secret-file '" + file + "': " + std::strerror(errno) + kHowTo);
-  // What root owns may be given to a group, as volumes of Kubernetes are.
-  const mode_t forbidden = found.st_uid == 0 ? 027 : 077;
-  if ((found.st_mode & forbidden) != 0)
-    return NodeUsage("--secret-file '" + file + "' can be read by others than its owner: chmod 600 '" + file + "'");
-  Result<std::shared_ptr<const net::Secret>> secret = net::Secret::FromFd(fd.get());
-  if (!secret.ok()) return NodeUsage("--secret-file '" + file + "': " + secret.status().message() + kHowTo);
+Result<std::shared_ptr<net::SecretFile>> OpenSecret(const std::string& file) {
+  if (file.empty())
+    return NodeUsage(
+        "--secret-file is missing: several nodes share one secret; make one with: (umask 077; head -c 32 /dev/urandom "
+        "> "
+        "FILE), and bring it to every node");
+  Result<std::shared_ptr<net::SecretFile>> secret = net::SecretFile::Open(file);
+  if (!secret.ok()) return NodeUsage("--secret-file " + secret.status().message());
   return secret;
 }
 
@@ -214,7 +205,8 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
     place = {own.host, own.port};
   }
   KINTSUGI_ASSIGN_OR_RETURN(launcher->witness, ParseWitness(o.witness));
-  KINTSUGI_ASSIGN_OR_RETURN(launcher->secret, ReadSecret(o.secret_file));
+  KINTSUGI_ASSIGN_OR_RETURN(launcher->secret_file, OpenSecret(o.secret_file));
+  launcher->secret = launcher->secret_file->secret();
   launcher->nodes = o.nodes;
   launcher->node_wait = Duration(static_cast<int64_t>(o.wait * 1e9));
   launcher->spare_after = Duration(static_cast<int64_t>(o.spare_after * 1e9));

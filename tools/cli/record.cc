@@ -111,6 +111,7 @@ RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   record.exit = result.exit_code;
   record.reason = result.text;
   record.not_struck = result.not_struck;
+  record.incidents_before = result.incidents_before;
   for (const IncidentResult& incident : result.incidents)
     record.incidents.push_back(Incident(incident, result.begin, result.end));
   record.host = Host();

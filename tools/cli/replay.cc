@@ -1,9 +1,11 @@
 // kintsugi replay: a recorded run's inputs into fresh cores; every decision is compared, and told.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "runtime/journal/files.h"
 #include "runtime/journal/options.h"
 #include "runtime/journal/text.h"
 #include "runtime/wire/words.h"
@@ -20,7 +22,8 @@ using journal::JournalReader;
 constexpr size_t kScenarioInputsMax = 2'000'000;
 
 struct ReplayOptions {
-  std::string run_dir, report, file;
+  std::string run_dir, report;
+  std::vector<std::string> files;
   uint64_t incident = 0;
   std::string json, scenario, policy;
   bool log = false;
@@ -31,11 +34,15 @@ int Refuse(const Status& why) {
   return core::kExitUsage;
 }
 
-Result<std::string> FindJournal(const ReplayOptions& o) {
-  if (!o.run_dir.empty() + !o.report.empty() + !o.file.empty() != 1)
+// Those of all leaders that recorded there, by term.
+Result<std::vector<std::string>> FindJournals(const ReplayOptions& o) {
+  if (!o.run_dir.empty() + !o.report.empty() + !o.files.empty() != 1)
     return Status(StatusCode::kInvalidArgument, "give one of --run DIR, --report DIR and --journal FILE");
-  if (!o.file.empty()) return o.file;
-  return (o.run_dir.empty() ? o.report : o.run_dir) + "/" + journal::kFileName;
+  if (!o.files.empty()) return o.files;
+  const std::string& folder = o.run_dir.empty() ? o.report : o.run_dir;
+  std::vector<std::string> found = journal::FilesIn(folder);
+  if (found.empty()) found.push_back(folder + "/" + journal::kFileName);  // whose absence is told
+  return found;
 }
 
 // What a replay is to give besides the comparison.
@@ -125,36 +132,80 @@ void ComplainOf(const journal::Divergence& d, const JournalReader& reader, bool 
   Complain(text);
 }
 
+// One leader's part of a run.
+struct Part {
+  std::string file;
+  std::unique_ptr<JournalReader> reader;
+  std::unique_ptr<Listener> listener;
+  journal::Replayed replayed;
+};
+
+Result<Part> ReplayOne(const ReplayOptions& options, const std::string& file, std::ostream& words) {
+  Part part{.file = file, .reader = nullptr, .listener = nullptr, .replayed = {}};
+  KINTSUGI_ASSIGN_OR_RETURN(part.reader, JournalReader::Open(file));
+  Result<core::Policy> policy = journal::ReadPolicy(options.policy, part.reader->preamble().policy);
+  if (!policy.ok()) return policy.status().Annotate("--policy");
+  part.listener = std::make_unique<Listener>(options, part.reader->preamble().term, words);
+  KINTSUGI_ASSIGN_OR_RETURN(part.replayed, journal::Replay(*part.reader, *policy, std::ref(*part.listener)));
+  return part;
+}
+
+// Leaves those parts that have the incident which was asked for; ids are the run's, and so in one of them at most.
+Status ChooseByIncident(const ReplayOptions& options, std::vector<Part>* parts) {
+  if (options.incident == 0) return Status::Ok();
+  size_t known = 0;
+  for (const Part& part : *parts) known += part.listener->story.incidents().size();
+  std::erase_if(*parts, [&](const Part& part) { return !part.listener->story.incidents().count(options.incident); });
+  if (!parts->empty()) return Status::Ok();
+  return {StatusCode::kInvalidArgument,
+          "there is no incident " + std::to_string(options.incident) + "; there are " + std::to_string(known)};
+}
+
+Status WriteAll(const ReplayOptions& options, std::vector<Part>& parts) {
+  if (!options.json.empty()) {
+    nlohmann::json told = nlohmann::json::array();
+    for (const Part& part : parts)
+      told.push_back(nlohmann::json::parse(Json(*part.reader, part.replayed, part.listener->story, options.incident)));
+    KINTSUGI_RETURN_IF_ERROR(WriteText(
+        options.json, parts.size() == 1 ? told[0].dump() : nlohmann::json{{"schema", 1}, {"leaders", told}}.dump()));
+  }
+  if (options.scenario.empty()) return Status::Ok();
+  if (parts.size() > 1)
+    return {StatusCode::kInvalidArgument, "--to-scenario is of one leader's part: give --incident N, or one --journal"};
+  Part& part = parts.front();
+  KINTSUGI_ASSIGN_OR_RETURN(const core::Policy policy,
+                            journal::ReadPolicy(options.policy, part.reader->preamble().policy));
+  return WriteScenario(options, part.file, policy, part.reader->preamble().term, *part.listener);
+}
+
 int Replay(const ReplayOptions& options) {
-  const Result<std::string> file = FindJournal(options);
-  if (!file.ok()) return Refuse(file.status());
-  Result<std::unique_ptr<JournalReader>> opened = JournalReader::Open(*file);
-  if (!opened.ok()) return Refuse(opened.status());
-  JournalReader& reader = **opened;
-  const Result<core::Policy> policy = journal::ReadPolicy(options.policy, reader.preamble().policy);
-  if (!policy.ok()) return Refuse(policy.status().Annotate("--policy"));
+  const Result<std::vector<std::string>> files = FindJournals(options);
+  if (!files.ok()) return Refuse(files.status());
   for (const std::string& out : {options.json, options.scenario})
     if (!out.empty())
       if (const Status writable = CheckWritable(out); !writable.ok()) return Refuse(writable);
   std::ostream& words = options.json == "-" || options.scenario == "-" ? std::cerr : std::cout;
-  const Term term = reader.preamble().term;
-  Listener listener(options, term, words);
-  const Result<journal::Replayed> replayed = journal::Replay(reader, *policy, std::ref(listener));
-  if (!replayed.ok()) return Refuse(replayed.status());
-  if (options.incident > 0 && !listener.story.incidents().count(options.incident))
-    return Refuse({StatusCode::kInvalidArgument, "there is no incident " + std::to_string(options.incident) +
-                                                     "; there are " +
-                                                     std::to_string(listener.story.incidents().size())});
-  Status written;
-  if (!options.json.empty())
-    written = WriteText(options.json, Json(reader, *replayed, listener.story, options.incident));
-  if (written.ok() && !options.scenario.empty()) written = WriteScenario(options, *file, *policy, term, listener);
-  if (!written.ok()) return Refuse(written);
-  if (!options.log) words << listener.story.Words(options.incident) << '\n';
-  words << Summary(reader, *replayed) << std::endl;
-  if (!replayed->difference) return core::kExitSuccess;
-  ComplainOf(*replayed->difference, reader, !options.policy.empty());
-  return core::kExitFailed;
+  std::vector<Part> parts;
+  for (const std::string& file : *files) {
+    Result<Part> part = ReplayOne(options, file, words);
+    if (!part.ok()) return Refuse(part.status());
+    parts.push_back(*std::move(part));
+  }
+  const auto term_of = [](const Part& part) { return part.reader->preamble().term; };
+  std::stable_sort(parts.begin(), parts.end(), [&](const Part& a, const Part& b) { return term_of(a) < term_of(b); });
+  const bool several = parts.size() > 1;
+  if (const Status chosen = ChooseByIncident(options, &parts); !chosen.ok()) return Refuse(chosen);
+  if (const Status written = WriteAll(options, parts); !written.ok()) return Refuse(written);
+  int exit_code = core::kExitSuccess;
+  for (const Part& part : parts) {
+    if (several) words << "---- the leader of term " << term_of(part).number << ", " << part.file << "\n";
+    if (!options.log) words << part.listener->story.Words(options.incident) << '\n';
+    words << Summary(*part.reader, part.replayed) << std::endl;
+    if (!part.replayed.difference) continue;
+    ComplainOf(*part.replayed.difference, *part.reader, !options.policy.empty());
+    exit_code = core::kExitFailed;
+  }
+  return exit_code;
 }
 
 }  // namespace
@@ -166,7 +217,10 @@ void AddReplay(CLI::App& app, int& exit_code) {
   command->add_option("--run", options->run_dir,
                       "Folder of a run, live or over (its --run-dir; `kintsugi run` prints it)");
   command->add_option("--report", options->report, "Report folder of a run (its --report)");
-  command->add_option("--journal", options->file, "The journal itself");
+  command
+      ->add_option("--journal", options->files,
+                   "A journal itself; several times: those of leaders on other nodes, which go on from one another")
+      ->take_all();
   command->add_option("--incident", options->incident, "Only the incident with this number; a scenario ends with it")
       ->check(CLI::PositiveNumber);
   command->add_option("--json", options->json, "Write the story as JSON to FILE, or to standard output for -")
@@ -181,7 +235,10 @@ void AddReplay(CLI::App& app, int& exit_code) {
   command->footer(
       "A journal holds what went into the controller's core and a digest of what came out. A live run's is read as "
       "far\n"
-      "as it goes; a torn end, left by a controller that was killed, costs what came after the last whole record.\n\n"
+      "as it goes; of a run that several led, one after the other, those of all leaders that recorded there are told, "
+      "and\n"
+      "the others' are named by --journal; a torn end, left by a controller that was killed, costs what came after the "
+      "last whole record.\n\n"
       "Examples: kintsugi replay --report out\n"
       "          kintsugi replay --run /tmp/kintsugi-0/run-4711 --incident 2 --to-scenario outage.txt\n\n"
       "Exit codes: 0 every decision was reproduced, 1 a decision differs, 2 wrong usage, no journal or a damaged one.");

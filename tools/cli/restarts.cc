@@ -1,14 +1,13 @@
 // A run with what attends it: one start, or with --restarts as many as it takes.
 #include "tools/cli/restarts.h"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <filesystem>
 #include <functional>
+#include <thread>
 #include <utility>
 
+#include "runtime/launcher/late_signals.h"
 #include "runtime/launcher/restart_policy.h"
-#include "runtime/launcher/stop_signals.h"
 #include "tools/cli/attendance.h"
 #include "tools/report/record_json.h"
 #include "tools/report/report.h"
@@ -18,36 +17,24 @@ namespace {
 
 constexpr Duration kEndLookEvery = std::chrono::milliseconds(20);
 
-// Until `over`, so long at most. False: a signal came.
-bool Pause(const std::vector<int>& further_signals, Duration pause,
-           const std::function<bool()>& over = [] { return false; }) {
-  boost::asio::io_context io;
-  StopSignals signals(io);
-  boost::asio::steady_timer timer(io);
-  bool stopped = false;
-  signals.Watch(further_signals, [&](int, int) {
-    stopped = true;
-    io.stop();
-  });
+// Until `over`, so long at most. False: a signal came, now or since the run was over.
+bool Pause(
+    LateSignals& signals, Duration pause, const std::function<bool()>& over = [] { return false; }) {
   const TimePoint until = SteadyClock::SteadyNow() + pause;
-  const std::function<void()> look = [&] {
+  while (!signals.came()) {
     const TimePoint now = SteadyClock::SteadyNow();
-    if (now >= until || over()) return io.stop();
-    timer.expires_after(std::min(kEndLookEvery, until - now));
-    timer.async_wait([&](const boost::system::error_code&) { look(); });
-  };
-  look();
-  if (!io.stopped()) io.run();
-  return !stopped;
+    if (now >= until || over()) return true;
+    std::this_thread::sleep_for(std::min(kEndLookEvery, until - now));
+  }
+  return false;
 }
 
 // Who reads metrics now and then is to learn how the run ended.
-void TellEnd(observe::Observatory& observatory, const std::vector<int>& further_signals, int exit_code, Duration linger,
-             LogSink& log) {
+void TellEnd(observe::Observatory& observatory, LateSignals& signals, int exit_code, Duration linger, LogSink& log) {
   observatory.End(exit_code);
   if (linger <= Duration()) return;
   bool said = false;
-  Pause(further_signals, linger, [&] {
+  Pause(signals, linger, [&] {
     if (!observatory.has_reader_to_come()) return true;
     if (!std::exchange(said, true))
       log.Write(LogLevel::kInfo, LogLine("lingers", {{"for", "a reader of the metrics"}, {"at_most", WholeSeconds(linger)}}));
@@ -78,12 +65,15 @@ void SayNoRestart(const std::string& why, LogSink& log) {
 
 // Says that start `start` is followed by another, makes room for that one's report (what is there goes into start-N
 // below it) and waits. False: a signal came instead, and there is to be no other. Signals are as ever afterwards.
-bool AwaitStart(const RunOptions& options, int start, Duration pause, LogSink& log) {
+bool AwaitStart(const RunOptions& options, int start, Duration pause, LateSignals& signals, LogSink& log) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(pause).count();
   log.Write(LogLevel::kWarning,
             LogLine("restart", {{"start", std::to_string(start + 1)}, {"after_s", std::to_string(seconds)}}));
   SetAside(options.report, start, log);
-  if (Pause(ParseSignals(options.signals).value(), pause)) return true;
+  if (Pause(signals, pause)) {
+    signals.End();
+    return true;
+  }
   SayNoRestart("it was asked to end", log);
   return false;
 }
@@ -105,11 +95,15 @@ bool Tell(const RunOptions& options, const NodeOutcome& outcome, bool last, logs
   return written.ok();
 }
 
+// A name, an interface or another host that was not there in time.
+bool MayChange(const Status& why) {
+  return why.code() == StatusCode::kUnavailable || why.code() == StatusCode::kDeadlineExceeded;
+}
+
 }  // namespace
 
 int NeverBegan(const Status& why, bool begins_again) {
-  const bool may_change = why.code() == StatusCode::kUnavailable || why.code() == StatusCode::kDeadlineExceeded;
-  if (begins_again && may_change) return core::kExitResumable;
+  if (begins_again && MayChange(why)) return core::kExitResumable;
   return why.code() == StatusCode::kInvalidArgument ? core::kExitUsage : core::kExitStartup;
 }
 
@@ -136,14 +130,24 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
   if (!observatory.ok()) return complain(observatory.status());
   attends = *observatory;
   RestartPolicy restarts(attendance.restarts);
+  const auto signals = std::make_shared<LateSignals>();
   int exit_code = 0;
   for (int start = 1;; ++start) {
     const TimePoint began = SteadyClock::SteadyNow();
-    const Result<NodeOutcome> outcome = ExecuteNode(options, *opened, attends);
-    if (!outcome.ok() && start == 1) return complain(outcome.status());
+    const Result<NodeOutcome> outcome = ExecuteNode(options, *opened, attends, signals);
     if (!outcome.ok()) {
-      logs.Say("the run could not be begun again; what was saved before is there: " + outcome.status().message());
-      break;  // with the exit code of the start before
+      const Status& why = outcome.status();
+      const bool waits = MayChange(why) && !options.resume.empty() && attendance.restarts > 0;
+      if (start == 1 && !waits) return complain(why);
+      if (start == 1) exit_code = core::kExitResumable;
+      logs.Say((start == 1 ? "the run could not be begun: "
+                           : "the run could not be begun again; what was saved before is there: ") +
+               why.message());
+      // With the exit code of the start before. A host that is down for longer than others wait is waited for again.
+      const RestartPolicy::Decision next = waits ? restarts.OnNobodyCame() : RestartPolicy::Decision();
+      if (!next.why_not.empty()) SayNoRestart(next.why_not, *logs.sink());
+      if (!next.after || !AwaitStart(options, start, *next.after, *signals, *logs.sink())) break;
+      continue;
     }
     exit_code = outcome->exit_code;
     const auto next = restarts.OnEnd(exit_code, outcome->asked, SteadyClock::SteadyNow() - began);
@@ -152,13 +156,13 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
     if (attends && outcome->run)
       attends->OnEnded(options.node.job, exit_code, outcome->text, outcome->run->result.saves, next.after);
     if (exit_code != 0) logs.Say(outcome->text);
-    if (!next.after || !AwaitStart(options, start, *next.after, *logs.sink())) break;
+    if (!next.after || !AwaitStart(options, start, *next.after, *signals, *logs.sink())) break;
     options = Again(std::move(options));
   }
   (void)logs.Flush();
   if (attends)
-    TellEnd(*attends, ParseSignals(options.signals).value(), exit_code,
-            Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9)), *logs.sink());
+    TellEnd(*attends, *signals, exit_code, Duration(static_cast<int64_t>(attendance.metrics_linger * 1e9)),
+            *logs.sink());
   (void)logs.Flush();
   return exit_code;
 }

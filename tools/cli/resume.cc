@@ -14,6 +14,8 @@ bool HoldsAnything(const std::string& root) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
     const std::string name = entry.path().filename();
+    // What launchers and doctors leave there for a moment, to see whether they may write.
+    if (name.rfind(".kintsugi-", 0) == 0) continue;
     if (name.rfind(OwnerFile::kName, 0) != 0 && !checkpoint::UnfinishedOfFolder(name)) return true;
   }
   return false;

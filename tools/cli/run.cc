@@ -494,21 +494,23 @@ Result<NodeResult> RunAlone(PreparedRun& prepared, ProgressDisplay& display) {
 }  // namespace
 
 Result<NodeOutcome> ExecuteNode(const RunOptions& options, std::shared_ptr<logs::Logs> logs,
-                                std::shared_ptr<RunObserver> observer) {
+                                std::shared_ptr<RunObserver> observer, std::shared_ptr<LateSignals> late_signals) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedRun> prepared, Prepare(options, *logs));
   LauncherOptions& launcher = prepared->launcher;
   const std::string journal_path = JournalPath(options, launcher.run_directory);
   launcher.journal.path = journal_path;
   launcher.journal.bytes_max = options.journal_mib << 20;
   launcher.observer = std::move(observer);
+  launcher.late_signals = std::move(late_signals);
   ProgressDisplay display(logs, options.tokens_per_sample, !options.quiet);
   Result<NodeResult> result =
       options.node.nodes > 1 ? RunNode(options, *prepared, display) : RunAlone(*prepared, display);
   const bool eventful = result.ok() && result->run && (result->exit_code != 0 || !result->run->incidents.empty());
   prepared->folder.Leave(journal_path, eventful);
   if (eventful && !journal_path.empty())
-    prepared->log->Write(LogLevel::kInfo,
-                         LogLine("recorded", {{"replay", "kintsugi replay --journal " + journal_path}}));
+    prepared->log->Write(
+        LogLevel::kInfo,
+        LogLine("recorded", {{"replay", "kintsugi replay --run " + journal_path.substr(0, journal_path.rfind('/'))}}));
   if (!result.ok()) return result.status();
   NodeOutcome outcome{result->exit_code, result->text, result->asked, {}};
   if (!result->run) return outcome;

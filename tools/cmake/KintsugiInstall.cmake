@@ -112,6 +112,7 @@ install(EXPORT kintsugi-targets NAMESPACE kintsugi:: DESTINATION "${package_fold
 install(EXPORT kintsugi-shared-targets NAMESPACE kintsugi:: DESTINATION "${package_folder}" COMPONENT devel)
 # Apart from the rest: only who asks for it needs the CUDA Toolkit.
 if(KINTSUGI_HAVE_CUDA)
+  add_dependencies(kintsugi_package kintsugi_cuda)
   install(EXPORT kintsugi-cuda-targets NAMESPACE kintsugi:: DESTINATION "${package_folder}" COMPONENT devel)
 endif()
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/kintsugi-config.cmake.in"

@@ -22,8 +22,9 @@ install(FILES "${PROJECT_SOURCE_DIR}/tools/packaging/kintsugi-controller@.servic
 # follows them.
 install(CODE "
   execute_process(COMMAND \"${PROJECT_SOURCE_DIR}/tools/lib/install_pages\" \"${PROJECT_SOURCE_DIR}\" \"${pages}/doc\"
-    LICENSE=LICENSE CHANGELOG.md=CHANGELOG.md SECURITY.md=SECURITY.md tools/OPERATIONS.md=OPERATIONS.md
+    LICENSE=LICENSE CHANGELOG.md=CHANGELOG.md SECURITY.md=SECURITY.md tools/OPERATIONS.md=OPERATIONS.md tools/CAPACITY.md=CAPACITY.md
     tools/cli/docs/commands.md=commands.md integrations/engines/README.md=engines.md runtime/docs/faults.md=faults.md
+    runtime/docs/hangs.md=hangs.md
     runtime/launcher/docs/hosts.md=hosts.md runtime/launcher/docs/certificates.md=certificates.md tools/observe/README.md=metrics.md tools/observe/docs/orders.md=orders.md
     tools/observe/grafana.json=grafana.json tools/observe/alerts.yml=alerts.yml tools/packaging/copyright=copyright
     COMMAND_ERROR_IS_FATAL ANY)" COMPONENT runtime)

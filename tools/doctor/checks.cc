@@ -16,6 +16,8 @@ constexpr int kPortsOfAGroup = 20;
 constexpr uint64_t kSharedBytesOfARank = 64 * kMiB;
 // What a launcher has open beside its ranks: files of their output, sockets, the journal.
 constexpr uint64_t kFilesBeside = 512;
+// ... and for each rank: pipes, page, connection, and the blocks of its memory (tools/CAPACITY.md).
+constexpr uint64_t kFilesOfARank = 16;
 constexpr int64_t kHotCelsius = 88;
 constexpr int64_t kUsedMibOfNobody = 1024;  // a driver keeps some itself
 
@@ -96,7 +98,7 @@ Finding CheckSharedMemory(const SharedMemoryFacts& shared, const Needs& needs) {
 
 Finding CheckFiles(const LimitFacts& limits, const Needs& needs) {
   const uint64_t wanted =
-      kFilesBeside + 2 * static_cast<uint64_t>(needs.ranks_here) + 2 * static_cast<uint64_t>(needs.ranks);
+      kFilesBeside + kFilesOfARank * static_cast<uint64_t>(needs.ranks_here) + 2 * static_cast<uint64_t>(needs.ranks);
   const std::string found = "open files: " + Count(limits.files_soft) + ", at most " + Count(limits.files_hard);
   if (limits.files_soft >= wanted) return Ok("files", found);
   const std::string todo = "ulimit -n " + std::to_string(wanted) + " before the run";
@@ -141,8 +143,10 @@ Finding CheckRunBase(const HostFacts& facts) {
 
 Finding CheckPrivate(const char* check, const FileFacts& file, uint64_t least_bytes) {
   if (!file.trouble.empty()) return Error(check, "'" + file.file + "': " + file.trouble, "name a file that is there");
-  if (!file.own) return Error(check, "'" + file.file + "' is another user's", "make a copy of your own, mode 600");
-  if ((file.mode & 077) != 0) {
+  if (!file.own && !file.of_root)
+    return Error(check, "'" + file.file + "' is another user's", "make a copy of your own, mode 600");
+  // What root owns may be given to a group, as volumes of Kubernetes are.
+  if ((file.mode & (file.of_root ? 027 : 077)) != 0) {
     char mode[16];
     std::snprintf(mode, sizeof mode, "%03o", file.mode);
     return Error(check, "'" + file.file + "' can be read or changed by others (mode " + mode + ")",
@@ -152,7 +156,7 @@ Finding CheckPrivate(const char* check, const FileFacts& file, uint64_t least_by
     return Error(check, "'" + file.file + "' has " + std::to_string(file.bytes) + " bytes",
                  "make one of " + std::to_string(least_bytes) +
                      " random bytes: (umask 077; head -c 32 /dev/urandom > FILE), and bring it to every node");
-  return Ok(check, "'" + file.file + "' is this user's alone");
+  return Ok(check, "'" + file.file + (file.own ? "' is this user's alone" : "' is root's, given to this user's group"));
 }
 
 Finding CheckSaves(const SaveFacts& save, const Needs& needs) {

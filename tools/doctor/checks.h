@@ -51,6 +51,7 @@ struct FileFacts {
   std::string file;
   std::string trouble;  // why it cannot be read; empty: it can
   bool own = false;     // this user's
+  bool of_root = false;
   unsigned mode = 0;    // permission bits
   uint64_t bytes = 0;
 };

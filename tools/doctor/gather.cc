@@ -152,6 +152,7 @@ FileFacts File(const std::string& file) {
     return facts;
   }
   facts.own = found.st_uid == geteuid();
+  facts.of_root = found.st_uid == 0;
   facts.mode = found.st_mode & 07777;
   facts.bytes = static_cast<uint64_t>(found.st_size);
   return facts;

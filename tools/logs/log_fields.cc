@@ -6,7 +6,7 @@
 namespace kintsugi::logs {
 namespace {
 
-constexpr std::array<std::string_view, 27> kNumberFields{"after_s",
+constexpr std::array<std::string_view, 28> kNumberFields{"after_s",
                                                          "attempt",
                                                          "attempts",
                                                          "away_ms",
@@ -29,6 +29,7 @@ constexpr std::array<std::string_view, 27> kNumberFields{"after_s",
                                                          "pid",
                                                          "processes",
                                                          "rank",
+                                                         "repeated",
                                                          "start",
                                                          "step",
                                                          "steps_lost",

@@ -5,14 +5,17 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <thread>
 #include <utility>
 
+#include "runtime/base/mutex.h"
+#include "tools/logs/line_fold.h"
 #include "tools/logs/log_form.h"
 
 namespace kintsugi::logs {
 namespace {
 
-using Clock = std::chrono::system_clock;
+using Clock = std::chrono::system_clock;  // of what is shown
 
 constexpr const char* kClearLine = "\r\x1b[K";
 
@@ -25,6 +28,9 @@ class Sink final : public LogSink {
   std::optional<LogLevel> to_terminal = LogLevel::kInfo, to_file;  // from this level on; none: nothing
   std::shared_ptr<LogFile> file;
 
+  bool Takes(LogLevel level) const {
+    return (to_terminal && level >= *to_terminal) || (file && to_file && level >= *to_file);
+  }
   void Write(LogLevel level, std::string_view line) override {
     const bool shown = to_terminal && level >= *to_terminal, kept = file && to_file && level >= *to_file;
     if (!shown && !kept) return;
@@ -42,6 +48,62 @@ class Sink final : public LogSink {
   const std::string who_;
   const bool terminal_;
   const std::shared_ptr<OutputPrefixer> output_;
+};
+
+// Writes identical lines of a second as one (line_fold.h); its thread tells the count when the second is over.
+class FoldingSink final : public LogSink {
+ public:
+  explicit FoldingSink(std::shared_ptr<Sink> to) : to_(std::move(to)), thread_([this] { TellCounts(); }) {}
+  ~FoldingSink() override {
+    {
+      MutexLock lock(mutex_);
+      over_ = true;
+      changed_.NotifyAll();
+    }
+    thread_.join();
+    Unfold();
+  }
+
+  void Write(LogLevel level, std::string_view line) override {
+    if (!to_->Takes(level)) return;
+    MutexLock lock(mutex_);
+    const TimePoint now = SteadyClock::SteadyNow();
+    WriteAll(fold_.TakeDue(now));
+    if (fold_.Passes(level, line, now))
+      to_->Write(level, line);
+    else
+      changed_.NotifyAll();
+  }
+  // What is held back is told now.
+  void Unfold() {
+    MutexLock lock(mutex_);
+    WriteAll(fold_.TakeDue(SteadyClock::SteadyNow() + LineFold::kWithin));
+  }
+
+ private:
+  void WriteAll(const std::vector<LineFold::Line>& lines) {
+    for (const auto& [level, line] : lines) to_->Write(level, line);
+  }
+  void TellCounts() {
+    MutexLock lock(mutex_);
+    while (!over_) {
+      const std::optional<TimePoint> next = fold_.next();
+      if (!next) {
+        changed_.Wait(lock);
+        continue;
+      }
+      const Duration left = *next - SteadyClock::SteadyNow();
+      changed_.WaitFor(lock, left, [this] { return over_; });
+      WriteAll(fold_.TakeDue(SteadyClock::SteadyNow()));
+    }
+  }
+
+  const std::shared_ptr<Sink> to_;
+  Mutex mutex_;
+  CondVar changed_;
+  LineFold fold_;
+  bool over_ = false;
+  std::thread thread_;
 };
 
 Result<std::optional<LogLevel>> ParseLevel(const std::string& name) {
@@ -103,7 +165,11 @@ Result<std::shared_ptr<Logs>> Logs::Open(const LogOptions& options, const LogCon
     sink->file = logs->file_;
     sink->to_file = level;
   }
-  logs->sink_ = sink;
+  const auto folding = std::make_shared<FoldingSink>(sink);
+  logs->sink_ = folding;
+  logs->unfold_ = [weak = std::weak_ptr(folding)] {
+    if (const auto held = weak.lock()) held->Unfold();
+  };
   return logs;
 }
 
@@ -123,6 +189,7 @@ void Logs::ShowProgress(const std::string& line) {
 }
 
 bool Logs::Flush() {
+  unfold_();
   const bool shown = output_->Flush(OutputPrefixer::kFlushLimit);
   return (!file_ || file_->Flush(WriteQueue::kFlushLimit)) && shown;
 }

@@ -7,6 +7,7 @@
 // Errors: Open: kInvalidArgument for an option, kUnavailable for a file that cannot be written.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,7 +39,8 @@ class Logs {
  public:
   static Result<std::shared_ptr<Logs>> Open(const LogOptions& options, const LogContext& context);
 
-  // Each line begins with its time, its level, and the node and job that it is of. Lives as long as somebody holds it.
+  // Each line begins with its time, its level, and the node and job that it is of; those that are alike within one second
+  // are one with `repeated=N`. Lives as long as somebody holds it.
   std::shared_ptr<LogSink> sink() const { return sink_; }
   const std::shared_ptr<OutputPrefixer>& output() const { return output_; }
   bool json() const { return json_; }
@@ -57,6 +59,7 @@ class Logs {
   std::shared_ptr<OutputPrefixer> output_;
   std::shared_ptr<LogFile> file_;  // null: none
   std::shared_ptr<LogSink> sink_;
+  std::function<void()> unfold_;
 };
 
 // "run.log" of node 1 is "run-node1.log".

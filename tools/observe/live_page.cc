@@ -183,7 +183,10 @@ std::string Head(const NodeSight& sight) {
                     ? "age of the checkpoint of step " + FormatCount(run.saves.newest->checkpoint.step.value())
                     : "checkpoint");
   out += Figure(FormatCount(run.term.number), "term of the leader");
-  return out + "</dl>\n";
+  out += "</dl>\n";
+  if (run.hang)
+    out += "<p>" + InWords(run.at - run.hang->at) + " ago ranks waited: " + EscapeHtml(run.hang->blame.text) + ".</p>\n";
+  return out;
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ std::string KeyFigures(const RunRecord& record, const RunComparison* comparison)
                   " class=\"headline\"");
   out += Figure(FormatCount(record.steps), "steps committed");
   out += Figure(FormatLoss(record.final_loss), "final loss");
-  out += Figure(FormatCount(record.incidents.size()), record.incidents.size() == 1 ? "incident" : "incidents");
+  const uint64_t incidents = record.incidents_before + record.incidents.size();
+  out += Figure(FormatCount(incidents), incidents == 1 ? "incident" : "incidents");
   if (!record.incidents.empty()) {
     out += Figure(slowest ? WithSmallUnit(FormatMs(slowest)) : "none", "fault to all stepping");
     out += Figure(WithSmallUnit(FormatBytes(streamed)), "streamed");
@@ -147,8 +148,15 @@ std::string Overview(const RunRecord& record, const ReportOptions& options) {
 }
 
 std::string IncidentSections(const RunRecord& record, const ReportOptions& options) {
-  if (record.incidents.empty()) return "";
-  return "<section aria-labelledby=\"h-incidents\">\n<h2 id=\"h-incidents\">How each was mended</h2>\n<p "
+  const std::string before =
+      record.incidents_before == 0
+          ? ""
+          : "<p class=\"note\">" + FormatCount(record.incidents_before) +
+                " more came under leaders before: kintsugi replay tells of them, from the journals "
+                "beside this page and on their nodes.</p>\n";
+  if (record.incidents.empty()) return before;
+  return before +
+         "<section aria-labelledby=\"h-incidents\">\n<h2 id=\"h-incidents\">How each was mended</h2>\n<p "
          "class=\"sub\">Milliseconds "
          "since the instant of the fault, until the last rank got there.</p>\n" +
          IncidentAccounts(record, options) +

@@ -120,6 +120,7 @@ struct RunRecord {
   int exit = 0;
   std::string reason;  // of the end, the run's last words
   std::vector<ReportedIncident> incidents;
+  uint64_t incidents_before = 0;  // of a run that others led before: those that their journals tell of
   std::optional<TimeSpent> time;  // nullopt: not known, of a record of an older version
   SaveSummary saves;
   std::vector<InexactNote> inexact;  // the first ones

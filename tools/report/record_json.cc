@@ -111,6 +111,7 @@ Json RunJson(const RunRecord& record, int schema, Incident incident) {
            {"inexact_count", record.inexact_count},
            {"not_struck", List(record.not_struck, [](const std::string& spec) { return Json(ToUtf8(spec)); })},
            {"incidents", List(record.incidents, incident)}};
+  if (record.incidents_before > 0) run["incidents_before"] = record.incidents_before;
   if (record.losses_every > 1) run["losses_every"] = record.losses_every;
   return run;
 }

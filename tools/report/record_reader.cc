@@ -114,6 +114,7 @@ Status ReadRun(const JsonField& f, RunRecord* record) {
                                   &record->samples_digest, "exit", &record->exit, "incidents", &record->incidents,
                                   "resumed_from", &record->resumed_from, "host", &record->host, "started_at",
                                   &record->started_at, "command_line", &record->command_line));
+  KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("incidents_before", &record->incidents_before));
   KINTSUGI_RETURN_IF_ERROR(ReadNewer(f, record));
   return f.Read("origin_ns", &record->origin_ns, "end_ns", &record->end_ns, "step_spans", &record->step_spans,
                 "lifetimes", &record->lifetimes);

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/journal/files.h"
 #include "runtime/journal/options.h"
 #include "runtime/process/stack_dump.h"
 
@@ -173,13 +174,14 @@ RunFolder::~RunFolder() { Leave("", false); }
 void RunFolder::Leave(const std::string& journal, bool worth_keeping) {
   if (!lock_.valid()) return;
   std::error_code ignored;
-  if (!worth_keeping || journal != ours_ + "/" + journal::kFileName || !fs::exists(journal, ignored)) {
+  // Each leader's journal, whichever of them this launcher was.
+  if (!worth_keeping || journal != ours_ + "/" + journal::kFileName || journal::FilesIn(ours_).empty()) {
     fs::remove_all(ours_, ignored);
   } else {
     for (const auto& entry : fs::directory_iterator(ours_, ignored))
-      if (const auto name = entry.path().filename();
-          name != journal::kFileName && name != kLockName && name != kDescriptionName &&
-          name.string().rfind(kStacksFilePrefix, 0) != 0)
+      if (const auto name = entry.path().filename(); journal::TermOfName(name.string()) == 0 && name != kLockName &&
+                                                     name != kDescriptionName &&
+                                                     name.string().rfind(kStacksFilePrefix, 0) != 0)
         fs::remove_all(entry.path(), ignored);
   }
   lock_.Reset();

@@ -12,6 +12,7 @@
 
 #include "runtime/base/json.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/journal/files.h"
 #include "runtime/journal/options.h"
 #include "tools/runs/run_folder.h"
 
@@ -77,7 +78,7 @@ std::optional<FoundRun> LookAt(const fs::path& folder) {
   if (lock == Lock::kHeld) return run;
   // One that ends in order takes its socket along.
   std::error_code error;
-  const bool left = fs::exists(folder / journal::kFileName, error) && !fs::exists(folder / "control.sock", error);
+  const bool left = !journal::FilesIn(folder.string()).empty() && !fs::exists(folder / "control.sock", error);
   run.state = left && run.run_dir == run.folder ? RunState::kEnded : RunState::kGone;
   return run;
 }

@@ -306,12 +306,9 @@ void AddShared(Catalog* catalog, const ModelStates& states) {
 }
 
 Result<OpenFile> Open(Catalog* catalog, const std::string& folder, const std::string& name) {
-  const std::string path = checkpoint::Join(folder, name);
-  KINTSUGI_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(path, name));
-  OpenFile open;
-  KINTSUGI_ASSIGN_OR_RETURN(open.archive, torch::OpenArchive(file->text(), path));
-  open.number = catalog->AddFile(file);
-  return open;
+  KINTSUGI_ASSIGN_OR_RETURN(torch::ArchiveFile opened, torch::OpenArchiveFile(checkpoint::Join(folder, name), name));
+  const uint32_t number = torch::AddTo(catalog, opened);
+  return OpenFile{number, std::move(opened.archive)};
 }
 
 void AddRange(Catalog* catalog, const std::vector<SlicePart>& parts, const SliceRange& range) {

@@ -55,13 +55,12 @@ class MegatronLegacy final : public Format {
     if (const auto step = megatron::StepOf(folder)) catalog.SetStep(*step);
     for (const std::string& rank : ranks) {
       const std::string place = Join(Join(folder, rank), kModelFile);
-      auto file = MappedFile::Open(place, rank + "/" + std::string(kModelFile));
-      if (file.status().code() == StatusCode::kNotFound)
+      const auto opened = torch::OpenArchiveFile(place, rank + "/" + std::string(kModelFile));
+      if (opened.status().code() == StatusCode::kNotFound)
         return Status(StatusCode::kDataLoss, "'" + place + "' is missing: the checkpoint is not whole");
-      if (!file.ok()) return file.status();
-      KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive((*file)->text(), place));
+      if (!opened.ok()) return opened.status();
       const Path prefix = ranks.size() == 1 ? Path() : PathOf(rank);
-      KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, archive, catalog.AddFile(*file), prefix, options));
+      KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, opened->archive, torch::AddTo(&catalog, *opened), prefix, options));
       if (IsFile(Join(Join(folder, rank), kBufferFile)))
         catalog.AddNote("left out: '" + Join(Join(folder, rank), kBufferFile) +
                         "', the distributed optimizer's buffers: their order is the trainer's own");

@@ -102,9 +102,8 @@ class TorchDist final : public Format {
     const std::string common = Join(folder, kCommon);
     // Versions that say nothing of it may keep it as an object of its own.
     if (IsFile(common) || BackendOf(folder, "common_backend") == "torch") {
-      KINTSUGI_ASSIGN_OR_RETURN(auto file, MappedFile::Open(common, std::string(kCommon)));
-      KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(file->text(), common));
-      KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, archive, catalog.AddFile(file), {}, options));
+      KINTSUGI_ASSIGN_OR_RETURN(const torch::ArchiveFile opened, torch::OpenArchiveFile(common, std::string(kCommon)));
+      KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, opened.archive, torch::AddTo(&catalog, opened), {}, options));
       const bool is_of_run = !megatron::GroupsOfRun(catalog.objects()).empty();
       catalog.DropObjects([&](const CatalogObject& object) {
         return IsSaidAgain(object, catalog.step()) ||

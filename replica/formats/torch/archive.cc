@@ -34,16 +34,16 @@ const zip::Entry* Archive::Find(const std::string& name) const {
   return found != entries.end() && found->name == full ? &*found : nullptr;
 }
 
-Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, uint64_t base) {
-  if (IsOldArchive(bytes)) return OpenOldArchive(bytes, place, base);
-  Archive archive;
-  archive.place = place;
-  archive.bytes = bytes;
-  archive.base = base;
+namespace {
+
+// REQUIRES: place, bytes, base and entries are known.
+Result<Archive> Understand(Archive archive) {
+  const std::string_view bytes = archive.bytes;
+  const std::string& place = archive.place;
+  const uint64_t base = archive.base;
   const auto bad = [&](const std::string& what) {
     return Status(StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(base) + ": " + what);
   };
-  KINTSUGI_ASSIGN_OR_RETURN(archive.entries, zip::ReadDirectory(bytes, place, base));
   const zip::Entry* pickled = nullptr;
   for (const zip::Entry& entry : archive.entries) {
     const size_t slash = entry.name.find('/');
@@ -66,6 +66,52 @@ Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, ui
   KINTSUGI_ASSIGN_OR_RETURN(archive.tree,
                             pickle::Parse(bytes.substr(pickled->at, pickled->size_bytes), place, base + pickled->at));
   return archive;
+}
+
+}  // namespace
+
+Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, uint64_t base) {
+  if (IsOldArchive(bytes)) return OpenOldArchive(bytes, place, base);
+  Archive archive;
+  archive.place = place;
+  archive.bytes = bytes;
+  archive.base = base;
+  KINTSUGI_ASSIGN_OR_RETURN(archive.entries, zip::ReadDirectory(bytes, place, base));
+  return Understand(std::move(archive));
+}
+
+Result<ArchiveFile> OpenArchiveFile(const std::string& path, std::string name) {
+  ArchiveFile opened;
+  KINTSUGI_ASSIGN_OR_RETURN(opened.file, MappedFile::Open(path, std::move(name)));
+  if (IsOldArchive(opened.file->text())) {
+    KINTSUGI_ASSIGN_OR_RETURN(opened.archive, OpenOldArchive(opened.file->text(), path, 0));
+    return opened;
+  }
+  if (!opened.file->text().starts_with("PK"))
+    return Status(StatusCode::kInvalidArgument,
+                  "'" + path +
+                      "', byte 0: it is neither a zip nor what torch.save wrote before 1.6 (the tars of torch 0.1 are not read)");
+  Archive archive;
+  archive.place = path;
+  KINTSUGI_ASSIGN_OR_RETURN(archive.entries, zip::ReadDirectory(opened.file->text(), path));
+  const auto is_needed = [](const zip::Entry& entry) {
+    const std::string_view below = std::string_view(entry.name).substr(std::min(entry.name.find('/'), entry.name.size()));
+    return entry.unpacked_bytes && (below == "/data.pkl" || below == "/byteorder" || below.starts_with("/data/"));
+  };
+  if (std::any_of(archive.entries.begin(), archive.entries.end(), is_needed)) {
+    KINTSUGI_ASSIGN_OR_RETURN(zip::UnpackedBytes unpacked, zip::Unpack(opened.file->text(), &archive.entries, path));
+    opened.note = "'" + opened.file->name() + "' is compressed: it was unpacked into " +
+                  std::to_string(unpacked.size_bytes) + " bytes of memory";
+    opened.file = MappedFile::Unpacked(*opened.file, std::move(unpacked.data), unpacked.size_bytes);
+  }
+  archive.bytes = opened.file->text();
+  KINTSUGI_ASSIGN_OR_RETURN(opened.archive, Understand(std::move(archive)));
+  return opened;
+}
+
+uint32_t AddTo(Catalog* catalog, const ArchiveFile& opened) {
+  if (!opened.note.empty()) catalog->AddNote(opened.note);
+  return catalog->AddFile(opened.file);
 }
 
 bool BeginsAsArchive(std::string_view text) {

@@ -4,10 +4,12 @@
 // Threads: pure.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "replica/formats/catalog.h"
 #include "replica/formats/pickle/tree.h"
 #include "replica/formats/torch/tensor.h"
 #include "replica/formats/zip/zip.h"
@@ -28,6 +30,17 @@ struct Archive {
 };
 // `bytes` outlives the archive.
 Result<Archive> OpenArchive(std::string_view bytes, const std::string& place, uint64_t base = 0);
+
+// A file that torch.save wrote, also one that was zipped anew with compression, which is unpacked into memory: torch.load reads it.
+struct ArchiveFile {
+  std::shared_ptr<const MappedFile> file;
+  Archive archive;
+  std::string note;  // for the catalog; may be empty
+};
+// `name` is what catalogs call it. Errors as MappedFile::Open, too.
+Result<ArchiveFile> OpenArchiveFile(const std::string& path, std::string name);
+// The file's number there.
+uint32_t AddTo(Catalog* catalog, const ArchiveFile& opened);
 
 // Whether a file begins as torch.save begins one.
 bool BeginsAsArchive(std::string_view text);

@@ -90,10 +90,10 @@ class Family {
     for (const NamedFile& named : names) {
       RankFile& opened = files_.emplace_back();
       opened.named = named;
-      const std::string place = Join(folder_, named.name);
-      KINTSUGI_ASSIGN_OR_RETURN(opened.file, MappedFile::Open(place, named.name));
-      KINTSUGI_ASSIGN_OR_RETURN(opened.archive, torch::OpenArchive(opened.file->text(), place));
-      opened.number = catalog_->AddFile(opened.file);
+      KINTSUGI_ASSIGN_OR_RETURN(torch::ArchiveFile found, torch::OpenArchiveFile(Join(folder_, named.name), named.name));
+      opened.number = torch::AddTo(catalog_, found);
+      opened.file = std::move(found.file);
+      opened.archive = std::move(found.archive);
       Sink sink(this, opened);
       KINTSUGI_RETURN_IF_ERROR(torch::WalkValue(opened.archive, opened.archive.tree.root, prefix_, options_, &sink));
       opened.archive.tree = {};  // what it says is known

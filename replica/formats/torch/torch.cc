@@ -8,7 +8,6 @@
 #include "replica/formats/formats.h"
 #include "replica/formats/hub/folder.h"
 #include "replica/formats/hub/index.h"
-#include "replica/formats/torch/old_archive.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/save/names.h"
 
@@ -121,14 +120,10 @@ class Torch final : public Format {
   }
 
   static Status AddFile(Catalog* catalog, const std::string& path, const ReadOptions& options) {
-    KINTSUGI_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path, checkpoint::BaseName(path)));
-    if (!file->text().starts_with("PK") && !torch::IsOldArchive(file->text()))
-      return {StatusCode::kInvalidArgument, "'" + path +
-                                                "', byte 0: it is neither a zip nor what torch.save wrote before "
-                                                "1.6 (the tars of torch 0.1 are not read)"};
-    KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(file->text(), path));
+    KINTSUGI_ASSIGN_OR_RETURN(const torch::ArchiveFile opened, torch::OpenArchiveFile(path, checkpoint::BaseName(path)));
+    const torch::Archive& archive = opened.archive;
     KINTSUGI_ASSIGN_OR_RETURN(const auto model, torch::ModelPartOf(archive));
-    const uint32_t number = catalog->AddFile(file);
+    const uint32_t number = torch::AddTo(catalog, opened);
     return model ? torch::AddRunsState(catalog, archive, number, *model, options)
                  : torch::AddStateDict(catalog, archive, number, {}, options);
   }

@@ -31,11 +31,18 @@ class Directory {
       if (taken[i].first < taken[i - 1].second) return Bad(taken[i].first, "two records of the zip overlap");
     std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.name < b.name; });
     for (size_t i = 1; i < entries.size(); ++i)
-      if (entries[i].name == entries[i - 1].name) entries[i].unreadable = entries[i - 1].unreadable = "is there twice";
+      if (entries[i].name == entries[i - 1].name) SetTwice(&entries[i - 1], &entries[i]);
     return entries;
   }
 
  private:
+  static void SetTwice(Entry* first, Entry* second) {
+    for (Entry* entry : {first, second}) {
+      entry->unreadable = "is there twice";
+      entry->unpacked_bytes.reset();
+    }
+  }
+
   Status Bad(uint64_t at, const std::string& what) const {
     return {StatusCode::kDataLoss, "'" + place_ + "', byte " + std::to_string(base_ + at) + ": " + what};
   }
@@ -89,6 +96,7 @@ class Directory {
     entry.crc = Get<uint32_t>(*at + 16);
     const uint16_t flags = Get<uint16_t>(*at + 8), method = Get<uint16_t>(*at + 10);
     const std::string name = "record '" + PrintableKey(entry.name) + "' ";
+    constexpr uint16_t kDeflated = 8;
     if (method != 0)
       entry.unreadable = "is compressed (method " + std::to_string(method) + "): only stored ones are read";
     if (flags & 1) entry.unreadable = "is encrypted";
@@ -97,6 +105,7 @@ class Directory {
     entry.size_bytes = Get<uint32_t>(*at + 24);
     if (!Read64(*at + kCentralBytes + name_bytes, extra_bytes, &entry.size_bytes, &compressed, &header))
       return Bad(*at, name + "lacks its 64-bit sizes");
+    if (method == kDeflated && !(flags & 1)) entry.unpacked_bytes = entry.size_bytes;
     if (!entry.unreadable.empty())
       entry.size_bytes = compressed;  // what lies there
     else if (compressed != entry.size_bytes)

@@ -5,12 +5,14 @@
 // copy entries through their own buffers; what is needed here is a directory and three small headers.
 // Reading trusts the central directory alone and checks: names that stay inside, entries within the file, and apart from
 // every other. What is compressed, encrypted or there twice is listed as such: nobody need use it (programs leave notes of
-// theirs in archives of torch). Bytes behind the end are nobody's.
+// theirs in archives of torch). Deflated entries can be unpacked. Bytes behind the end are nobody's.
 // Errors: kDataLoss names file, byte and reason; an entry is called a record there, as torch calls it.
 // Threads: pure. Source of the format: PKWARE's APPNOTE 6.3, sections 4.3 and 4.5; the padding in the extra field `FB`
 // as torch's.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +28,7 @@ struct Entry {
   uint64_t size_bytes = 0;
   uint32_t crc = 0;
   std::string unreadable{};  // why its bytes are not those of the record
+  std::optional<uint64_t> unpacked_bytes{};  // of one that is deflated
 };
 
 // kDataLoss where an entry's bytes cannot be used.
@@ -34,6 +37,14 @@ Status CheckReadable(const Entry& entry, const std::string& place);
 bool HasSums(const std::vector<Entry>& entries);
 // All entries, by name. `place` is the file, `base` where in it the archive begins: for messages.
 Result<std::vector<Entry>> ReadDirectory(std::string_view archive, const std::string& place, uint64_t base = 0);
+// What all entries hold, one behind the other at multiples of 64 bytes, with the deflated ones unpacked; entries[] lie in it
+// afterwards. Those that are still unreadable hold nothing. kDataLoss where one is damaged, kResourceExhausted where they would need
+// more than half of the machine's memory.
+struct UnpackedBytes {
+  std::unique_ptr<uint8_t[]> data;
+  uint64_t size_bytes = 0;
+};
+Result<UnpackedBytes> Unpack(std::string_view archive, std::vector<Entry>* entries, const std::string& place);
 uint32_t Crc32(std::string_view bytes);
 // kDataLoss where the bytes are not the entry's.
 Status CheckCrc(std::string_view archive, const Entry& entry, const std::string& place);

@@ -1,6 +1,9 @@
 // A fake libcuda for tests of the host's side: one device whose memory is heap. It says nothing about a real
-// one.
+// one. With FAKE_CUDA_GUARDED=1 its memory is mapped twice, and where the host knows it nobody may touch it: a stray touch is a fault.
 #include "tests/support/fake_gpu/fake_cuda.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -42,6 +45,32 @@ Ranges& PinnedMemory() {
   return *memory;
 }
 
+// Of guarded memory: where the device finds it, by where the host knows it.
+struct Guarded {
+  size_t size;
+  char* reached;
+};
+std::map<uint64_t, Guarded>& GuardedMemory() {
+  static auto* memory = new std::map<uint64_t, Guarded>;
+  return *memory;
+}
+bool IsGuarding() {
+  const char* said = std::getenv("FAKE_CUDA_GUARDED");
+  return said && *said == '1';
+}
+
+// With the mutex. Null: there is no memory.
+void* MapTwice(size_t size) {
+  const size_t pages = (size + 4095) / 4096 * 4096;
+  const int file = memfd_create("fake device memory", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(pages)) != 0) return nullptr;
+  void* const known = mmap(nullptr, pages, PROT_NONE, MAP_SHARED, file, 0);
+  void* const reached = mmap(nullptr, pages, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  GuardedMemory()[reinterpret_cast<uint64_t>(known)] = {pages, static_cast<char*>(reached)};
+  return known;
+}
+
 constexpr int kInvalidValue = 1;
 constexpr int kNotReady = 600;
 
@@ -61,6 +90,16 @@ bool IsDevice(uint64_t at, size_t size) {
 }
 
 }  // namespace
+
+char* Reach(const void* at) {
+  const auto address = reinterpret_cast<uint64_t>(at);
+  std::lock_guard lock(memory_mutex);
+  auto next = GuardedMemory().upper_bound(address);
+  if (next != GuardedMemory().begin() && address <= (--next)->first + next->second.size)
+    return next->second.reached + (address - next->first);
+  return static_cast<char*>(const_cast<void*>(at));
+}
+
 }  // namespace kintsugi::fake
 
 using namespace kintsugi::fake;
@@ -84,8 +123,10 @@ FAKE_GPU_EXPORT int cuEventRecord(void* event, void* stream) {
 FAKE_GPU_EXPORT int cuEventQuery(void* event) { return static_cast<Event*>(event)->done() ? 0 : kNotReady; }
 
 FAKE_GPU_EXPORT int cuMemAlloc_v2(uint64_t* at, size_t size) {
-  void* memory = std::aligned_alloc(256, (size + 255) / 256 * 256);  // as a device aligns
   std::lock_guard lock(memory_mutex);
+  void* memory =
+      IsGuarding() ? MapTwice(size) : std::aligned_alloc(256, (size + 255) / 256 * 256);  // as a device aligns
+  if (!memory) return 2;
   DeviceMemory()[reinterpret_cast<uint64_t>(memory)] = size;
   *at = reinterpret_cast<uint64_t>(memory);
   return 0;
@@ -94,6 +135,12 @@ FAKE_GPU_EXPORT int cuMemAlloc_v2(uint64_t* at, size_t size) {
 FAKE_GPU_EXPORT int cuMemFree_v2(uint64_t at) {
   std::lock_guard lock(memory_mutex);
   if (DeviceMemory().erase(at) == 0) return kInvalidValue;
+  if (const auto found = GuardedMemory().find(at); found != GuardedMemory().end()) {
+    munmap(reinterpret_cast<void*>(at), found->second.size);
+    munmap(found->second.reached, found->second.size);
+    GuardedMemory().erase(found);
+    return 0;
+  }
   std::free(reinterpret_cast<void*>(at));
   return 0;
 }
@@ -118,13 +165,15 @@ FAKE_GPU_EXPORT int cuMemFreeHost(void* at) {
 
 FAKE_GPU_EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t size, void* stream) {
   if (!IsDevice(to, size)) return kInvalidValue;
-  static_cast<Stream*>(stream)->Enqueue([=] { std::memcpy(reinterpret_cast<void*>(to), from, size); });
+  static_cast<Stream*>(stream)->Enqueue(
+      [=, place = Reach(reinterpret_cast<void*>(to))] { std::memcpy(place, from, size); });
   return 0;
 }
 
 FAKE_GPU_EXPORT int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void* stream) {
   if (!IsDevice(from, size)) return kInvalidValue;
-  static_cast<Stream*>(stream)->Enqueue([=] { std::memcpy(to, reinterpret_cast<const void*>(from), size); });
+  static_cast<Stream*>(stream)->Enqueue(
+      [=, place = Reach(reinterpret_cast<const void*>(from))] { std::memcpy(to, place, size); });
   return 0;
 }
 
@@ -139,7 +188,8 @@ FAKE_GPU_EXPORT int cuPointerGetAttribute(void* value, int attribute, uint64_t a
 
 FAKE_GPU_EXPORT int cuGetErrorName(int, const char** name) { return *name = "FAKE_ERROR", 0; }
 
-// Not a driver's: what a test's kernels run their work with.
+// Not a driver's: what a test's kernels run their work with, and find their memory by.
+FAKE_GPU_EXPORT void* fakeReach(const void* at) { return Reach(at); }
 FAKE_GPU_EXPORT void fakeStreamRun(void* stream, void (*work)(void*), void* argument) {
   static_cast<Stream*>(stream)->Enqueue([=] { work(argument); });
 }

@@ -17,6 +17,9 @@ namespace kintsugi::fake {
 // fake_cuda_mapping.cc: whether the address was mapped by cuMemMap.
 bool IsMapped(uint64_t at);
 
+// Where the device itself finds what lies at the address: elsewhere, where memory is guarded; host memory lies where it lies.
+char* Reach(const void* at);
+
 // Runs what is enqueued, in order.
 class Stream {
  public:

@@ -2,10 +2,13 @@
 //
 // What: communicators over abstract Unix sockets, between threads or processes; operations run on the fake streams of
 // fake_cuda.h. It says nothing about a real NCCL. It ends the process on what NCCL forbids: two threads inside one
-// communicator, a use while an earlier call is in progress, a blocking communicator, an abort outside of a group.
+// communicator, a use while an earlier call is in progress, an abort outside of a group, a free of a communicator that a thread is
+// inside of. An abort sets its flag at once and frees at the end of the group. Sums are made in the order of ranks.
 // Modes, from the environment when a communicator is made: FAKE_NCCL_SILENT=1 a peer's death is never told (NVLink);
 // FAKE_NCCL_ABORT_MS=N an abort takes so long; FAKE_NCCL_PROGRESS_MS=N a call is in progress for so long.
-// Built with FAKE_NCCL_VERSION (number), FAKE_NCCL_OLD (without what came after 2.18), FAKE_NCCL_LACKS_ABORT.
+// FAKE_NCCL_LAUNCH_MS=N a call of a blocking communicator takes so long.
+// FAKE_NCCL_HOLD=ncclSend that function does not return until the communicator is aborted (blocking ones).
+// Built with FAKE_NCCL_VERSION (number), FAKE_NCCL_OLD (without what came after 2.18), FAKE_NCCL_LACKS_ABORT, FAKE_NCCL_LACKS_COLLECTIVES.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -31,7 +34,7 @@
 namespace kintsugi::fake {
 namespace {
 
-enum { kSuccess = 0, kInvalidArgument = 4, kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7 };
+enum { kSuccess = 0, kInternalError = 3, kInvalidArgument = 4, kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7 };
 
 struct Id {
   char internal[128];
@@ -53,13 +56,117 @@ int Setting(const char* name) {
   return value ? std::atoi(value) : 0;
 }
 
+// As in NCCL's interface.
+enum Type { kInt8, kUint8, kInt32, kUint32, kInt64, kUint64, kFloat16, kFloat32, kFloat64, kBfloat16, kTypes };
+enum Op { kSum, kProduct, kMax, kMin, kAverage, kOps };
+
+size_t SizeOf(int type) {
+  constexpr size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return kSizes[type];
+}
+
+struct Bfloat16 {
+  uint16_t bits;
+  Bfloat16(float value) {
+    uint32_t all;
+    std::memcpy(&all, &value, sizeof(all));
+    bits = static_cast<uint16_t>((all + 0x7fff + ((all >> 16) & 1)) >> 16);
+  }
+  operator float() const {
+    const uint32_t all = static_cast<uint32_t>(bits) << 16;
+    float value;
+    std::memcpy(&value, &all, sizeof(value));
+    return value;
+  }
+};
+
+// What sums of scaled elements have made; numbers from kOps on.
+struct Scaled {
+  int type;
+  double scale;
+  const void* on_device;  // else null
+};
+std::mutex scaled_mutex;
+std::map<int, Scaled>& ScaledOps() {
+  static auto* ops = new std::map<int, Scaled>;
+  return *ops;
+}
+
+// `parts` of all ranks, in their order. Halves are added up as floats, and rounded at the end.
+template <typename T, typename Wide>
+void AddUp(const std::vector<const char*>& parts, char* to, size_t count, int op, double scale) {
+  for (size_t i = 0; i < count; ++i) {
+    const auto at = [&](size_t rank) {
+      T value{0};
+      std::memcpy(static_cast<void*>(&value), parts[rank] + i * sizeof(T), sizeof(T));
+      return op >= kOps ? static_cast<Wide>(static_cast<Wide>(value) * static_cast<Wide>(scale))
+                        : static_cast<Wide>(value);
+    };
+    Wide all = at(0);
+    for (size_t rank = 1; rank < parts.size(); ++rank) {
+      const Wide next = at(rank);
+      all = op == kProduct ? static_cast<Wide>(all * next)
+            : op == kMax   ? std::max(all, next)
+            : op == kMin   ? std::min(all, next)
+                           : static_cast<Wide>(all + next);
+    }
+    if (op == kAverage) all = static_cast<Wide>(all / static_cast<Wide>(parts.size()));
+    const T result = static_cast<T>(all);
+    std::memcpy(to + i * sizeof(T), static_cast<const void*>(&result), sizeof(T));
+  }
+}
+
+double ScaleFrom(const void* at, int type) {
+  const auto read = [at](auto value) {
+    std::memcpy(static_cast<void*>(&value), at, sizeof(value));
+    return static_cast<double>(static_cast<float>(value));
+  };
+  double wide = 0;
+  if (type == kFloat64) return std::memcpy(&wide, at, sizeof(wide)), wide;
+  return type == kFloat16 ? read(_Float16{0}) : type == kBfloat16 ? read(Bfloat16{0}) : read(0.0f);
+}
+
+void AddUp(const std::vector<const char*>& parts, char* to, size_t count, int type, int op) {
+  double scale = 1;
+  if (op >= kOps) {
+    std::unique_lock lock(scaled_mutex);
+    const Scaled scaled = ScaledOps().at(op);
+    lock.unlock();
+    scale = scaled.on_device ? ScaleFrom(Reach(scaled.on_device), scaled.type) : scaled.scale;
+  }
+  switch (type) {
+    case kInt8:
+      return AddUp<int8_t, int8_t>(parts, to, count, op, scale);
+    case kUint8:
+      return AddUp<uint8_t, uint8_t>(parts, to, count, op, scale);
+    case kInt32:
+      return AddUp<int32_t, int32_t>(parts, to, count, op, scale);
+    case kUint32:
+      return AddUp<uint32_t, uint32_t>(parts, to, count, op, scale);
+    case kInt64:
+      return AddUp<int64_t, int64_t>(parts, to, count, op, scale);
+    case kUint64:
+      return AddUp<uint64_t, uint64_t>(parts, to, count, op, scale);
+    case kFloat16:
+      return AddUp<_Float16, float>(parts, to, count, op, scale);
+    case kFloat32:
+      return AddUp<float, float>(parts, to, count, op, scale);
+    case kFloat64:
+      return AddUp<double, double>(parts, to, count, op, scale);
+    default:
+      return AddUp<Bfloat16, float>(parts, to, count, op, scale);
+  }
+}
+
 thread_local int group_depth = 0;
+std::atomic<int> launches{0};
 using Clock = std::chrono::steady_clock;
 
 class Comm {
  public:
-  Comm(int ranks, int rank, const std::vector<Id>& ids)
-      : ranks_(ranks),
+  Comm(int ranks, int rank, const std::vector<Id>& ids, bool waits)
+      : blocking(waits),
+        ranks_(ranks),
         rank_(rank),
         ids_(ids),
         silent_(Setting("FAKE_NCCL_SILENT")),
@@ -67,7 +174,10 @@ class Comm {
         progress_ms_(Setting("FAKE_NCCL_PROGRESS_MS")),
         init_([this] { Connect(); }) {}
 
-  // What Abort does, short of freeing.
+  // What an abort does at once.
+  void Flag() { aborted_ = true; }
+
+  // What it does at the end of the group, short of freeing.
   void End() {
     aborted_ = true;
     if (init_.joinable()) init_.join();
@@ -79,6 +189,12 @@ class Comm {
 
   int state() { return state_ == kSuccess && Clock::now() < busy_until_ ? int{kInProgress} : state_.load(); }
 
+  // Of a blocking communicator: until its init is over, or was ended.
+  int AwaitInit() {
+    while (state_ == kInProgress && !aborted_) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    return aborted_ ? int{kInternalError} : state_.load();
+  }
+
   // A message to or from one rank; those of one group run at once, several with one rank in their order.
   struct Transfer {
     int peer;
@@ -89,18 +205,87 @@ class Comm {
 
   // Why nothing can be enqueued now; kSuccess: it can.
   int Refusal() {
+    if (aborted_) return kInternalError;
     const int now = state();
     if (now == kInProgress) Forbidden("a call while an earlier one is in progress");
     return now;
   }
 
-  int Operate(Stream* stream, std::vector<Transfer> transfers) {
+  // Messages, and what is done once all of them have come.
+  struct Operation {
+    std::vector<Transfer> transfers;
+    std::vector<std::function<void()>> after;
+    std::vector<std::shared_ptr<std::vector<char>>> rooms;  // of what came, until then
+  };
+
+  // `in` and `out` are where the device finds them. A collective by messages alone, added to what the group has.
+  void AddGather(Operation& to, char* in, char* out, size_t bytes) {
+    for (int peer = 0; peer < ranks_; ++peer)
+      if (peer != rank_) {
+        to.transfers.push_back({peer, in, bytes, true});
+        to.transfers.push_back({peer, out + static_cast<size_t>(peer) * bytes, bytes, false});
+      }
+    to.after.push_back([=, own = out + static_cast<size_t>(rank_) * bytes] { std::memmove(own, in, bytes); });
+  }
+
+  void AddBroadcast(Operation& to, char* in, char* out, size_t bytes, int root) {
+    if (rank_ != root) {
+      to.transfers.push_back({root, out, bytes, false});
+      return;
+    }
+    for (int peer = 0; peer < ranks_; ++peer)
+      if (peer != rank_) to.transfers.push_back({peer, in, bytes, true});
+    to.after.push_back([=] { std::memmove(out, in, bytes); });
+  }
+
+  // The sum of what all send from `in_of(receiver)`, at each rank in `receivers`.
+  template <typename InOf>
+  void AddSum(Operation& to, const InOf& in_of, char* out, size_t count, int type, int op,
+              const std::vector<int>& receivers) {
+    const size_t bytes = count * SizeOf(type);
+    for (const int receiver : receivers) {
+      if (receiver != rank_) {
+        to.transfers.push_back({receiver, in_of(receiver), bytes, true});
+        continue;
+      }
+      auto parts = std::make_shared<std::vector<const char*>>();
+      for (int peer = 0; peer < ranks_; ++peer) {
+        if (peer == rank_) {
+          parts->push_back(in_of(rank_));
+          continue;
+        }
+        to.rooms.push_back(std::make_shared<std::vector<char>>(bytes));
+        parts->push_back(to.rooms.back()->data());
+        to.transfers.push_back({peer, to.rooms.back()->data(), bytes, false});
+      }
+      to.after.push_back([=] { AddUp(*parts, out, count, type, op); });
+    }
+  }
+
+  std::vector<int> Everybody() const {
+    std::vector<int> all;
+    for (int rank = 0; rank < ranks_; ++rank) all.push_back(rank);
+    return all;
+  }
+  int ranks() const { return ranks_; }
+
+  int Operate(Stream* stream, Operation operation) {
     if (const int refusal = Refusal(); refusal != kSuccess) return refusal;
-    for (const Transfer& transfer : transfers)
+    for (const Transfer& transfer : operation.transfers)
       if (transfer.peer < 0 || transfer.peer >= ranks_) return kInvalidArgument;
+    if (blocking) std::this_thread::sleep_for(std::chrono::milliseconds(launch_ms_));
     ++operations_;
-    stream->Enqueue([this, transfers = std::move(transfers)]() mutable {
-      if (state_ == kSuccess && !Move(transfers) && !aborted_) state_ = kRemoteError;
+    ++launches;
+    // In the order they were asked for, on whatever streams: as NCCL has it within a communicator.
+    stream->Enqueue([this, operation = std::move(operation), turn = asked_++]() mutable {
+      while (turn_ != turn && !stopped()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (state_ == kSuccess) {
+        if (Move(operation.transfers))
+          for (const auto& after : operation.after) after();
+        else if (!aborted_)
+          state_ = kRemoteError;
+      }
+      ++turn_;
       --operations_;
     });
     busy_until_ = Clock::now() + std::chrono::milliseconds(progress_ms_);
@@ -109,7 +294,15 @@ class Comm {
 
   void Revoke() { revoked_ = true; }
 
+  // Of a call that is stuck.
+  void HoldIfTold(const char* call) const {
+    const char* told = std::getenv("FAKE_NCCL_HOLD");
+    while (blocking && told && std::strcmp(told, call) == 0 && !aborted_)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+
   std::atomic<int> inside{0};
+  const bool blocking;
 
  private:
   bool stopped() const { return aborted_ || revoked_; }
@@ -243,11 +436,13 @@ class Comm {
   const int ranks_, rank_;
   const std::vector<Id> ids_;
   const bool silent_;
-  const int abort_ms_, progress_ms_;
+  const int abort_ms_, progress_ms_, launch_ms_ = Setting("FAKE_NCCL_LAUNCH_MS");
   std::vector<int> sockets_;
   std::atomic<int> state_{kInProgress};
   std::atomic<bool> aborted_{false}, revoked_{false};
   std::atomic<int> operations_{0};
+  uint64_t asked_ = 0;
+  std::atomic<uint64_t> turn_{0};
   Clock::time_point busy_until_{};
   std::thread init_;
 };
@@ -264,23 +459,38 @@ class Inside {
   Comm& comm_;
 };
 
-thread_local std::map<std::pair<Comm*, Stream*>, std::vector<Comm::Transfer>> grouped;
+thread_local std::map<std::pair<Comm*, Stream*>, Comm::Operation> grouped;
+thread_local std::vector<Comm*> to_be_freed, initialised;  // in this group
 
-int Transfer(void* comm, void* stream, const Comm::Transfer& transfer, int type) {
+// `add` (Comm&, Operation&) to what the group has, or at once.
+template <typename Add>
+int Enqueue(const char* call, void* comm, void* stream, int type, const Add& add) {
   auto* const of = static_cast<Comm*>(comm);
   const Inside inside(*of);
-  if (type != 0) return kInvalidArgument;  // bytes are all that is needed
-  if (group_depth == 0) return of->Operate(static_cast<Stream*>(stream), {transfer});
+  of->HoldIfTold(call);
+  if (type < 0 || type >= kTypes) return kInvalidArgument;
   if (const int refusal = of->Refusal(); refusal != kSuccess) return refusal;
-  grouped[{of, static_cast<Stream*>(stream)}].push_back(transfer);
-  return kSuccess;
+  if (group_depth > 0) return add(*of, grouped[{of, static_cast<Stream*>(stream)}]), int{kSuccess};
+  Comm::Operation alone;
+  add(*of, alone);
+  return of->Operate(static_cast<Stream*>(stream), std::move(alone));
+}
+
+int Transfer(void* comm, void* stream, const void* data, size_t count, int type, int peer, bool out) {
+  return Enqueue(out ? "ncclSend" : "ncclRecv", comm, stream, type, [&](Comm&, Comm::Operation& to) {
+    to.transfers.push_back({peer, Reach(data), count * SizeOf(type), out});
+  });
 }
 
 int Create(void** comm, int ranks, int rank, const std::vector<Id>& ids, const Config* config) {
-  if (config->magic != 0xcafebeef || config->blocking != 0) Forbidden("a communicator that is not non-blocking");
+  if (config->magic != 0xcafebeef) Forbidden("a configuration that was not begun as NCCL's is");
   if (rank < 0 || rank >= ranks) return 4;
-  *comm = new Comm(ranks, rank, ids);
-  return group_depth > 0 ? int{kSuccess} : int{kInProgress};
+  auto* const made = new Comm(ranks, rank, ids, config->blocking != 0);
+  *comm = made;
+  if (group_depth > 0) return initialised.push_back(made), int{kSuccess};
+  if (!made->blocking) return kInProgress;
+  const Inside inside(*made);
+  return made->AwaitInit();
 }
 
 }  // namespace
@@ -311,22 +521,86 @@ FAKE_GPU_EXPORT int ncclCommGetAsyncError(void* comm, int* state) {
   return *state = static_cast<Comm*>(comm)->state(), 0;
 }
 
-FAKE_GPU_EXPORT int ncclSend(const void* data, size_t size, int type, int peer, void* comm, void* stream) {
-  return Transfer(comm, stream, {peer, static_cast<char*>(const_cast<void*>(data)), size, true}, type);
+FAKE_GPU_EXPORT int ncclSend(const void* data, size_t count, int type, int peer, void* comm, void* stream) {
+  return Transfer(comm, stream, data, count, type, peer, true);
 }
 
-FAKE_GPU_EXPORT int ncclRecv(void* data, size_t size, int type, int peer, void* comm, void* stream) {
-  return Transfer(comm, stream, {peer, static_cast<char*>(data), size, false}, type);
+FAKE_GPU_EXPORT int ncclRecv(void* data, size_t count, int type, int peer, void* comm, void* stream) {
+  return Transfer(comm, stream, data, count, type, peer, false);
 }
 
-// What was asked for within the group runs at once, for each communicator.
+#ifndef FAKE_NCCL_LACKS_COLLECTIVES
+FAKE_GPU_EXPORT int ncclAllReduce(const void* in, void* out, size_t count, int type, int op, void* comm, void* stream) {
+  return Enqueue("ncclAllReduce", comm, stream, type, [&](Comm& of, Comm::Operation& to) {
+    of.AddSum(
+        to, [from = Reach(in)](int) { return from; }, Reach(out), count, type, op, of.Everybody());
+  });
+}
+
+FAKE_GPU_EXPORT int ncclReduce(const void* in, void* out, size_t count, int type, int op, int root, void* comm,
+                               void* stream) {
+  return Enqueue("ncclReduce", comm, stream, type, [&](Comm& of, Comm::Operation& to) {
+    of.AddSum(to, [from = Reach(in)](int) { return from; }, Reach(out), count, type, op, {root});
+  });
+}
+
+FAKE_GPU_EXPORT int ncclReduceScatter(const void* in, void* out, size_t count, int type, int op, void* comm,
+                                      void* stream) {
+  return Enqueue("ncclReduceScatter", comm, stream, type, [&](Comm& of, Comm::Operation& to) {
+    const size_t bytes = count * SizeOf(type);
+    of.AddSum(
+        to, [=, from = Reach(in)](int receiver) { return from + static_cast<size_t>(receiver) * bytes; }, Reach(out),
+        count, type, op, of.Everybody());
+  });
+}
+
+FAKE_GPU_EXPORT int ncclBroadcast(const void* in, void* out, size_t count, int type, int root, void* comm,
+                                  void* stream) {
+  return Enqueue("ncclBroadcast", comm, stream, type, [&](Comm& of, Comm::Operation& to) {
+    of.AddBroadcast(to, Reach(in), Reach(out), count * SizeOf(type), root);
+  });
+}
+
+FAKE_GPU_EXPORT int ncclAllGather(const void* in, void* out, size_t count, int type, void* comm, void* stream) {
+  return Enqueue("ncclAllGather", comm, stream, type,
+                 [&](Comm& of, Comm::Operation& to) { of.AddGather(to, Reach(in), Reach(out), count * SizeOf(type)); });
+}
+
+FAKE_GPU_EXPORT int ncclRedOpCreatePreMulSum(int* op, void* scale, int type, int residence, void*) {
+  if (type < kFloat16 || type >= kTypes) return kInvalidArgument;
+  std::lock_guard lock(scaled_mutex);
+  static int next = kOps;
+  *op = next++;
+  ScaledOps()[*op] = residence == 0 ? Scaled{type, 0, scale} : Scaled{type, ScaleFrom(scale, type), nullptr};
+  return kSuccess;
+}
+
+// Kept: what was enqueued with it may still run.
+FAKE_GPU_EXPORT int ncclRedOpDestroy(int op, void*) { return op >= kOps ? kSuccess : kInvalidArgument; }
+#endif
+
+// What was asked for within the group runs at once, for each communicator; then what was aborted in it is freed.
 FAKE_GPU_EXPORT int ncclGroupEnd() {
   if (--group_depth > 0) return kSuccess;
   int result = kSuccess;
-  for (auto& [key, transfers] : std::exchange(grouped, {})) {
+  for (auto& [key, operation] : std::exchange(grouped, {})) {
     const Inside inside(*key.first);
-    const int enqueued = key.first->Operate(key.second, std::move(transfers));
+    key.first->HoldIfTold("ncclGroupEnd");
+    const int enqueued = key.first->Operate(key.second, std::move(operation));
     if (enqueued != kSuccess) result = enqueued;
+  }
+  for (Comm* const made : std::exchange(initialised, {})) {
+    if (!made->blocking) continue;
+    const Inside inside(*made);
+    const int state = made->AwaitInit();
+    if (state != kSuccess) result = state;
+  }
+  for (Comm* const ended : std::exchange(to_be_freed, {})) {
+    {
+      const Inside inside(*ended);
+      ended->End();
+    }
+    delete ended;
   }
   return result;
 }
@@ -335,11 +609,14 @@ FAKE_GPU_EXPORT int ncclGroupEnd() {
 FAKE_GPU_EXPORT int ncclCommAbort(void* comm) {
   if (group_depth == 0) Forbidden("an abort outside of a group");
   auto* ended = static_cast<Comm*>(comm);
-  {
-    const Inside inside(*ended);
-    ended->End();
+  if (ended->blocking) {  // a thread may be stuck inside: the flag gets it out
+    ended->Flag();
+    to_be_freed.push_back(ended);
+    return 0;
   }
-  delete ended;
+  const Inside inside(*ended);
+  ended->Flag();
+  to_be_freed.push_back(ended);
   return 0;
 }
 #endif
@@ -356,3 +633,6 @@ FAKE_GPU_EXPORT int ncclCommRevoke(void* comm, int flags) {
   return 0;
 }
 #endif
+
+// Not a library's: how much this process has launched, which a test looks at.
+FAKE_GPU_EXPORT int fakeNcclLaunches() { return launches; }

@@ -58,6 +58,13 @@ void Bench::Pump() {
 
 void Bench::Answer(const Send& send) {
   const int rank = send.header.rank.value();
+  // A question comes before the orders of the generation after it.
+  if (const auto* ask = std::get_if<AskMarks>(&send.message)) {
+    const auto found = marks.find(rank);
+    if (found == marks.end()) return;
+    found->second.round = ask->round;
+    return Say(rank, found->second);
+  }
   if (send.header.generation != core.generation() || send.header.incarnation != member(rank).incarnation) return;
   Standing& at = standing[static_cast<size_t>(rank)];
   if (std::holds_alternative<LockOrder>(send.message)) {

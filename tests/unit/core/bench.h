@@ -56,6 +56,7 @@ class Bench {
   std::set<int> silent;            // no beats
   std::map<int, Progress> places;  // what beats tell; by default the step after `standing`
   std::optional<Phase> hold;
+  std::map<int, RankMarks> marks;  // what a rank says of its groups where it is asked; it says nothing where it has none here
   bool replacements_come = true;
   std::map<int, std::map<int, GroupClaim>> claims;
   std::map<int, Offer> offers;                // what each rank's trainer offers

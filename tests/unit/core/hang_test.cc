@@ -44,6 +44,83 @@ TEST(Hang, ARankThatComesOutOfItsStepGoesOn) {
   EXPECT_TRUE(bench.Killed().empty());
 }
 
+// All within the `at`-th sum of the world; a rank in `missing` has not come.
+RankMarks MarksAt(uint64_t at, bool missing, uint64_t size = 8) {
+  RankMarks marks;
+  GroupMarks group{"world", {Rank(0), Rank(1), Rank(2), Rank(3)}, missing ? at - 1 : at, {}};
+  CollectiveMark mark;
+  mark.number = mark.order = group.entered;
+  mark.kind = CollectiveKind::kAllReduce;
+  mark.size = size;
+  mark.end = missing ? CollectiveEnd::kDone : CollectiveEnd::kOpen;
+  mark.entered = 900ms;
+  group.newest.push_back(mark);
+  marks.groups.push_back(group);
+  return marks;
+}
+
+TEST(Hang, IsExplainedLongBeforeItIsOne) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  LetRankTwoLag(bench);
+  for (int r = 0; r < 4; ++r) bench.marks[r] = MarksAt(50, r == 2);
+  bench.marks[2].stand.at = "loader.py:88 (fetch)";
+  bench.Pass(900ms);
+  EXPECT_TRUE(bench.All<HangExplained>().empty());
+  EXPECT_TRUE(bench.Sent<AskMarks>().empty()) << "nothing is sent before somebody waits";
+  bench.Pass(300ms);
+  ASSERT_EQ(bench.All<HangExplained>().size(), 1u);
+  const Blame blame = bench.All<HangExplained>()[0].blame;
+  EXPECT_EQ(blame.kind, BlameKind::kMissing);
+  EXPECT_EQ(blame.ranks, std::vector<Rank>{Rank(2)});
+  EXPECT_EQ(bench.core.incidents(), 0u) << "nothing is done about it yet";
+}
+
+// By their places nobody can be told from the others: all stand in one phase.
+TEST(Hang, IsThatRanksWhomTheOthersAreWaitingFor) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  Steps(bench, 1, 9);
+  bench.CommitAll(8);
+  for (int r = 0; r < 4; ++r) bench.marks[r] = MarksAt(50, r == 3);
+  bench.Pass(2300ms);
+  ASSERT_EQ(bench.All<IncidentClosed>().size(), 1u);
+  const IncidentRecord record = bench.All<IncidentClosed>()[0].record;
+  EXPECT_EQ(record.ranks, std::vector<Rank>{Rank(3)});
+  EXPECT_NE(record.cause.find("rank 3 has not come to all_reduce 50"), std::string::npos) << record.cause;
+}
+
+TEST(Hang, AProgramThatGoesAnotherWayOnOneRankIsAnExceptionOfIts) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  Steps(bench, 1, 9);
+  bench.CommitAll(8);
+  for (int r = 0; r < 4; ++r) bench.marks[r] = MarksAt(50, false, r == 1 ? 9 : 8);
+  bench.Pass(2300ms);
+  ASSERT_EQ(bench.All<IncidentClosed>().size(), 1u);
+  EXPECT_EQ(bench.All<IncidentClosed>()[0].record.signal, FaultKind::kException);
+  EXPECT_EQ(bench.All<IncidentClosed>()[0].record.ranks, std::vector<Rank>{Rank(1)});
+}
+
+TEST(Hang, WhatDiffersIsLookedForWhereACollectiveFailsOrAProcessIsGone) {
+  for (const bool exits : {false, true}) {
+    Bench bench(HangPolicy());
+    bench.Run();
+    Steps(bench, 1, 9);
+    bench.CommitAll(8);
+    for (int r = 0; r < 4; ++r)
+      if (!exits || r != 0) bench.marks[r] = MarksAt(50, false, r == 1 ? 9 : 8);
+    if (exits)
+      bench.Exit(0, "killed by SIGABRT");
+    else
+      bench.Say(0, FaultReport{.kind = FaultKind::kCommError, .text = "broken"});
+    bench.Pass(1s);
+    ASSERT_EQ(bench.All<HangExplained>().size(), 1u);
+    EXPECT_EQ(bench.All<HangExplained>()[0].blame.kind, BlameKind::kOtherSize);
+    EXPECT_EQ(bench.All<HangExplained>()[0].blame.ranks, std::vector<Rank>{Rank(1)});
+  }
+}
+
 TEST(Hang, ARankThatDoesNotIsReplaced) {
   Bench bench(HangPolicy());
   bench.Run();

@@ -81,7 +81,7 @@ const Case kCases[] = {
      [](HostFacts&, Needs& n) {
        n.ports = {32000, 33000};
      }},
-    {"files", Severity::kWarning, "ulimit -n 524", [](HostFacts& f, Needs&) { f.limits.files_soft = 500; }},
+    {"files", Severity::kWarning, "ulimit -n 552", [](HostFacts& f, Needs&) { f.limits.files_soft = 500; }},
     {"files", Severity::kError, "hard limit",
      [](HostFacts& f, Needs&) { f.limits.files_soft = f.limits.files_hard = 500; }},
     {"shared memory", Severity::kWarning, "no /dev/shm", [](HostFacts& f, Needs&) { f.shared_memory.there = false; }},
@@ -101,6 +101,9 @@ const Case kCases[] = {
     {"save folder", Severity::kWarning, "tmpfs", [](HostFacts& f, Needs&) { f.save->in_memory = true; }},
     {"secret", Severity::kError, "mode 644", [](HostFacts& f, Needs&) { f.secret->mode = 0644; }},
     {"secret", Severity::kError, "another user's", [](HostFacts& f, Needs&) { f.secret->own = false; }},
+    {"secret", Severity::kError, "mode 444",
+     [](HostFacts& f, Needs&) { f.secret->own = false, f.secret->of_root = true, f.secret->mode = 0444; }},
+    {"secret", Severity::kError, "mode 440", [](HostFacts& f, Needs&) { f.secret->mode = 0440; }},
     {"secret", Severity::kError, "31 bytes", [](HostFacts& f, Needs&) { f.secret->bytes = 31; }},
     {"secret", Severity::kError, "No such file", [](HostFacts& f, Needs&) { f.secret->trouble = "No such file"; }},
     {"TLS", Severity::kWarning, "ends in 23 h 59 min",
@@ -127,6 +130,13 @@ TEST(CheckHost, FindsNothingOnAHostThatIsWell) {
     EXPECT_EQ(finding.severity, Severity::kOk) << finding.check << ": " << finding.found;
     EXPECT_EQ(finding.todo, "") << finding.check;
   }
+}
+
+TEST(CheckHost, TakesASecretThatRootGaveToThisUsersGroup) {
+  HostFacts facts = Well();
+  facts.secret->own = false, facts.secret->of_root = true, facts.secret->mode = 0440;
+  EXPECT_EQ(Of("secret", facts).severity, Severity::kOk);
+  EXPECT_THAT(Of("secret", facts).found, HasSubstr("root's"));
 }
 
 TEST(CheckHost, FindsEachThingThatIsWrongAndSaysWhatToDo) {

@@ -125,6 +125,56 @@ TEST(Zip, RefusesABombBeforeItGrows) {
   ExpectRefused(zip::ReadDirectory(many, "file"), "too short for its 65000 records");
 }
 
+// DEFLATE without compression, which every reader of it must take.
+std::string Deflated(const std::string& text) {
+  std::string packed(5, '\1');
+  Put(&packed, 1, static_cast<uint16_t>(text.size()));
+  Put(&packed, 3, static_cast<uint16_t>(~text.size()));
+  return packed + text;
+}
+
+// As a program leaves it that zips a file of torch anew.
+std::string ZipWithDeflated(const std::string& record, const std::string& packed, const std::string& text) {
+  std::string bytes = ZipOf({{"data.pkl", "\x80\x02}."}, {record, packed}, {"version", "3\n"}});
+  const size_t entry = EntryOf(bytes, "archive/" + record);
+  Put(&bytes, entry + 10, uint16_t{8});
+  Put(&bytes, entry + 16, zip::Crc32(text));
+  Put(&bytes, entry + 24, static_cast<uint32_t>(text.size()));
+  return bytes;
+}
+
+Result<std::string> UnpackedRecord(const std::string& bytes, const std::string& name) {
+  KINTSUGI_ASSIGN_OR_RETURN(std::vector<zip::Entry> entries, zip::ReadDirectory(bytes, "file"));
+  KINTSUGI_ASSIGN_OR_RETURN(const zip::UnpackedBytes unpacked, zip::Unpack(bytes, &entries, "file"));
+  for (const zip::Entry& entry : entries) {
+    EXPECT_TRUE(zip::CheckReadable(entry, "file").ok()) << entry.name;
+    EXPECT_LE(entry.at + entry.size_bytes, unpacked.size_bytes);
+    if (entry.name == "archive/" + name)
+      return std::string(reinterpret_cast<const char*>(unpacked.data.get()) + entry.at, entry.size_bytes);
+  }
+  return Status(StatusCode::kNotFound, name);
+}
+
+TEST(Zip, UnpacksWhatIsDeflatedToWhatItsDirectorySays) {
+  const std::string text(300, 'x'), packed = Deflated(text);
+  const auto unpacked = UnpackedRecord(ZipWithDeflated("data/0", packed, text), "data/0");
+  ASSERT_TRUE(unpacked.ok()) << unpacked.status().ToString();
+  EXPECT_EQ(*unpacked, text);
+  const auto empty = UnpackedRecord(ZipWithDeflated("data/0", Deflated(""), ""), "data/0");
+  ASSERT_TRUE(empty.ok()) << empty.status().ToString();
+  EXPECT_EQ(*empty, "");
+  // Longer and shorter than it says, another sum, torn, damaged, and a bomb.
+  const auto unpack = [&](const std::string& bytes) { return UnpackedRecord(bytes, "data/0"); };
+  ExpectRefused(unpack(ZipWithDeflated("data/0", packed, text.substr(1))), "does not unpack to the 299 bytes");
+  ExpectRefused(unpack(ZipWithDeflated("data/0", packed, text + "x")), "does not unpack to the 301 bytes");
+  ExpectRefused(unpack(ZipWithDeflated("data/0", packed, std::string(300, 'y'))), "another CRC");
+  ExpectRefused(unpack(ZipWithDeflated("data/0", packed.substr(0, 100), text)), "does not unpack");
+  ExpectRefused(unpack(ZipWithDeflated("data/0", "\xff" + packed, text)), "does not unpack");
+  std::string bomb = ZipWithDeflated("data/0", packed, text);
+  Put(&bomb, EntryOf(bomb, "archive/data/0") + 24, uint32_t{0xfffffffe});
+  ExpectRefused(unpack(bomb), "more than deflated bytes can");
+}
+
 // A zip with a 64-bit end record, and an entry whose sizes and offset stand in the extra field.
 TEST(Zip, Refuses64BitFieldsThatOverflowOrLeadAstray) {
   const std::string plain = ZipOf({{"aa", "abc"}});

@@ -1,6 +1,11 @@
 // A journal brings back what went in; damage is found, a torn end costs no more than what was torn.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "runtime/journal/files.h"
 #include "runtime/journal/reader.h"
 #include "runtime/journal/text.h"
 #include "tests/unit/journal/random_inputs.h"
@@ -226,6 +231,21 @@ TEST(Journal, OtherFilesAreRefusedByName) {
   std::string bytes(kMagic);
   FrameWriter().Append(Encoder().Begin(preamble), &bytes);
   EXPECT_NE(JournalReader::Of(bytes, "newer").status().message().find("format 2"), std::string::npos);
+}
+
+TEST(JournalFiles, AreThoseOfAllLeadersByTerm) {
+  for (const uint64_t term : {1, 2, 10}) EXPECT_EQ(TermOfName(NameOfTerm(term)), term);
+  for (const char* name :
+       {"run.json", "run.journal.old", "run.journal.term1", "run.journal.term", "run.journal.termx", "run.journals"})
+    EXPECT_EQ(TermOfName(name), 0u) << name;
+  std::string folder = (std::filesystem::temp_directory_path() / "kintsugi-journals-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  for (const char* name : {"run.journal.term10", "run.journal", "run.json", "run.journal.term2"})
+    std::ofstream(folder + "/" + name) << "x";
+  EXPECT_EQ(FilesIn(folder), (std::vector<std::string>{folder + "/run.journal", folder + "/run.journal.term2",
+                                                       folder + "/run.journal.term10"}));
+  std::filesystem::remove_all(folder);
+  EXPECT_TRUE(FilesIn(folder).empty());
 }
 
 }  // namespace

@@ -36,6 +36,15 @@ TEST(RestartPolicy, PausesLongerFromOneShortStartToTheNext) {
   EXPECT_EQ(policy.OnEnd(75, false, RestartPolicy::kLasted).after, RestartPolicy::kShortestPause);
 }
 
+TEST(RestartPolicy, AStartThatNobodyCameToIsFollowedSoonByTheNext) {
+  RestartPolicy policy(4);
+  for (int start = 0; start < 3; ++start) EXPECT_EQ(policy.OnNobodyCame().after, RestartPolicy::kShortestPause);
+  EXPECT_EQ(policy.OnEnd(75, false, kShort).after, RestartPolicy::kShortestPause) << "pauses have not grown";
+  EXPECT_FALSE(policy.OnNobodyCame().after) << "each counts";
+  EXPECT_FALSE(RestartPolicy(0).OnNobodyCame().after);
+  EXPECT_EQ(RestartPolicy(0).OnNobodyCame().why_not, "");
+}
+
 TEST(RestartPolicy, GivesUpAfterSoMany) {
   RestartPolicy policy(2);
   EXPECT_TRUE(policy.OnEnd(75, false, kShort).after);

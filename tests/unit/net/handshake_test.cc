@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <utility>
 
 #include "runtime/net/frame.h"
@@ -111,6 +112,41 @@ TEST(Handshake, RefusesAnotherSecretOnBothSidesAndSaysSo) {
   EXPECT_EQ(server.reason(), CloseReason::kSecret);
   EXPECT_EQ(client.reason(), CloseReason::kSecret);
   EXPECT_EQ(client.failure->status.code(), StatusCode::kPermissionDenied);
+}
+
+// While one secret is changed for another: who has either is let in, and each side's proof is by what the other knows.
+TEST(Handshake, TakesEitherOfTwoSecretsAndProvesItselfByTheFirst) {
+  const std::string old_bytes(kSecretBytes, 'o'), new_bytes(kSecretBytes, 'n');
+  const auto secret = [](const std::string& bytes) {
+    std::FILE* file = std::tmpfile();
+    std::fwrite(bytes.data(), 1, bytes.size(), file);
+    std::fflush(file);
+    Result<std::shared_ptr<Secret>> read = Secret::FromFile(fileno(file), bytes.size());
+    std::fclose(file);
+    return *read;
+  };
+  const auto meet = [](const std::shared_ptr<Secret>& ours, const std::shared_ptr<Secret>& theirs) {
+    Side server = NewServer(ours), client = NewClient(theirs);
+    Meet(client, server);
+    EXPECT_EQ(server.done, client.done);
+    return server.done;
+  };
+  const auto one = secret(old_bytes), first = secret(old_bytes + new_bytes), second = secret(new_bytes + old_bytes),
+             last = secret(new_bytes);
+  for (const auto& [ours, theirs] :
+       {std::pair{one, first}, {first, one}, {first, second}, {second, first}, {second, last}, {last, second}})
+    EXPECT_TRUE(meet(ours, theirs));
+  EXPECT_FALSE(meet(one, last));
+  EXPECT_FALSE(meet(last, one));
+  EXPECT_FALSE(meet(one, second)) << "who knows one alone does not take a stranger's";
+  EXPECT_TRUE(meet(second, one)) << "who knows both does";
+  // What is taken over counts for the next handshake; one that has begun keeps what it began with.
+  Side server = NewServer(one), client = NewClient(one);
+  one->TakeFrom(*last);
+  Meet(client, server);
+  EXPECT_TRUE(server.done && client.done);
+  EXPECT_TRUE(meet(one, last));
+  EXPECT_EQ(secret(old_bytes + "x")->Known().size(), 1u);
 }
 
 TEST(Handshake, RefusesAnotherJob) {

@@ -51,6 +51,12 @@ TEST(LivePage, SaysThatARunIsPaused) {
   EXPECT_NE(LivePageParts(sight, nullptr).at("head").find("Paused after step 13"), std::string::npos);
 }
 
+TEST(LivePage, SaysWhyRanksWaited) {
+  NodeSight sight{.job = "j", .leads = true, .run = Training(1)};
+  sight.run->hang = HangSeen{{core::BlameKind::kMissing, {Rank(0)}, "rank 0 stands in <module>", {}}, sight.run->at};
+  EXPECT_NE(LivePageParts(sight, nullptr).at("head").find("rank 0 stands in &lt;module&gt;"), std::string::npos);
+}
+
 TEST(LivePage, HasAPlaceForEveryPartAndTheScriptKnowsIt) {
   const NodeSight sight{.job = "j", .leads = true, .run = Training(2)};
   const RunRecord record;

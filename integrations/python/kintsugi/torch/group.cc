@@ -1,8 +1,5 @@
 #include <group.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
@@ -21,6 +18,7 @@ constexpr OpType kReduceScatterCoalesced = OpType::REDUCE_SCATTER_TENSOR_COALESC
 std::atomic<uint64_t> all_calls{0};
 std::atomic<CollectiveMarker> collective_marker{nullptr};
 std::atomic<void*> collective_agent{nullptr};
+std::atomic<const MarkCalls*> mark_calls{nullptr};
 
 std::mutex groups_mutex;
 std::vector<c10::weak_intrusive_ptr<OuterGroup>> groups;  // guarded by groups_mutex
@@ -28,22 +26,12 @@ std::vector<c10::weak_intrusive_ptr<OuterGroup>> groups;  // guarded by groups_m
 // Of its own: where an outer group is destroyed, and lets go of its inner one, the other may be held.
 std::mutex drained_mutex;
 // Guarded by drained_mutex. Never destroyed: the process ends without waiting for Gloo's threads.
-auto& drained = *new std::vector<c10::intrusive_ptr<c10d::Backend>>;
+auto& drained = *new std::vector<std::shared_ptr<InnerGroup>>;
 
 constexpr char kIncident[] = "an incident has begun";
 
 void FailAll(const std::vector<c10::intrusive_ptr<c10d::Work>>& works, const std::string& why) {
   for (const auto& work : works) static_cast<GuardedWork&>(*work).Fail("was aborted: " + why);
-}
-
-// On a duplicate, whose inode is looked at: the number may belong to another file by now.
-void Shut(const GroupConnection& connection) {
-  const int copy = dup(connection.descriptor);
-  if (copy < 0) return;
-  struct stat found {};
-  if (fstat(copy, &found) == 0 && S_ISSOCK(found.st_mode) && found.st_ino == connection.inode)
-    ::shutdown(copy, SHUT_RDWR);
-  close(copy);
 }
 
 std::vector<c10::intrusive_ptr<OuterGroup>> Alive() {
@@ -68,6 +56,8 @@ void TellCollectives(CollectiveMarker marker, void* agent) {
   collective_agent = agent;
   collective_marker = marker;
 }
+
+void MarkBy(const MarkCalls* calls) { mark_calls = calls; }
 
 c10::intrusive_ptr<OuterGroup> OuterGroup::Make(int rank, int size, std::string name,
                                                 std::chrono::milliseconds timeout) {
@@ -105,17 +95,33 @@ void AbortAll(void*, uint64_t) {
   std::thread([works = std::move(works), alive = std::move(alive)]() mutable { FailAll(works, kIncident); }).detach();
 }
 
-void OuterGroup::Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<GroupConnection> connections,
-                         uint64_t generation) {
-  c10::intrusive_ptr<c10d::Backend> old;
+void OuterGroup::Connect(std::shared_ptr<InnerGroup> host, std::shared_ptr<InnerGroup> device, uint64_t generation) {
+  std::shared_ptr<InnerGroup> old;
   std::lock_guard lock(mutex_);
-  old = std::exchange(inner_, std::move(inner));
+  old = std::exchange(host_, std::move(host));
   TORCH_CHECK(!old, *called_, "was connected before the generation before was let go of");
-  connections_ = std::move(connections);
+  device_ = std::move(device);
   called_ = Called(generation);
   works_.clear();
   open_ = std::make_shared<OpenWorks>();
   state_ = State::kLive;
+  marks_ = kNotYet;
+}
+
+void OuterGroup::MarkAs(std::string place, std::vector<int32_t> ranks) {
+  std::lock_guard lock(mutex_);
+  place_ = std::move(place);
+  ranks_ = std::move(ranks);
+}
+
+// At the first collective: by then torch has said what the group is for.
+int32_t OuterGroup::OpenMarks() const {
+  const MarkCalls* const calls = mark_calls.load(std::memory_order_acquire);
+  if (!calls || ranks_.empty()) return -1;
+  std::string says = getGroupDesc();
+  if (says.rfind("mesh_", 0) == 0) says.erase(0, 5);
+  const std::string name = says.empty() || says == "undefined" ? place_ : says + " (" + place_ + ")";
+  return calls->open(name.c_str(), ranks_.data(), ranks_.size(), ranks_[static_cast<size_t>(getRank())]);
 }
 
 void OuterGroup::AnswerAlone() {
@@ -125,7 +131,7 @@ void OuterGroup::AnswerAlone() {
 
 std::vector<c10::intrusive_ptr<c10d::Work>> OuterGroup::Cut(const std::string& why) {
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  std::vector<GroupConnection> connections;
+  std::shared_ptr<InnerGroup> host, device;
   {
     std::lock_guard lock(mutex_);
     if (state_ != State::kLive) return works;
@@ -134,9 +140,11 @@ std::vector<c10::intrusive_ptr<c10d::Work>> OuterGroup::Cut(const std::string& w
     for (const auto& work : works_)
       if (auto alive = work.lock()) works.push_back(std::move(alive));
     works_.clear();
-    connections = connections_;
+    host = host_;
+    device = device_;
   }
-  for (const GroupConnection& connection : connections) Shut(connection);
+  if (device) device->Cut();
+  if (host) host->Cut();
   return works;
 }
 
@@ -148,26 +156,24 @@ void OuterGroup::Close(const std::string& why) {
 }
 
 bool OuterGroup::Drain(std::chrono::milliseconds limit) {
-  c10::intrusive_ptr<c10d::Backend> inner;
+  std::shared_ptr<InnerGroup> host, device;
   std::shared_ptr<OpenWorks> open;
   FailAll(Cut(kIncident), kIncident);
   {
     std::lock_guard lock(mutex_);
-    inner = std::move(inner_);
-    inner_.reset();
-    connections_.clear();
+    host = std::exchange(host_, nullptr);
+    device = std::exchange(device_, nullptr);
     open = std::move(open_);
   }
   const bool is_drained = !open || open->AwaitNone(limit);
-  if (inner) {
-    std::lock_guard lock(drained_mutex);
-    drained.push_back(std::move(inner));
-  }
+  std::lock_guard lock(drained_mutex);
+  if (host) drained.push_back(std::move(host));
+  if (device) drained.push_back(std::move(device));
   return is_drained;
 }
 
 void DestroyDrained() {
-  std::vector<c10::intrusive_ptr<c10d::Backend>> old;
+  std::vector<std::shared_ptr<InnerGroup>> old;
   {
     std::lock_guard lock(drained_mutex);
     old.swap(drained);
@@ -189,26 +195,101 @@ std::string OuterGroup::state() const {
 void OuterGroup::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
   std::unique_lock lock(mutex_);
-  const c10::intrusive_ptr<c10d::Backend> inner = inner_;
+  const std::shared_ptr<InnerGroup> host = host_, device = device_;
   lock.unlock();
-  if (inner) inner->setTimeout(timeout);
+  if (host) host->collectives().setTimeout(timeout);
+  if (device) device->collectives().setTimeout(timeout);
+}
+
+bool OuterGroup::IsOnDevice(const Tensors& outputs, const Tensors& inputs) const {
+  const Tensors& tensors = outputs.empty() ? inputs : outputs;
+  if (tensors.empty() || tensors.front().device().is_cpu()) return false;
+  TORCH_CHECK(device_, *called_, "has no connections for tensors on ", tensors.front().device(),
+              ": kintsugi.torch serves tensors on the cpu so far; integrations/python/docs/cuda.md says what is there for devices");
+  return true;
+}
+
+namespace {
+
+int32_t KindOf(OpType type) {
+  switch (type) {
+    case OpType::ALLREDUCE:
+    case OpType::ALLREDUCE_COALESCED:
+    case OpType::_ALLREDUCE_SPARSE:
+      return kMarkAllReduce;
+    case OpType::ALLGATHER:
+    case OpType::_ALLGATHER_BASE:
+    case OpType::ALLGATHER_COALESCED:
+    case OpType::COALESCED:
+      return kMarkAllGather;
+    case OpType::BROADCAST:
+      return kMarkBroadcast;
+    case OpType::REDUCE:
+      return kMarkReduce;
+    case OpType::GATHER:
+      return kMarkGather;
+    case OpType::SCATTER:
+      return kMarkScatter;
+    case OpType::ALLTOALL:
+    case OpType::ALLTOALL_BASE:
+      return kMarkAllToAll;
+    case OpType::BARRIER:
+      return kMarkBarrier;
+    case OpType::SEND:
+      return kMarkSend;
+    case OpType::RECV:
+    case OpType::RECVANYSOURCE:
+      return kMarkReceive;
+    case OpType::REDUCE_SCATTER:
+    case OpType::_REDUCE_SCATTER_BASE:
+      return kMarkReduceScatter;
+    default:
+      return kMarkOther;
+  }
+}
+
+}  // namespace
+
+OuterGroup::Asks OuterGroup::Of(const Tensors& tensors, int64_t root) {
+  Asks asks;
+  asks.root = static_cast<int32_t>(root);
+  asks.parts = static_cast<uint32_t>(tensors.size());
+  for (const at::Tensor& tensor : tensors) asks.size += static_cast<uint64_t>(tensor.numel());
+  if (!tensors.empty()) asks.type = static_cast<int32_t>(tensors.front().scalar_type());
+  return asks;
+}
+
+OuterGroup::Asks OuterGroup::Of(const Tensors& tensors, const c10d::ReduceOp& operation, int64_t root) {
+  Asks asks = Of(tensors, root);
+  asks.operation = static_cast<int32_t>(operation.op_);
+  return asks;
+}
+
+Marked OuterGroup::Mark(OpType type, const Asks& asks, int32_t group) const {
+  const MarkCalls* const calls = mark_calls.load(std::memory_order_acquire);
+  if (!calls || group < 0) return {};
+  return {calls, group,
+          calls->enter(group, KindOf(type), asks.type, asks.operation, asks.root, asks.size, asks.parts)};
 }
 
 template <typename Call, typename Alone>
-OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& call, const Alone& alone,
-                                    std::function<void()> after) {
+OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outputs, const Call& call, const Alone& alone,
+                                    std::function<void()> after, const Tensors& inputs) {
   ++calls_;
   all_calls.fetch_add(1, std::memory_order_relaxed);
-  c10::intrusive_ptr<c10d::Backend> inner;
+  std::shared_ptr<InnerGroup> inner;
   std::shared_ptr<OpenWorks> open;
   std::shared_ptr<const std::string> called;
   std::string closed;
+  int32_t marks;
   {
     std::lock_guard lock(mutex_);
     if (state_ == State::kClosed) closed = why_;
-    inner = inner_;
+    if (state_ == State::kLive) inner = IsOnDevice(outputs, inputs) ? device_ : host_;
     open = open_;
     called = called_;
+    if (inner && marks_ == kNotYet) marks_ = OpenMarks();
+    marks = marks_;
   }
   const auto failure = [&](const std::string& why) {
     return Failure(*called + c10d::opTypeToString(type) + " " + why);
@@ -222,14 +303,20 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, Tensors outputs, const Call& ca
   const CollectiveMarker marker = collective_marker.load(std::memory_order_acquire);
   if (marker && marker(collective_agent.load(std::memory_order_relaxed)) == kThrow)
     throw std::runtime_error("injected exception: at collective " + c10d::opTypeToString(type) + " of '" + name_ + "'");
+  const Marked marked = Mark(type, asks, marks);
   c10::intrusive_ptr<c10d::Work> begun;
   try {
-    begun = call(*inner);
+    begun = call(inner->collectives());
   } catch (const std::exception&) {
+    marked.Leave(true);
     std::rethrow_exception(failure(TextOf(std::current_exception())));
   }
+  if (inner->EndsOnDevice()) {
+    marked.Leave(false);  // it waits for nobody here
+    return begun;
+  }
   auto work = c10::make_intrusive<GuardedWork>(type, std::move(begun), std::move(outputs), std::move(called), open,
-                                               std::move(after));
+                                               marked, std::move(after));
   GuardedWork::Listen(work);
   std::string aborted;
   {
@@ -276,54 +363,59 @@ void TakeOwnPart(const at::Tensor& output, const at::Tensor& input, int rank, in
   CopyInto(output, input.reshape(-1).chunk(size)[rank]);
 }
 
+// What sums parts by itself is asked for it; on the processor PartOfSum does it.
+bool LieOnDevice(const std::vector<at::Tensor>& outputs) {
+  return !outputs.empty() && !outputs.front().device().is_cpu();
+}
+
 constexpr auto kNothing = [] {};
 
 }  // namespace
 
 OuterGroup::WorkPtr OuterGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   return Run(
-      OpType::BROADCAST, tensors, [&](Backend& inner) { return inner.broadcast(tensors, opts); }, kNothing);
+      OpType::BROADCAST, Of(tensors, opts.rootRank), tensors, [&](Backend& inner) { return inner.broadcast(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   return Run(
-      OpType::ALLREDUCE, tensors, [&](Backend& inner) { return inner.allreduce(tensors, opts); }, kNothing);
+      OpType::ALLREDUCE, Of(tensors, opts.reduceOp), tensors, [&](Backend& inner) { return inner.allreduce(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   return Run(
-      OpType::_ALLREDUCE_SPARSE, tensors, [&](Backend& inner) { return inner.allreduce_sparse(tensors, opts); },
+      OpType::_ALLREDUCE_SPARSE, Asks{}, tensors, [&](Backend& inner) { return inner.allreduce_sparse(tensors, opts); },
       kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   return Run(
-      OpType::ALLREDUCE_COALESCED, tensors, [&](Backend& inner) { return inner.allreduce_coalesced(tensors, opts); },
+      OpType::ALLREDUCE_COALESCED, Of(tensors, opts.reduceOp), tensors, [&](Backend& inner) { return inner.allreduce_coalesced(tensors, opts); },
       kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   return Run(
-      OpType::REDUCE, tensors, [&](Backend& inner) { return inner.reduce(tensors, opts); }, kNothing);
+      OpType::REDUCE, Of(tensors, opts.reduceOp, opts.rootRank), tensors, [&](Backend& inner) { return inner.reduce(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   return Run(
-      OpType::ALLGATHER, Flat(outputs), [&](Backend& inner) { return inner.allgather(outputs, inputs, opts); },
+      OpType::ALLGATHER, Of(inputs), Flat(outputs), [&](Backend& inner) { return inner.allgather(outputs, inputs, opts); },
       [&] { FillWithOwn(outputs, inputs); });
 }
 
 OuterGroup::WorkPtr OuterGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                 const c10d::AllgatherOptions& opts) {
   return Run(
-      OpType::_ALLGATHER_BASE, {output}, [&](Backend& inner) { return inner._allgather_base(output, input, opts); },
+      OpType::_ALLGATHER_BASE, Of({input}), {output}, [&](Backend& inner) { return inner._allgather_base(output, input, opts); },
       [&] { FillWithOwn(output, input, getSize()); });
 }
 
 OuterGroup::WorkPtr OuterGroup::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                                     const c10d::AllgatherOptions& opts) {
   return Run(
-      OpType::ALLGATHER_COALESCED, Flat(outputs),
+      OpType::ALLGATHER_COALESCED, Of(inputs), Flat(outputs),
       [&](Backend& inner) { return inner.allgather_coalesced(outputs, inputs, opts); },
       [&] {
         for (Tensors& output : outputs)
@@ -334,7 +426,7 @@ OuterGroup::WorkPtr OuterGroup::allgather_coalesced(Lists& outputs, Tensors& inp
 OuterGroup::WorkPtr OuterGroup::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::AllgatherOptions& opts) {
   return Run(
-      OpType::COALESCED, outputs,
+      OpType::COALESCED, Of(inputs), outputs,
       [&](Backend& inner) { return inner.allgather_into_tensor_coalesced(outputs, inputs, opts); },
       [&] {
         for (size_t i = 0; i < outputs.size(); ++i) FillWithOwn(outputs[i], inputs[i], getSize());
@@ -343,13 +435,13 @@ OuterGroup::WorkPtr OuterGroup::allgather_into_tensor_coalesced(Tensors& outputs
 
 OuterGroup::WorkPtr OuterGroup::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
   return Run(
-      OpType::GATHER, Flat(outputs), [&](Backend& inner) { return inner.gather(outputs, inputs, opts); },
-      [&] { FillWithOwn(outputs, inputs); });
+      OpType::GATHER, Of(inputs, opts.rootRank), Flat(outputs), [&](Backend& inner) { return inner.gather(outputs, inputs, opts); },
+      [&] { FillWithOwn(outputs, inputs); }, {}, inputs);
 }
 
 OuterGroup::WorkPtr OuterGroup::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) {
   return Run(
-      OpType::SCATTER, outputs, [&](Backend& inner) { return inner.scatter(outputs, inputs, opts); },
+      OpType::SCATTER, Of(outputs, opts.rootRank), outputs, [&](Backend& inner) { return inner.scatter(outputs, inputs, opts); },
       [&] {
         if (inputs.empty()) FillWithZeros(outputs);
         for (size_t i = 0; i < outputs.size() && i < inputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
@@ -362,7 +454,7 @@ OuterGroup::WorkPtr OuterGroup::PartOfSum(OpType type, const Tensors& outputs, c
   const int size = getSize();
   const auto sums = std::make_shared<Tensors>();
   return Run(
-      type, outputs,
+      type, Of(outputs, op), outputs,
       [&](Backend& inner) {
         at::NoGradGuard no_grad;
         for (const at::Tensor& input : inputs) sums->push_back(input.detach().contiguous().clone());
@@ -387,6 +479,12 @@ OuterGroup::WorkPtr OuterGroup::PartOfSum(OpType type, const Tensors& outputs, c
 
 OuterGroup::WorkPtr OuterGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
                                                const c10d::ReduceScatterOptions& opts) {
+  if (LieOnDevice(outputs))
+    return Run(
+        OpType::REDUCE_SCATTER, Of(outputs, opts.reduceOp), outputs, [&](Backend& inner) { return inner.reduce_scatter(outputs, inputs, opts); },
+        [&] {
+          for (size_t i = 0; i < outputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
+        });
   Tensors whole;
   for (const Tensors& parts : inputs) {
     Tensors flat;
@@ -398,18 +496,30 @@ OuterGroup::WorkPtr OuterGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
 
 OuterGroup::WorkPtr OuterGroup::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                      const c10d::ReduceScatterOptions& opts) {
+  if (LieOnDevice({output}))
+    return Run(
+        OpType::_REDUCE_SCATTER_BASE, Of({output}, opts.reduceOp), {output},
+        [&](Backend& inner) { return inner._reduce_scatter_base(output, input, opts); },
+        [&] { TakeOwnPart(output, input, getRank(), getSize()); });
   return PartOfSum(OpType::_REDUCE_SCATTER_BASE, {output}, {input}, opts.reduceOp, opts.timeout);
 }
 
 OuterGroup::WorkPtr OuterGroup::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::ReduceScatterOptions& opts) {
+  if (LieOnDevice(outputs))
+    return Run(
+        kReduceScatterCoalesced, Of(outputs, opts.reduceOp), outputs,
+        [&](Backend& inner) { return inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts); },
+        [&] {
+          for (size_t i = 0; i < outputs.size(); ++i) TakeOwnPart(outputs[i], inputs[i], getRank(), getSize());
+        });
   return PartOfSum(kReduceScatterCoalesced, outputs, inputs, opts.reduceOp, opts.timeout);
 }
 
 OuterGroup::WorkPtr OuterGroup::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
                                               std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) {
   return Run(
-      OpType::ALLTOALL_BASE, {output},
+      OpType::ALLTOALL_BASE, Asks{}, {output},
       [&](Backend& inner) { return inner.alltoall_base(output, input, output_sizes, input_sizes, opts); },
       [&] {
         if (output.numel() == input.numel())
@@ -421,7 +531,7 @@ OuterGroup::WorkPtr OuterGroup::alltoall_base(at::Tensor& output, at::Tensor& in
 
 OuterGroup::WorkPtr OuterGroup::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
   return Run(
-      OpType::ALLTOALL, outputs, [&](Backend& inner) { return inner.alltoall(outputs, inputs, opts); },
+      OpType::ALLTOALL, Asks{}, outputs, [&](Backend& inner) { return inner.alltoall(outputs, inputs, opts); },
       [&] {
         for (size_t i = 0; i < outputs.size() && i < inputs.size(); ++i)
           if (outputs[i].numel() == inputs[i].numel())
@@ -433,24 +543,24 @@ OuterGroup::WorkPtr OuterGroup::alltoall(Tensors& outputs, Tensors& inputs, cons
 
 OuterGroup::WorkPtr OuterGroup::send(Tensors& tensors, int destination, int tag) {
   return Run(
-      OpType::SEND, tensors, [&](Backend& inner) { return inner.send(tensors, destination, tag); }, kNothing);
+      OpType::SEND, Of(tensors, destination), tensors, [&](Backend& inner) { return inner.send(tensors, destination, tag); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::recv(Tensors& tensors, int source, int tag) {
   return Run(
-      OpType::RECV, tensors, [&](Backend& inner) { return inner.recv(tensors, source, tag); },
+      OpType::RECV, Of(tensors, source), tensors, [&](Backend& inner) { return inner.recv(tensors, source, tag); },
       [&] { FillWithZeros(tensors); });
 }
 
 OuterGroup::WorkPtr OuterGroup::recvAnysource(Tensors& tensors, int tag) {
   return Run(
-      OpType::RECVANYSOURCE, tensors, [&](Backend& inner) { return inner.recvAnysource(tensors, tag); },
+      OpType::RECVANYSOURCE, Of(tensors), tensors, [&](Backend& inner) { return inner.recvAnysource(tensors, tag); },
       [&] { FillWithZeros(tensors); });
 }
 
 OuterGroup::WorkPtr OuterGroup::barrier(const c10d::BarrierOptions& opts) {
   return Run(
-      OpType::BARRIER, {}, [&](Backend& inner) { return inner.barrier(opts); }, kNothing);
+      OpType::BARRIER, Asks{}, {}, [&](Backend& inner) { return inner.barrier(opts); }, kNothing);
 }
 
 }  // namespace kintsugi::torch_door

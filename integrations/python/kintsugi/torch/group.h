@@ -1,5 +1,5 @@
-// OuterGroup: the process group that torch keeps for the whole run, over an inner one (Gloo) that lives for one
-// generation.
+// OuterGroup: the process group that torch keeps for the whole run, over inner ones that live for one generation: Gloo for tensors
+// on the processor, and one for those on a device, where there is one.
 //
 // torch, DDP's reducer, device meshes and everybody's code hold the outer group; what connects ranks is swapped below
 // it. States: *joining* (no inner group yet: collectives answer as a world of one would, so that a newcomer can run the
@@ -13,6 +13,8 @@
 #pragma once
 
 #include <guarded_work.h>
+#include <inner_group.h>
+#include <mark_calls.h>
 
 #include <atomic>
 #include <functional>
@@ -24,12 +26,6 @@
 
 namespace kintsugi::torch_door {
 
-// A TCP connection, found again at abort by its inode: descriptor numbers are reused.
-struct GroupConnection {
-  int descriptor = -1;
-  uint64_t inode = 0;
-};
-
 class OuterGroup final : public c10d::Backend {
  public:
   // Known to AbortAll from then on.
@@ -37,13 +33,13 @@ class OuterGroup final : public c10d::Backend {
   OuterGroup(int rank, int size, std::string name, std::chrono::milliseconds timeout);
   ~OuterGroup() override;
 
-  // The inner group of a generation, with its connections; the one before was taken out.
-  void Connect(c10::intrusive_ptr<c10d::Backend> inner, std::vector<GroupConnection> connections, uint64_t generation);
+  // The inner groups of a generation; those before were taken out. `device`: of tensors that lie elsewhere; null: such are refused.
+  void Connect(std::shared_ptr<InnerGroup> host, std::shared_ptr<InnerGroup> device, uint64_t generation);
   // Joining again: until the next Connect calls are answered locally.
   void AnswerAlone();
   // `why` is in the errors of all calls from then on; of a group that is closed already it is the newer reason.
   void Close(const std::string& why);
-  // The part of it that never waits for anybody: closes the connections, refuses calls; gives the works that are to
+  // The part of it that never waits for anybody: cuts the inner groups, refuses calls; gives the works that are to
   // fail.
   std::vector<c10::intrusive_ptr<c10d::Work>> Cut(const std::string& why);
   // Waits until nothing of the inner group's is under way; false: the limit passed. The inner group stays until
@@ -52,6 +48,8 @@ class OuterGroup final : public c10d::Backend {
   std::string state() const;
   uint64_t calls() const { return calls_; }
   const std::string& name() const { return name_; }
+  // As which its collectives are marked from the next inner group on: `place` is equal on all members, `ranks` are the run's.
+  void MarkAs(std::string place, std::vector<int32_t> ranks);
 
   const std::string getBackendName() const override { return "kintsugi"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -95,11 +93,24 @@ class OuterGroup final : public c10d::Backend {
 
   std::shared_ptr<const std::string> Called(uint64_t generation) const;
 
-  // `call` on the inner group with its work guarded; joining: `alone` does locally what the collective would.
-  // `outputs`: what a future gives.
+  // What all members must ask alike.
+  struct Asks {
+    int32_t type = -1, operation = -1, root = -1;
+    uint64_t size = 0;  // elements; 0 where members may differ
+    uint32_t parts = 0;
+  };
+  static Asks Of(const Tensors& tensors, int64_t root = -1);
+  static Asks Of(const Tensors& tensors, const c10d::ReduceOp& operation, int64_t root = -1);
+  Marked Mark(c10d::OpType type, const Asks& asks, int32_t group) const;
+  int32_t OpenMarks() const;
+
+  // `call` on the inner group of the tensors' device, with its work guarded; joining: `alone` does locally what the collective would.
+  // `outputs`: what a future gives, and whose device counts; `inputs` where there may be none.
   template <typename Call, typename Alone>
-  WorkPtr Run(c10d::OpType type, Tensors outputs, const Call& call, const Alone& alone,
-              std::function<void()> after = {});
+  WorkPtr Run(c10d::OpType type, const Asks& asks, Tensors outputs, const Call& call, const Alone& alone,
+              std::function<void()> after = {}, const Tensors& inputs = {});
+  // Of live groups. Throws what refuses tensors of this device; with the mutex.
+  bool IsOnDevice(const Tensors& outputs, const Tensors& inputs) const;
   // Each rank's part of a sum: an all-reduce and a copy, as Gloo does it, but in a work that can be guarded; Gloo's own
   // has neither future nor abort, and would leave this rank blocked until its timeout.
   WorkPtr PartOfSum(c10d::OpType type, const Tensors& outputs, const Tensors& inputs, const c10d::ReduceOp& op,
@@ -112,10 +123,14 @@ class OuterGroup final : public c10d::Backend {
   State state_ = State::kJoining;
   std::string why_;  // it is closed
   std::shared_ptr<const std::string> called_;  // in errors, those of a generation
-  c10::intrusive_ptr<c10d::Backend> inner_;
-  std::vector<GroupConnection> connections_;
+  std::shared_ptr<InnerGroup> host_;    // null: not connected
+  std::shared_ptr<InnerGroup> device_;  // may be null beside it
   std::vector<c10::weak_intrusive_ptr<c10d::Work>> works_;
   std::shared_ptr<OpenWorks> open_;
+  std::string place_;
+  std::vector<int32_t> ranks_;  // of the run; empty: it is not marked
+  static constexpr int32_t kNotYet = -2;
+  int32_t marks_ = kNotYet;
 };
 
 // Lets go of the inner groups that were drained, on a thread of its own: they join Gloo's, which takes as long as its
@@ -130,6 +145,8 @@ uint64_t Calls();
 inline constexpr int kThrow = 15;  // KINTSUGI_THROW; this extension needs nothing else of kintsugi.h
 using CollectiveMarker = int (*)(void* agent);
 void TellCollectives(CollectiveMarker marker, void* agent);
+// By whom collectives are marked from now on.
+void MarkBy(const MarkCalls* calls);
 
 // All outer groups of this process: what the agent's thread closes. A work's end may run callbacks in Python, which
 // waits for its lock: works are therefore failed on a thread of their own.

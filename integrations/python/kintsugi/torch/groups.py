@@ -15,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from .. import _core
+from .. import _core, lookout
 from .._errors import Error
 from ..abi import Code, Joined
 from ..long_words import hear, say
@@ -91,6 +91,8 @@ class Groups:
         self._farewell: Any = None  # this rank is at the end of its script
         agent.on_stop(extension.stop_function(), 0)
         extension.tell_collectives(*agent.collective_marker())
+        extension.mark_by(_core.mark_calls())
+        lookout.begin()
         atexit.register(extension.tell_collectives, 0, 0)  # before the agent goes: later registered, earlier called
         atexit.register(self._return)  # behind the guard's end, and before the process takes apart what it closes
 
@@ -109,6 +111,7 @@ class Groups:
             return self._take_place(outer, ranks)
         serial = sum(group.place.startswith(f"{name}#") for group in self.all)
         group = Group(outer, ranks, f"{name}#{serial}", timeout)
+        outer.mark_as(group.place, ranks)
         self.all.append(group)
         # One that takes a lost rank's place is alone until the groups of the next generation are made.
         if self.agent.joined_as != Joined.REPLACEMENT or self.generation > 0:
@@ -152,7 +155,9 @@ class Groups:
             before = f"one of ranks {self._instead[0].ranks}" if self._instead else "no further one"
             raise Error(f"the function given to run.build made a group of ranks {ranks}, where it had made {before}: it has to make the "
                         "same groups in the same order", Code.INVALID_ARGUMENT)  # fmt: skip
-        self._instead.pop(0).outer = outer
+        taken = self._instead.pop(0)
+        outer.mark_as(taken.place, ranks)
+        taken.outer = outer
         return outer
 
     def rendezvous(self, *_args: Any, timeout: datetime.timedelta = dist.default_pg_timeout, **_kwargs: Any) -> Iterator[tuple[Store, int, int]]:

@@ -46,12 +46,13 @@ bool OpenWorks::AwaitNone(std::chrono::milliseconds limit) {
 
 GuardedWork::GuardedWork(OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
                          std::shared_ptr<const std::string> group, std::shared_ptr<OpenWorks> open,
-                         std::function<void()> after)
+                         Marked marked, std::function<void()> after)
     : Work(-1, type),
       inner_(std::move(inner)),
       outputs_(std::move(outputs)),
       group_(std::move(group)),
       open_(std::move(open)),
+      marked_(marked),
       after_(std::move(after)) {}
 
 std::exception_ptr GuardedWork::FailureOf(const std::string& why) const {
@@ -103,6 +104,7 @@ void GuardedWork::Finish(std::exception_ptr error) {
     exception_ = error;
     future = future_;
   }
+  marked_.Leave(error != nullptr);
   cv_.notify_all();
   if (future) Complete(*future, error, outputs_);
 }
@@ -156,6 +158,7 @@ void GuardedWork::abort() { Fail("was aborted"); }
 // Gloo's sends and receives are waited for where they are made; an aborted one returns false without an error.
 bool GuardedWork::WaitInner(std::chrono::milliseconds timeout) {
   std::exception_ptr error;
+  marked_.Wait();
   try {
     error = inner_->wait(timeout) && !failed_ ? DoAfter() : FailureOf("was aborted");
   } catch (const std::exception& e) {

@@ -2,6 +2,7 @@
 #include <ddp_layout.h>
 #include <farewell.h>
 #include <group.h>
+#include <nccl_inner.h>
 #include <rendezvous.h>
 #include <sockets.h>
 #include <tensors.h>
@@ -12,7 +13,12 @@ using kintsugi::torch_door::AbortAll;
 using kintsugi::torch_door::CollectiveMarker;
 using kintsugi::torch_door::DdpLayout;
 using kintsugi::torch_door::Farewell;
+using kintsugi::torch_door::GlooInner;
 using kintsugi::torch_door::GroupConnection;
+using kintsugi::torch_door::NcclCollectives;
+using kintsugi::torch_door::NcclFunctions;
+using kintsugi::torch_door::NcclGeneration;
+using kintsugi::torch_door::NcclInner;
 using kintsugi::torch_door::OpenSockets;
 using kintsugi::torch_door::OuterGroup;
 using kintsugi::torch_door::Places;
@@ -21,6 +27,56 @@ using kintsugi::torch_door::StateValues;
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
+  // Of `find`, which gives a function's address by its name: _core.nccl_function.
+  py::class_<NcclFunctions, std::shared_ptr<NcclFunctions>>(module, "NcclFunctions")
+      .def(py::init([](const py::function& find) {
+             return std::const_pointer_cast<NcclFunctions>(NcclFunctions::Load(
+                 [&](const char* name) { return reinterpret_cast<void*>(find(name).cast<uintptr_t>()); }));
+           }),
+           py::arg("find"))
+      .def_readonly("version", &NcclFunctions::version)
+      .def("unique_id", [](const NcclFunctions& nccl) {
+        kintsugi::torch_door::NcclId id{};
+        nccl.Check(nccl.get_unique_id(&id), "ncclGetUniqueId");
+        return py::bytes(id.bytes, sizeof(id.bytes));
+      });
+  py::class_<NcclGeneration, std::shared_ptr<NcclGeneration>>(module, "NcclGeneration")
+      .def(py::init([](const std::shared_ptr<NcclFunctions>& nccl) { return std::make_shared<NcclGeneration>(nccl); }),
+           py::arg("nccl"))
+      .def(
+          "connect",
+          [](NcclGeneration& generation, const std::vector<std::tuple<int, int, std::string>>& members) {
+            std::vector<NcclGeneration::Member> asked;
+            for (const auto& [ranks, rank, id] : members) {
+              NcclGeneration::Member member{ranks, rank, {}};
+              TORCH_CHECK(id.size() == sizeof(member.id.bytes), "an id of NCCL has ", sizeof(member.id.bytes), " bytes, and not ",
+                          id.size());
+              std::copy(id.begin(), id.end(), member.id.bytes);
+              asked.push_back(member);
+            }
+            std::vector<uintptr_t> made;
+            for (void* comm : generation.Connect(asked)) made.push_back(reinterpret_cast<uintptr_t>(comm));
+            return made;
+          },
+          unlocked, py::arg("members"))
+      .def("cut", &NcclGeneration::Cut, unlocked)
+      .def(
+          "free", [](NcclGeneration& generation, int64_t limit_ms) { return generation.Free(std::chrono::milliseconds(limit_ms)); },
+          unlocked, py::arg("limit_ms"))
+      .def_property_readonly("is_void", &NcclGeneration::Void);
+  py::class_<NcclCollectives, c10::intrusive_ptr<NcclCollectives>, c10d::Backend>(module, "NcclCollectives")
+      .def(py::init([](int rank, int size, const std::shared_ptr<NcclGeneration>& generation, uintptr_t comm,
+                       const c10::Device& device, const c10::intrusive_ptr<c10d::Store>& store, const std::string& name,
+                       bool high_priority) {
+             const auto called = std::make_shared<const std::string>(
+                 std::string(kintsugi::torch_door::kFailureMark) + " '" + name + "', rank " + std::to_string(rank) + " of " +
+                 std::to_string(size) + ", ");
+             return c10::make_intrusive<NcclCollectives>(
+                 rank, size, generation, reinterpret_cast<void*>(comm),
+                 NcclCollectives::Place{device, high_priority, called, store});
+           }),
+           py::arg("rank"), py::arg("size"), py::arg("generation"), py::arg("comm"), py::arg("device"), py::arg("store"),
+           py::arg("name"), py::arg("high_priority") = false, unlocked);
   py::class_<OuterGroup, c10::intrusive_ptr<OuterGroup>, c10d::Backend>(module, "OuterGroup")
       .def(py::init([](int rank, int size, const std::string& name, int64_t timeout_ms) {
              return OuterGroup::Make(rank, size, name, std::chrono::milliseconds(timeout_ms));
@@ -29,12 +85,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(
           "connect",
           [](OuterGroup& group, const c10::intrusive_ptr<c10d::Backend>& inner,
-             const std::vector<std::pair<int, uint64_t>>& sockets, uint64_t generation) {
+             const std::vector<std::pair<int, uint64_t>>& sockets, uint64_t generation,
+             const c10::intrusive_ptr<NcclCollectives>& device) {
             std::vector<GroupConnection> connections;
             for (const auto& [descriptor, inode] : sockets) connections.push_back({descriptor, inode});
-            group.Connect(inner, std::move(connections), generation);
+            group.Connect(std::make_shared<GlooInner>(inner, std::move(connections)),
+                          device ? std::make_shared<NcclInner>(device) : nullptr, generation);
           },
-          unlocked, py::arg("inner"), py::arg("connections"), py::arg("generation"))
+          unlocked, py::arg("inner"), py::arg("connections"), py::arg("generation"), py::arg("device") = nullptr)
+      .def("mark_as", &OuterGroup::MarkAs, py::arg("place"), py::arg("ranks"))
       .def("answer_alone", &OuterGroup::AnswerAlone, unlocked)
       .def("close", &OuterGroup::Close, unlocked, py::arg("why"))
       .def(
@@ -128,6 +187,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                                               reinterpret_cast<void*>(agent));
       },
       py::arg("marker"), py::arg("agent"));
+  // The address of what collectives are marked by; 0: nothing.
+  module.def(
+      "mark_by", [](uintptr_t calls) { kintsugi::torch_door::MarkBy(reinterpret_cast<const kintsugi::torch_door::MarkCalls*>(calls)); },
+      py::arg("calls"));
   // The address of what kintsugi_on_stop calls.
   module.def("stop_function", [] { return reinterpret_cast<uintptr_t>(&AbortAll); });
   module.attr("FAILURE_MARK") = kintsugi::torch_door::kFailureMark;

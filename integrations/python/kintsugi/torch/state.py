@@ -34,7 +34,8 @@ def check(key: str, tensor: torch.Tensor) -> None:
     if tensor.is_meta:
         raise Error(f"'{key}' is on the meta device: materialise the model before run.register", Code.INVALID_ARGUMENT)
     if tensor.device.type != "cpu":
-        raise Error(f"'{key}' is on {tensor.device}: state on devices is not protected through Python yet", Code.INVALID_ARGUMENT)
+        raise Error(f"'{key}' is on {tensor.device}: kintsugi.torch protects state on the cpu so far, trainers in C and C++ also on CUDA devices "
+                    "(integrations/python/docs/cuda.md)", Code.INVALID_ARGUMENT)  # fmt: skip
     if tensor.layout != torch.strided:
         raise Error(f"'{key}' is sparse: only dense tensors are protected", Code.INVALID_ARGUMENT)
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor

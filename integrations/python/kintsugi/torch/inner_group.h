@@ -1,0 +1,47 @@
+// InnerGroup: what connects the ranks of an outer group for one generation, for tensors of one kind of device.
+//
+// What: the seam below OuterGroup. Gloo is behind it for the processor (GlooInner), NCCL for CUDA devices (NcclInner); another
+// device's library would be a third. Collectives are those of the c10d::Backend that it brings.
+// Threads: Cut from any, at once with collectives; Drained and destruction once no collective is under way any more.
+#pragma once
+
+#include <cstdint>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+namespace kintsugi::torch_door {
+
+class InnerGroup {
+ public:
+  virtual ~InnerGroup() = default;
+
+  virtual c10d::Backend& collectives() = 0;
+  // First of all at a stop: no byte of it arrives late, and nobody waits in it on the host for long. Without Python's lock;
+  // waits for nobody.
+  virtual void Cut() = 0;
+  // Whether a work ends on a stream of the device, behind the host's back: such works guard themselves, and are handed on as
+  // they are. Else they end with a future of the host's.
+  virtual bool EndsOnDevice() const = 0;
+};
+
+// A TCP connection, found again at abort by its inode: descriptor numbers are reused.
+struct GroupConnection {
+  int descriptor = -1;
+  uint64_t inode = 0;
+};
+
+class GlooInner final : public InnerGroup {
+ public:
+  GlooInner(c10::intrusive_ptr<c10d::Backend> gloo, std::vector<GroupConnection> connections)
+      : gloo_(std::move(gloo)), connections_(std::move(connections)) {}
+
+  c10d::Backend& collectives() override { return *gloo_; }
+  void Cut() override;
+  bool EndsOnDevice() const override { return false; }
+
+ private:
+  const c10::intrusive_ptr<c10d::Backend> gloo_;
+  const std::vector<GroupConnection> connections_;
+};
+
+}  // namespace kintsugi::torch_door

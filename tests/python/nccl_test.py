@@ -1,0 +1,94 @@
+"""Collectives of tensors on a device over NCCL, without a run: torch's own calls on the fake device (tests/support/fake_device) over the fake
+NCCL. What it shows is the host's side; it says nothing about a device or NCCL.
+
+  nccl_test.py BIN_DIR PACKAGE_FOLDER PYTHON FAKES_FOLDER [--soak]      FAKES_FOLDER: with libkintsugi_fake_*.so; --soak: more programs, longer races
+"""
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from door import HERE, Door, Failure, main
+
+HELD = ("ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter", "ncclSend", "ncclRecv", "ncclGroupEnd")
+
+
+class Fakes(Door):
+    def __init__(self, arguments):
+        super().__init__(arguments[:3])
+        self.folder = Path(arguments[3]).resolve()
+
+    def library(self, name):
+        return str(self.folder / f"libkintsugi_fake_{name}.so")
+
+    def ranks(self, mode, count, world=None, seed=0, nccl="gpu", **more):
+        """What all of them printed. One that fails ends the others: they would wait for it."""
+        environment = {**self.environment(), "FAKE_CUDA_GUARDED": "1", "KINTSUGI_CUDA_LIBRARY": self.library("gpu"), "KINTSUGI_NCCL_LIBRARY": self.library(nccl),
+                       "GLOO_SOCKET_IFNAME": "lo", **more}  # fmt: skip
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            logs = [open(f"{folder}/{rank}.log", "w+") for rank in range(count)]
+            ranks = [subprocess.Popen([self.python, "-W", "ignore", str(HERE / "nccl_rank.py"), mode, str(rank), str(world or count), folder, str(seed)],
+                                      env=environment, stdout=log, stderr=log) for rank, log in enumerate(logs)]  # fmt: skip
+            try:
+                failed = [rank for rank, child in enumerate(ranks) if child.wait(timeout=300) != 0]
+            except subprocess.TimeoutExpired:
+                failed = ["one did not end"]
+            for child in ranks:
+                child.kill()
+                child.wait()
+            said = "".join(Path(log.name).read_text() for log in logs)
+        if failed:
+            raise Failure(f"{mode} seed {seed}, ranks {failed}: {said[-6000:]}")
+        return said
+
+
+def programs(door, seeds):
+    def test(_):
+        for seed in seeds:
+            said = door.ranks("random", 2 + seed % 3, seed=seed)
+            if said.count(" compared") != 2 + seed % 3:
+                raise Failure(said[-2000:])
+    return test
+
+
+def says(door, words, *arguments, **more):
+    def test(_):
+        said = door.ranks(*arguments, **more)
+        if words not in said:
+            raise Failure(f"'{words}' is not in: {said[-3000:]}")
+    return test
+
+
+def refused(door, library, words):
+    def test(_):
+        try:
+            door.ranks("absent", 1, 2, nccl=library)
+        except Failure as failure:
+            if words not in str(failure):
+                raise
+            return
+        raise Failure(f"{library} was not refused")
+    return test
+
+
+if __name__ == "__main__":
+    soak = "--soak" in sys.argv
+    door = Fakes([argument for argument in sys.argv[1:] if argument != "--soak"])
+    more = [argument for argument in sys.argv[5:] if argument != "--soak"]
+    sys.exit(main([
+        ("random programs of collectives, on random groups, types and shapes, give what their ranks have", programs(door, range(1, 40 if soak else 5))),
+        ("an outer group takes each tensor where it lies, and a stop ends both", says(door, "rank 1: both", "outer", 2)),
+        ("DistributedDataParallel trains as one process with all batches does, and wakes where a rank does not come to a step",
+         says(door, "rank 0: trained", "ddp", 3)),
+        ("a rank that does not come: the others wake in the device, believe nothing, and free their communicators", says(door, "rank 0: woken", "silent", 3)),
+        ("a peer that is silent as over NVLink", says(door, "rank 0: woken", "silent", 2, FAKE_NCCL_SILENT="1")),
+        ("memory that takes long to free is waited for", says(door, "rank 0: woken", "silent", 2, FAKE_NCCL_ABORT_MS="700")),
+        *((f"a thread that is stuck in {call} gets out at a cut, and only then is anything freed", says(door, f"{call}: out of it", "held", 1, FAKE_NCCL_HOLD=call))
+          for call in HELD),
+        ("an init whose peer never comes is ended", says(door, "absent: out of it", "absent", 1, 2)),
+        ("launches without pause beside a cut at any moment",
+         says(door, " launched", "race", 1, seed=11, ROUNDS="500" if soak else "60")),
+        ("an NCCL that is too old is named", refused(door, "nccl_2_17", "2.18.0 is needed")),
+        ("an NCCL that hangs in an abort is named", refused(door, "nccl_2_25", "NCCL 2.25.1 hangs in an abort")),
+        ("a function that is missing is named", refused(door, "nccl_without_collectives", "NCCL 2.28.9, has no ncclAllReduce")),
+    ], door.bin, [word for flag, word in zip(more, more[1:]) if flag == "--only"]))
