@@ -36,7 +36,7 @@ def shrinks(ranks, smaller, tp, lost, leaves):
             ["--max-respawns", "0", "--replicas", str(ranks // tp), "--inject", f"kill:{lost}@{LOST_IN}:forward"],
             [*trainer(ranks, tp), "--elastic"], nproc=ranks)
         incident = only_incident(summary)
-        if incident["path"] != "shrink" or incident["step"] != SAVED or incident["bytes_moved"] != 0:
+        if incident["path"] != "shrink" or incident["step"] != SAVED:
             raise Failure(f"{incident}\n{log[-4000:]}")
         if summary["losses"] != expected:
             raise Failure(f"losses {summary['losses']}\nresumed {expected}\n{log[-3000:]}")

@@ -77,13 +77,13 @@ std::unique_ptr<Hook> Make() {
 
 std::vector<Mutant> CrewMutants() {
   return {
-      {"two_worlds", "all of a generation are told one crew", "elastic", 0, Promise::kOneDecider, Make<TwoWorlds>},
-      {"old_world", "a crew that changes is told", "elastic", 0, Promise::kProgress, Make<OldWorld>, true},
-      {"nobody_leaves", "who takes no part any more is told so", "elastic", 0, Promise::kTable, Make<NobodyLeaves>},
-      {"crew_untold", "a controller that takes over hears who takes part", "elastic", 0, Promise::kInnocent,
+      {"two_worlds", "all of a generation are told one crew", "elastic", 3, Promise::kOneDecider, Make<TwoWorlds>},
+      {"old_world", "a crew that changes is told", "elastic", 9, Promise::kInnocent, Make<OldWorld>, true},
+      {"nobody_leaves", "who takes no part any more is told so", "elastic", 61, Promise::kTable, Make<NobodyLeaves>},
+      {"crew_untold", "a controller that takes over hears who takes part", "elastic", 1376, Promise::kCheckpoint,
        Make<CrewUntold>},
-      {"parts_lost", "what a seat that is gone did is done", "elastic", 0, Promise::kBitIdentical, Make<PartsLost>},
-      {"parts_doubled", "... once", "elastic", 0, Promise::kBitIdentical, Make<PartsDoubled>},
+      {"parts_lost", "what a seat that is gone did is done", "elastic", 9, Promise::kBitIdentical, Make<PartsLost>},
+      {"parts_doubled", "... once", "elastic", 9, Promise::kBitIdentical, Make<PartsDoubled>},
   };
 }
 
