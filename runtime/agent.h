@@ -105,6 +105,9 @@ class KINTSUGI_EXPORT Agent {
 
   Rank rank() const;
   int world_size() const;
+  // Who took part when this process joined, ascending: all ranks, but in a run that ranks have left for good (OfferWorlds).
+  // A rank's place among them is its number: what batches and groups are cut by.
+  std::vector<Rank> crew() const;
   JoinKind join_kind() const;
   Incarnation incarnation() const;
   // Index of this rank's device on its node, where the launcher says so (--devices N); else -1.
@@ -132,6 +135,12 @@ class KINTSUGI_EXPORT Agent {
   // The rank's group for `layout` (ascending, itself included) and the number of replicas, which divides its size:
   // MindIO's stride rule says who holds the same shard.
   Status SetReplicaLayout(int layout, const std::vector<Rank>& group, int replicas);
+  // The trainer can go on with fewer ranks. `slice`: those that together hold one whole replica of the model, itself
+  // included, ascending; `worlds`: how many ranks it can run with, ascending. Where ranks are lost for good, and none can
+  // replace them, whole slices are left out, and not a byte moves: rebuild_group finds the new world_size, crew and
+  // Number() in its context, and cuts batches and groups anew. A rank that is left out ends: Run returns ok, exit_code() is
+  // 0. The same `worlds` on all ranks. Without it a run keeps its world. kInvalidArgument says what is no offer.
+  Status OfferWorlds(const std::vector<Rank>& slice, const std::vector<int>& worlds);
   Status RegisterHandler(HandlerKind kind, HandlerFunction function, void* context);
   // What is registered for a kind now: a trainer that replaces one of the defaults that kintsugi::Join installed can
   // call what stood there. Null function: nothing is.

@@ -21,6 +21,7 @@
 // Collectives inside rebuild_group and rollback are allowed; they must be abortable by the stop handler.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -41,8 +42,15 @@ inline constexpr size_t kHandlerKinds = 8;
 KINTSUGI_EXPORT std::string_view HandlerKindName(HandlerKind kind);
 
 struct HandlerContext {
-  Rank rank;
-  int world_size = 0;
+  Rank rank;           // this process's seat: it never changes
+  int world_size = 0;  // of this generation: so many ranks take part
+  // Who does, ascending, where that is not every rank; a rank's place among them is its number.
+  std::vector<Rank> crew;
+  // 0 to world_size - 1: what batches and groups are cut by. In a run from which nobody has left it is `rank`.
+  int Number() const { return NumberOf(rank); }
+  int NumberOf(Rank of) const;
+  // The rank with that number. REQUIRES: 0 <= number < world_size.
+  Rank RankOf(int number) const { return crew.empty() ? Rank(number) : crew[static_cast<size_t>(number)]; }
   Generation generation;
   Step step;  // S: the step every rank meets at; 0 in stop
   TimePoint deadline;
@@ -74,6 +82,11 @@ struct HandlerContext {
   // handler.
   std::string remark;
 };
+
+inline int HandlerContext::NumberOf(Rank of) const {
+  if (crew.empty()) return of.value();
+  return static_cast<int>(std::lower_bound(crew.begin(), crew.end(), of) - crew.begin());
+}
 
 using HandlerFunction = Status (*)(HandlerContext& call, void* context);
 

@@ -26,7 +26,7 @@ Status GlooWorld::Clean(HandlerContext&, void* self) {
 Status GlooWorld::Rebuild(HandlerContext& call, void* self) {
   GlooWorld& world = Self(self);
   GlooGroupOptions group{.prefix = "world",
-                         .rank = call.rank.value(),
+                         .rank = call.Number(),
                          .size = call.world_size,
                          .deadline = call.deadline,
                          .cancel = call.cancel,

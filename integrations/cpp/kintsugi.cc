@@ -55,7 +55,7 @@ Status SetReshape(const AgentOptions& options, const aoa::UserMacros& macros, co
   for (std::string pattern; std::getline(shapes, pattern, ',');) reshape.other_shapes.push_back(pattern);
   save->always_reshape = reshape.statements.has_value();
   save->all_fit = [](HandlerContext& call, bool fits) -> Result<bool> {
-    resume::Agreement agreement(call.store, call.rank, call.world_size, call.deadline);
+    resume::Agreement agreement(call.store, Rank(call.Number()), call.world_size, call.deadline);
     KINTSUGI_ASSIGN_OR_RETURN(const resume::Bytes all,
                               agreement.Reach("fits", resume::Bytes{fits}, [](const auto& each) {
                                 uint8_t together = 1;
@@ -69,11 +69,11 @@ Status SetReshape(const AgentOptions& options, const aoa::UserMacros& macros, co
     resume::ReshapeOptions own = reshape;
     if (info.manifest.identity.job == job) own.statements.reset();  // this run's own checkpoints have its own names
     return resume::LoadReshaped(registry, request, own,
-                                resume::Agreement(call.store, call.rank, call.world_size, call.deadline));
+                                resume::Agreement(call.store, Rank(call.Number()), call.world_size, call.deadline));
   };
   save->load_other = [reshape, &registry](HandlerContext& call, const checkpoint::LoadRequest& request) {
     return resume::LoadReshaped(registry, request, reshape,
-                                resume::Agreement(call.store, call.rank, call.world_size, call.deadline));
+                                resume::Agreement(call.store, Rank(call.Number()), call.world_size, call.deadline));
   };
   save->compare_sums = [&registry](HandlerContext& call, const checkpoint::Loaded& loaded) -> Result<std::string> {
     resume::HeldSumsOptions compare;
@@ -81,7 +81,7 @@ Status SetReshape(const AgentOptions& options, const aoa::UserMacros& macros, co
       if (!call.cancel->cancelled()) return Status::Ok();
       return {StatusCode::kCancelled, "a newer generation superseded the load"};
     };
-    resume::Agreement agreement(call.store, call.rank, call.world_size, call.deadline);
+    resume::Agreement agreement(call.store, Rank(call.Number()), call.world_size, call.deadline);
     KINTSUGI_ASSIGN_OR_RETURN(const resume::SumsCompared compared,
                               CompareHeldSums(registry, loaded, call.world_size, compare, &agreement));
     return compared.Note();
@@ -137,7 +137,7 @@ Status SetOtherFormats(const AgentOptions& options, const aoa::UserMacros& macro
   // What a save would find out, said before the first step: the names of the program are known once all have registered.
   if (!common.statements.empty() || common.model_only)
     plane->replica.SetStartCheck([common, &agent](HandlerContext& call) -> Status {
-      const resume::Agreement agreement(call.store, call.rank, call.world_size, call.deadline);
+      const resume::Agreement agreement(call.store, Rank(call.Number()), call.world_size, call.deadline);
       KINTSUGI_ASSIGN_OR_RETURN(
           const layout::Metadata registered,
           RegisteredByAll(AgentInternals::registry(agent), &AgentInternals::aliases(agent), agreement));

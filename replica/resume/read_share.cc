@@ -83,7 +83,8 @@ std::optional<int> PartnerOf(int self, int round, int ranks) {
 Result<ReadShare> ReadShare::Agree(const StateRegistry& registry, ReadPolicy policy, const ReplicaOptions& options,
                                    HandlerContext& call) {
   ReadShare share(registry, options);
-  if (policy == ReadPolicy::kEach || call.world_size < 2) return share;
+  // Who reads for whom goes by ranks without a gap: where some have left, each reads for itself.
+  if (policy == ReadPolicy::kEach || call.world_size < 2 || !call.crew.empty()) return share;
   Agreement agreement = AgreementOf(call);
   KINTSUGI_ASSIGN_OR_RETURN(const Bytes decided, agreement.Reach("share", Word(policy, call.directory), Decide));
   if (decided.at(0) == 0) return share;

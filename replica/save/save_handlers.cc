@@ -57,7 +57,7 @@ Result<Loaded> LoadNative(HandlerContext& call, const SaveContext& context, File
 Result<Loaded> LoadOwn(HandlerContext& call, const SaveContext& context, const LoadShare& share) {
   FileSystem& files = FilesOf(context);
   LoadRequest request;
-  request.self = call.rank;
+  request.self = Rank(call.Number());
   request.deadline = call.deadline;
   request.cancel = call.cancel;
   request.world_size = call.world_size;
@@ -78,6 +78,21 @@ Result<Loaded> LoadOwn(HandlerContext& call, const SaveContext& context, const L
   return loaded;
 }
 
+// A checkpoint is of a world: its ranks are numbered without a gap, whoever has left the run.
+std::vector<Rank> NumbersOf(const HandlerContext& call, std::vector<Rank> ranks) {
+  for (Rank& rank : ranks) rank = Rank(call.NumberOf(rank));
+  return ranks;
+}
+
+std::vector<SaveEntry> ByNumber(const HandlerContext& call) {
+  std::vector<SaveEntry> entries = call.entries;
+  for (SaveEntry& entry : entries) {
+    entry.holders = NumbersOf(call, std::move(entry.holders));
+    entry.objects_of = NumbersOf(call, std::move(entry.objects_of));
+  }
+  return entries;
+}
+
 }  // namespace
 
 Status SaveHandler(HandlerContext& call, void* save_context) {
@@ -87,13 +102,13 @@ Status SaveHandler(HandlerContext& call, void* save_context) {
   SaveRequest request;
   request.root = call.directory;
   request.identity = {context->job, call.step, call.generation, call.world_size};
-  request.writer = call.rank;
-  request.entries = call.entries;
+  request.writer = Rank(call.Number());
+  request.entries = ByNumber(call);
   request.deadline = call.deadline;
   request.cancel = call.cancel;
   if (context->aliases) request.aliases = &context->aliases->all();
   const auto mirrored_of = [&](Rank rank) -> Result<std::vector<uint8_t>> {
-    if (context->mirrored_of) return context->mirrored_of(rank, call.step);
+    if (context->mirrored_of) return context->mirrored_of(call.RankOf(rank.value()), call.step);
     return Status(StatusCode::kFailedPrecondition, "nothing gives mirrored bytes: set SaveContext::mirrored_of");
   };
   const auto written = WritePart(*context->registry, request, mirrored_of, FilesOf(*context));
@@ -110,7 +125,7 @@ Status RenameHandler(HandlerContext& call, void* save_context) {
   request.job = context->job;
   request.step = call.step;
   request.generation = call.generation;
-  request.expected_writers = call.partners;
+  request.expected_writers = NumbersOf(call, call.partners);
   request.keep = context->keep;
   request.moves_latest = call.moves_latest;
   request.side_files = context->side_files;

@@ -7,6 +7,7 @@
 
 #include "runtime/agent/impl.h"
 #include "runtime/agent/internals.h"
+#include "runtime/core/crew.h"
 
 namespace kintsugi {
 
@@ -23,6 +24,11 @@ Result<std::unique_ptr<Agent>> Agent::Join(const AgentOptions& options, std::sha
 
 Rank Agent::rank() const { return impl_->shared.self.options.rank; }
 int Agent::world_size() const { return impl_->shared.self.options.world_size; }
+std::vector<Rank> Agent::crew() const {
+  const std::vector<Rank>& told = impl_->shared.self.join.crew;
+  const Result<core::Crew> crew = core::Crew::Of(world_size(), told);
+  return crew.ok() ? crew->ranks() : core::Crew(world_size()).ranks();
+}
 Incarnation Agent::incarnation() const { return impl_->shared.self.options.incarnation; }
 int Agent::device() const { return impl_->shared.self.options.device; }
 JoinKind Agent::join_kind() const {
@@ -42,6 +48,9 @@ Status Agent::RegisterAlias(const std::string& alias, const std::string& key) {
 }
 Status Agent::SetReplicaLayout(int layout, const std::vector<Rank>& group, int replicas) {
   return impl_->shared.registered.SetLayout(layout, group, replicas);
+}
+Status Agent::OfferWorlds(const std::vector<Rank>& slice, const std::vector<int>& worlds) {
+  return impl_->shared.registered.SetOffer(slice, worlds);
 }
 Status Agent::RegisterHandler(HandlerKind kind, HandlerFunction function, void* context) {
   return impl_->shared.registered.SetHandler(kind, function, context);

@@ -91,7 +91,9 @@ void ControllerConnection::OnOpen(const net::ConnectionPtr& connection) {
   const core::Header header{again ? thread_.core().term() : Term(), again ? thread_.core().generation() : Generation(),
                             options.rank, options.incarnation};
   const core::JoinRequest join{static_cast<uint64_t>(getpid()), HostName(), options.page_fd >= 0,
-                               again ? thread_.core().standing() : core::Standing::kNew, again};
+                               again ? thread_.core().standing() : core::Standing::kNew, again,
+                               again ? thread_.core().crew() : std::vector<Rank>(),
+                               again ? thread_.core().crew_since() : Generation()};
   const Status sent = connection->Send(wire::Encode(options.job, header, core::AgentMessage(join)));
   if (!sent.ok()) connection->Abort();
 }
@@ -122,7 +124,8 @@ void ControllerConnection::OnJoinReply(const core::Header& header, const core::J
     self_.options.incarnation = header.incarnation;
     self_.join = reply;
     self_.generation = header.generation;
-    thread_.BeginCore({self_.options.rank, header.incarnation, header.term, header.generation, reply.replacement});
+    thread_.BeginCore({self_.options.rank, header.incarnation, header.term, header.generation, reply.replacement,
+                       reply.crew});
     joined_ = Status::Ok();
   } else {
     joined_ = Status(StatusCode::kFailedPrecondition, reply.text);

@@ -36,6 +36,22 @@ Status Registration::SetLayout(int layout, const std::vector<Rank>& group, int r
   return Status::Ok();
 }
 
+Status Registration::SetOffer(const std::vector<Rank>& slice, const std::vector<int>& worlds) {
+  const auto ascending = [](const auto& all) {
+    return std::is_sorted(all.begin(), all.end()) && std::adjacent_find(all.begin(), all.end()) == all.end();
+  };
+  if (begun_) return {StatusCode::kFailedPrecondition, "worlds offered after Agent::Run began"};
+  if (!ascending(slice) || !std::binary_search(slice.begin(), slice.end(), self_.options.rank))
+    return {StatusCode::kInvalidArgument,
+            "the slice of rank " + self_.options.rank.ToString() + " must be ascending, without repeats, with the rank in it"};
+  if (worlds.empty() || !ascending(worlds) || worlds.front() < 1 || worlds.back() > self_.options.world_size)
+    return {StatusCode::kInvalidArgument, "the worlds that are offered must be 1 to " +
+                                              std::to_string(self_.options.world_size) +
+                                              " ranks, ascending, without repeats"};
+  offer_ = {slice, worlds};
+  return Status::Ok();
+}
+
 Status Registration::SetHandler(HandlerKind kind, HandlerFunction function, void* context) {
   if (begun_)
     return {StatusCode::kFailedPrecondition,

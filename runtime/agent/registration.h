@@ -37,6 +37,7 @@ class Registration {
   Status AddObject(const ShardedObject& object);
   Status AddAlias(const std::string& alias, const std::string& key) { return aliases_.Add(alias, key, registry_); }
   Status SetLayout(int layout, const std::vector<Rank>& group, int replicas);
+  Status SetOffer(const std::vector<Rank>& slice, const std::vector<int>& worlds);
   Status SetHandler(HandlerKind kind, HandlerFunction function, void* context);
   Status SetStateService(std::shared_ptr<StateService> service);
   Status SetSnapshotService(std::shared_ptr<SnapshotService> service);
@@ -61,6 +62,7 @@ class Registration {
   const std::shared_ptr<StateService>& service() const { return service_; }
   const std::shared_ptr<SnapshotService>& snapshots() const { return snapshots_; }
   const std::map<int, core::GroupClaim>& layouts() const { return layouts_; }
+  const core::Offer& offer() const { return offer_; }
   const TrainerGate& gate() const { return gate_; }
   // What an error of this text is to the trainer; null: nothing was said of it.
   const FaultClass* FaultClassOf(const std::string& text) const;
@@ -75,6 +77,7 @@ class Registration {
   std::shared_ptr<StateService> service_;
   std::shared_ptr<SnapshotService> snapshots_;
   std::map<int, core::GroupClaim> layouts_;
+  core::Offer offer_;
   TrainerGate gate_;
   std::vector<std::pair<std::string, FaultClass>> faults_;
   std::atomic<bool> begun_{false};

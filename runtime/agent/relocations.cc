@@ -80,7 +80,8 @@ void Relocations::TellReady() {
                      registered_.gate().mode != GateMode::kOff,
                      offer_.warning(),
                      {unregistered_.begin(), unregistered_.end()},
-                     offer_.held()});
+                     offer_.held(),
+                     registered_.offer()});
 }
 
 }  // namespace kintsugi

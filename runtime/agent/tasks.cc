@@ -97,7 +97,8 @@ GuardTask Tasks::open() {
 HandlerContext Tasks::ContextOf(const core::RunOnTrainer& run) const {
   HandlerContext call;
   call.rank = self_.options.rank;
-  call.world_size = self_.options.world_size;
+  call.crew = run.crew;
+  call.world_size = run.crew.empty() ? self_.options.world_size : static_cast<int>(run.crew.size());
   call.generation = run.generation;
   call.step = run.order.step;
   call.deadline = SteadyClock::SteadyNow() + run.order.limit;

@@ -34,7 +34,7 @@ void ProgressMeter::Tell(TimePoint now) {
   progress.step = NewestStep(controller_);
   progress.loss = reports.LossOf(reported);
   progress.samples_per_second = rate_.See(reported.value(), reports.SamplesOf(reported), now);
-  progress.world_size = static_cast<int>(core.members().size());
+  progress.world_size = static_cast<int>(core.crew().size());
   progress.ranks_ready = core.ranks_ready();
   progress.incidents = core.incidents();
   progress.phase = core.phase();

@@ -12,7 +12,7 @@ RunSight SightOf(Controller& controller, const std::string& job, const std::stri
   sight.at = SteadyClock::SteadyNow();
   sight.job = job;
   sight.address = host + ":" + std::to_string(controller.port());
-  sight.world_size = static_cast<int>(core.members().size());
+  sight.world_size = static_cast<int>(core.crew().size());
   sight.phase = core.phase();
   sight.term = core.term();
   sight.generation = core.generation();
@@ -29,15 +29,15 @@ RunSight SightOf(Controller& controller, const std::string& job, const std::stri
   sight.refused_frames = controller.refused_frames();
   sight.refused_reports = reports.refused();
   sight.connections = controller.counters();
-  for (int number = 0; number < sight.world_size; ++number) {
-    const auto& member = core.members()[static_cast<size_t>(number)];
-    sight.ranks.push_back({.rank = Rank(number),
+  for (Rank rank : core.crew().ranks()) {
+    const auto& member = core.members()[static_cast<size_t>(rank.value())];
+    sight.ranks.push_back({.rank = rank,
                            .incarnation = member.incarnation,
                            .life = member.life,
                            .connected = member.connected,
                            .pid = member.pid,
                            .respawns = member.respawns,
-                           .late = core.LateBy(Rank(number))});
+                           .late = core.LateBy(rank)});
   }
   return sight;
 }

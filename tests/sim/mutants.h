@@ -29,5 +29,6 @@ std::vector<Mutant> AgentMutants();
 std::vector<Mutant> ElectionMutants();
 std::vector<Mutant> HeldMutants();
 std::vector<Mutant> SnapshotMutants();
+std::vector<Mutant> CrewMutants();
 
 }  // namespace kintsugi::sim

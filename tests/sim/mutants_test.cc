@@ -14,7 +14,7 @@
 namespace kintsugi::sim {
 namespace {
 
-constexpr uint64_t kSeedsMax = 10000;  // within so many a mutant must be caught; all but one are within 2,000
+constexpr uint64_t kSeedsMax = 10000;  // within so many a mutant must be caught; all but three are within 2,000
 
 std::vector<Mutant> AllMutants() {
   std::vector<Mutant> all = ControllerMutants();
@@ -22,6 +22,7 @@ std::vector<Mutant> AllMutants() {
   for (Mutant& mutant : ElectionMutants()) all.push_back(std::move(mutant));
   for (Mutant& mutant : HeldMutants()) all.push_back(std::move(mutant));
   for (Mutant& mutant : SnapshotMutants()) all.push_back(std::move(mutant));
+  for (Mutant& mutant : CrewMutants()) all.push_back(std::move(mutant));
   return all;
 }
 

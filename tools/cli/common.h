@@ -47,6 +47,7 @@ struct RunOptions {
   bool inject_must_strike = false;
   std::string report;
   int max_respawns = 10;
+  std::string shrink = "auto";
   bool no_adopt = false;
   int spares = 0;
   bool warm = false;

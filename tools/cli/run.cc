@@ -60,6 +60,7 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
                  ": most of those steps have no checkpoint; make the first a multiple of the second");
   policy.verify_every = options.verify_every;
   policy.adopts = !options.no_adopt;
+  policy.shrinks = options.shrink != "never";
   KINTSUGI_RETURN_IF_ERROR(TakeSnapshotEvery(options.snapshot_every, &policy));
   std::error_code error;
   if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
@@ -116,6 +117,11 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       "phase in this program. Without it the log and the summary say so");
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
   app.add_option("--max-respawns,--max-restarts,--max_restarts", o.max_respawns, "How often one rank may be replaced")
+      ->capture_default_str();
+  app.add_option("--shrink", o.shrink,
+                 "Where ranks are lost for good and the program offers smaller worlds: auto goes on in the largest that\n"
+                 "every shard is held in, never does as if nothing were offered")
+      ->check(CLI::IsMember({"auto", "never"}))
       ->capture_default_str();
   app.add_flag(
       "--no-adopt", o.no_adopt,
@@ -336,7 +342,8 @@ void SetTerms(const RunOptions& o, const core::Policy& policy, LauncherOptions* 
                        "--hang-factor=" + ShortNumber(o.hang_factor),
                        "--hang-least=" + ShortNumber(o.hang_least),
                        "--max-respawns=" + std::to_string(o.max_respawns),
-                       "--no-adopt=" + std::string(o.no_adopt ? "given" : "")};
+                       "--no-adopt=" + std::string(o.no_adopt ? "given" : ""),
+                       "--shrink=" + o.shrink};
   // Where nobody named it, it lies where each launcher was started, and the first leader's is meant.
   if (o.save_dir != kDefaultSaveDir) launcher->alike.push_back("--save-dir=" + policy.save_directory);
   for (const std::string& rank_option :

@@ -18,7 +18,7 @@ const std::vector<Group>& Groups() {
        {"--help", "--help-all", "--nproc", "--nnodes", "--node-rank", "--rendezvous", "--secret-file", "--save-every",
         "--save-dir", "--snapshot-every", "--resume", "--restarts", "--inject", "--report"}},
       {"The program and its processes",
-       {"--module", "--replicas", "--devices", "--spares", "--warm", "--preload", "--max-respawns", "--no-adopt"}},
+       {"--module", "--replicas", "--devices", "--spares", "--warm", "--preload", "--max-respawns", "--shrink", "--no-adopt"}},
       {"Several hosts",
        {"--engine", "--job", "--node-address", "--node-wait", "--spare-node", "--spare-nodes", "--spare-after",
         "--controller", "--witness", "--bind", "--port", "--ports", "--tls-cert", "--tls-key", "--tls-ca"}},

@@ -37,6 +37,12 @@ class BatchIterator {
   // The same of the global batch that begins at `place`.
   void FillFrom(uint64_t place, int dp_rank, Batch* batch) const;
 
+  // Other ranks share the global batch from now on.
+  void Divide(int64_t batch, int dp_size) {
+    batch_ = static_cast<uint64_t>(batch);
+    dp_size_ = static_cast<uint64_t>(dp_size);
+  }
+
   // Samples that all ranks together take in a step.
   uint64_t global_batch() const { return batch_ * dp_size_; }
 

@@ -46,6 +46,8 @@ void AddOptions(CLI::App& app, Options& o) {
          "--replicas", o.worker.replicas,
          "Copies of every shard of optimizer state; 0: the fewest, two or more, that divide the data-parallel size")
       ->capture_default_str();
+  app.add_flag("--elastic", o.worker.elastic,
+               "Offer to go on with fewer ranks where some are lost for good: those that are left share the same batch");
   app.add_option("--gate", o.gate, "Barrier before every update")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();

@@ -55,12 +55,14 @@ Status GlooProcessGroups::Connect(HandlerContext& call) {
   }
   // Groups of the same kind on different ranks have different members, and a group's name is one of its rank's own.
   const GlooJoin join{.prefix = "byte_lm/" + call.generation.ToString(),
-                      .rank = call.rank.value(),
+                      .rank = call.Number(),
                       .deadline = call.deadline,
                       .device = device,
                       .cancel = call.cancel,
                       .unreached = &call.unreached};
-  KINTSUGI_ASSIGN_OR_RETURN(auto groups, GlooGroup::ConnectAll(*call.store, join, wanted));
+  auto made = GlooGroup::ConnectAll(*call.store, join, wanted);
+  for (UnreachedPeer& peer : call.unreached) peer.rank = call.RankOf(peer.rank.value());  // groups go by numbers
+  KINTSUGI_ASSIGN_OR_RETURN(auto groups, std::move(made));
   auto connected = std::make_shared<Connected>();
   for (size_t i = 0; i < groups.size(); ++i) connected->groups[wanted[i].ranks] = std::move(groups[i]);
   connected->world = connected->groups.at(world);

@@ -24,6 +24,7 @@ class GlooProcessGroups final : public ProcessGroups {
     return Status::Ok();
   }
   void Abort() override;
+  void MoveTo(const RankLayout& layout) override { layout_ = layout; }
   Groups groups() override;
   Status Barrier() override;
 
@@ -32,7 +33,7 @@ class GlooProcessGroups final : public ProcessGroups {
   struct Connected;
   void End();
 
-  const RankLayout layout_;
+  RankLayout layout_;
   std::shared_ptr<Connected> connected_;
   std::mutex mutex_;   // guards what Abort uses
   GlooDevice device_;  // of the newest generation

@@ -23,6 +23,8 @@ class ProcessGroups {
   virtual Status Destroy(TimePoint deadline) = 0;
   virtual void Abort();
 
+  // Which groups the next Connect makes.
+  virtual void MoveTo(const RankLayout& layout) = 0;
   virtual Groups groups() = 0;
   virtual Status Barrier() = 0;  // over all ranks: the gate
   // Waits until Abort and returns kCancelled, as a collective does that is aborted under its caller.

@@ -39,6 +39,14 @@ Result<RankLayout> RankLayout::Of(int rank, int world_size, int tp_size, int rep
   return layout;
 }
 
+Result<RankLayout> RankLayout::Among(int number, int world_size) const {
+  const int dp_size_there = world_size / tp_size;
+  if (dp_size_there < 1 || dp_size_there % shards() != 0)
+    return Wrong(std::to_string(world_size) + " ranks do not hold " + std::to_string(shards()) +
+                 " shards equally often");
+  return Of(number, world_size, tp_size, dp_size_there / shards());
+}
+
 std::vector<int> RankLayout::DataParallelGroup() const {
   std::vector<int> ranks;
   for (int dp = 0; dp < dp_size; ++dp) ranks.push_back(dp * tp_size + tp_rank);

@@ -22,6 +22,10 @@ struct RankLayout {
   // with its rank. kInvalidArgument when tp_size does not divide world_size, or replicas the data-parallel size.
   static Result<RankLayout> Of(int rank, int world_size, int tp_size, int replicas);
 
+  // The same shards among so many ranks, each held by fewer of them or by more. kInvalidArgument as Of.
+  Result<RankLayout> Among(int number, int world_size) const;
+  bool operator==(const RankLayout&) const = default;
+
   int shards() const { return dp_size / replicas; }
   int shard() const { return dp_rank % shards(); }
   int replica() const { return dp_rank / shards(); }

@@ -48,7 +48,7 @@ Trainer::Trainer(const TrainerOptions& options, ParameterTable table, BatchItera
       table_(std::move(table)),
       batches_(std::move(batches)),
       state_(std::move(state)),
-      model_(options.model, table_, options.train.batch, compute_),
+      model_(std::make_unique<Model<float>>(options.model, table_, options.train.batch, compute_)),
       optimizer_(options.train, table_, options.layout.shard(), state_.pointers, compute_),
       dropout_(options.train.seed, options.layout.dp_rank, options.layout.dp_size),
       cursor_(batches_.global_batch()),
@@ -67,16 +67,32 @@ void Trainer::Reinitialize() {
   cursor_ = DataCursor(batches_.global_batch());
 }
 
+void Trainer::MoveTo(const RankLayout& layout, int64_t batch) {
+  KINTSUGI_CHECK(layout.shards() == options_.layout.shards() && layout.shard() == options_.layout.shard(),
+                 "byte_lm: a rank moves to a layout in which it would hold another shard");
+  batches_.Divide(batch, layout.dp_size);
+  KINTSUGI_CHECK(batches_.global_batch() == static_cast<uint64_t>(options_.train.batch * options_.layout.dp_size),
+                 "byte_lm: the batch of all ranks together changes with their number");
+  options_.layout = layout;
+  options_.train.batch = batch;
+  model_ = std::make_unique<Model<float>>(options_.model, table_, batch, compute_);
+  // The stream is one for all ranks; each takes another stretch of it from now on.
+  std::vector<uint8_t> place;
+  dropout_.Capture(&place);
+  dropout_ = DropoutGenerator(options_.train.seed, layout.dp_rank, layout.dp_size);
+  KINTSUGI_CHECK(dropout_.Restore(place.data(), place.size()).ok(), "byte_lm: a generator does not take its own place");
+}
+
 Status Trainer::Forward(Step step) {
   KINTSUGI_CHECK(groups_.data_parallel != nullptr && groups_.tensor_parallel != nullptr && groups_.shard != nullptr,
                  "byte_lm: SetGroups comes before the first step");
   batches_.FillFrom(cursor_.Begin(step), options_.layout.dp_rank, &batch_);
   update_.step = static_cast<int64_t>(step.value());
   update_.learning_rate = LearningRate(options_.train, update_.step);
-  return model_.Forward(parameters_.data(), batch_.windows, &dropout_, *groups_.tensor_parallel, loss_sum_.data());
+  return model_->Forward(parameters_.data(), batch_.windows, &dropout_, *groups_.tensor_parallel, loss_sum_.data());
 }
 
-Status Trainer::Backward() { return model_.Backward(parameters_.data(), *groups_.tensor_parallel, gradients_.data()); }
+Status Trainer::Backward() { return model_->Backward(parameters_.data(), *groups_.tensor_parallel, gradients_.data()); }
 
 Status Trainer::SyncGradients() {
   float* loss = gradients_.data() + table_.flat_size();

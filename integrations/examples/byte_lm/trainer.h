@@ -65,6 +65,9 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   void SetGroups(const Groups& groups) { groups_ = groups; }
+  // Among other ranks from the next step on, with so many windows each: the shard stays what it is, and so does the
+  // batch of all together. REQUIRES: no stage is under way; the layout's shard is this one's.
+  void MoveTo(const RankLayout& layout, int64_t batch);
 
   // The stages of one step, in order. REQUIRES: groups are set and the stages before returned ok.
   Status Forward(Step step);
@@ -122,12 +125,12 @@ class Trainer {
   static Result<State> AllocateState(const TrainerOptions& options, size_t count);
   Trainer(const TrainerOptions& options, ParameterTable table, BatchIterator batches, State state);
 
-  const TrainerOptions options_;
+  TrainerOptions options_;
   Compute<float>& compute_;
   const ParameterTable table_;
-  const BatchIterator batches_;
+  BatchIterator batches_;
   State state_;
-  Model<float> model_;
+  std::unique_ptr<Model<float>> model_;
   AdamShard optimizer_;
   DropoutGenerator dropout_;
   DataCursor cursor_;

@@ -1,5 +1,6 @@
 #include "integrations/examples/byte_lm/worker.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -19,22 +20,32 @@ std::unique_ptr<ProcessGroups> GroupsFor(const WorkerOptions& options, const Ran
 
 }  // namespace
 
-Worker::Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout)
+Worker::Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout, std::vector<Rank> crew)
     : agent_(agent),
       options_(options),
       layout_(layout),
+      crew_(std::move(crew)),
       groups_(GroupsFor(options, layout)),
       holds_(agent.rank(), options.holds) {
   if (agent.join_kind() == JoinKind::kReplacement) holds_.Clear();
 }
 
 Result<std::unique_ptr<Worker>> Worker::Create(Agent& agent, const WorkerOptions& options, const TextData& text) {
-  KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout, RankLayout::Of(agent.rank().value(), agent.world_size(),
-                                                                    options.tensor_parallel, options.replicas));
-  auto worker = std::unique_ptr<Worker>(new Worker(agent, options, layout));
+  // The shards are those of all ranks; of a run that ranks have left, fewer hold each.
+  KINTSUGI_ASSIGN_OR_RETURN(const RankLayout whole, RankLayout::Of(agent.rank().value(), agent.world_size(),
+                                                                   options.tensor_parallel, options.replicas));
+  std::vector<Rank> crew = agent.crew();
+  const auto place = std::find(crew.begin(), crew.end(), agent.rank());
+  if (place == crew.end())
+    return Status(StatusCode::kFailedPrecondition,
+                  "byte_lm: rank " + agent.rank().ToString() + " takes no part in the run any more");
+  KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout,
+                            whole.Among(static_cast<int>(place - crew.begin()), static_cast<int>(crew.size())));
+  auto worker = std::unique_ptr<Worker>(new Worker(agent, options, layout, std::move(crew)));
   TrainerOptions trainer;
   trainer.model = options.model;
   trainer.train = options.train;
+  trainer.train.batch = options.train.batch * whole.dp_size / layout.dp_size;
   trainer.layout = layout;
   if (options.device) trainer.compute = &options.device->compute();
   trainer.allocate_state = [self = worker.get()](const std::string&, size_t count) -> Result<float*> {
@@ -63,8 +74,9 @@ void Worker::DescribeMemory(Memory* memory) const {
 
 Status Worker::Register() {
   std::vector<Rank> group;
-  for (int rank : layout_.DataParallelGroup()) group.push_back(Rank(rank));
+  for (int number : layout_.DataParallelGroup()) group.push_back(crew_[static_cast<size_t>(number)]);
   KINTSUGI_RETURN_IF_ERROR(agent_.SetReplicaLayout(0, group, layout_.replicas));
+  KINTSUGI_RETURN_IF_ERROR(Offer());
   if (options_.device) KINTSUGI_RETURN_IF_ERROR(agent_.SetDeviceMemory(options_.device->memory()));
   for (ShardedTensor tensor : trainer_->StateTensors()) {
     DescribeMemory(&tensor.memory);
@@ -78,6 +90,19 @@ Status Worker::Register() {
   KINTSUGI_RETURN_IF_ERROR(
       agent_.RegisterObject({.key = "schedule", .kind = ObjectKind::kDerived, .take_over = TakeOver::kDerived}));
   return RegisterHandlers();
+}
+
+Status Worker::Offer() {
+  if (!options_.elastic) return Status::Ok();
+  if (options_.device)
+    return Status(StatusCode::kInvalidArgument, "byte_lm: --elastic is for --device cpu: groups of NCCL keep their ranks");
+  const int copy = layout_.shards() * layout_.tp_size, first = layout_.replica() * copy;
+  std::vector<Rank> slice(crew_.begin() + first, crew_.begin() + first + copy);
+  const auto batch = static_cast<int64_t>(trainer_->batches().global_batch());
+  std::vector<int> worlds;
+  for (int size = copy; size <= agent_.world_size(); size += copy)
+    if (batch % (size / layout_.tp_size) == 0) worlds.push_back(size);
+  return agent_.OfferWorlds(slice, worlds);
 }
 
 Status Worker::RegisterBallast() {
@@ -125,6 +150,13 @@ Status Worker::RegisterHandlers() {
 
 Status Worker::RebuildGroups(HandlerContext& call) {
   const TimePoint start = SteadyClock::SteadyNow();
+  KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout, layout_.Among(call.Number(), call.world_size));
+  if (layout != layout_) {
+    const int64_t batch = static_cast<int64_t>(trainer_->batches().global_batch()) / layout.dp_size;
+    trainer_->MoveTo(layout, batch);
+    groups_->MoveTo(layout);
+    layout_ = layout;
+  }
   KINTSUGI_RETURN_IF_ERROR(groups_->Connect(call));
   trainer_->SetGroups(groups_->groups());
   if (options_.on_connected) options_.on_connected(call.generation, ToMilliseconds(SteadyClock::SteadyNow() - start));

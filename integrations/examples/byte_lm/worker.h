@@ -19,6 +19,7 @@ struct WorkerOptions {
   TrainConfig train;
   int tensor_parallel = 1;
   int replicas = 0;  // 0: the fewest, two or more, that fit
+  bool elastic = false;  // offers to go on with fewer ranks, and the same batch of all together
   bool gate = true;
   uint64_t ballast_mib = 0;   // extra registered state, for transfer measurements
   int sample_count = 1;       // texts to write after training, by rank 0
@@ -38,11 +39,14 @@ class Worker {
   const std::vector<std::string>& samples() const { return samples_; }
 
  private:
-  Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout);
+  // `crew`: the ranks by number.
+  Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout, std::vector<Rank> crew);
   Status Register();
   Status RegisterBallast();
   Status RegisterHandlers();
   Status RebuildGroups(HandlerContext& call);
+  // Which worlds it can go on in: any number of whole copies of the state that divides the batch.
+  Status Offer();
   // State memory: on the host where a replica's process can map it, the fastest to repair from; or the device's.
   Result<Memory> AllocateState(uint64_t size_bytes);
   // Completes the description of memory inside what AllocateState gave.
@@ -61,7 +65,8 @@ class Worker {
 
   Agent& agent_;
   const WorkerOptions options_;
-  const RankLayout layout_;
+  RankLayout layout_;
+  std::vector<Rank> crew_;  // by number
   const std::unique_ptr<ProcessGroups> groups_;
   Holds holds_;
   std::unique_ptr<Trainer> trainer_;

@@ -28,6 +28,7 @@ class NcclProcessGroups final : public ProcessGroups {
   Status Connect(HandlerContext& call) override;
   Status Destroy(TimePoint deadline) override;
   void Abort() override;
+  void MoveTo(const RankLayout& layout) override { layout_ = layout; }
   Groups groups() override;
   Status Barrier() override { return of_.at(Ranks(world_size_))->Barrier(); }
 
@@ -37,7 +38,7 @@ class NcclProcessGroups final : public ProcessGroups {
   // Frees the communicators, or leaves them behind after kNcclAbortLimit.
   void End();
 
-  const RankLayout layout_;
+  RankLayout layout_;
   const std::shared_ptr<const NcclApi> api_;
   DeviceCompute& compute_;
   AloneOnDevice alone_;

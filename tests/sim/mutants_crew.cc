@@ -1,0 +1,90 @@
+// Mutants of who takes part: what an attempt at a smaller world tells, keeps and takes over.
+#include "tests/sim/mutants.h"
+
+namespace kintsugi::sim {
+namespace {
+
+PhaseOrder* RebuildIn(ControllerAction* action) {
+  auto* const send = std::get_if<Send>(action);
+  auto* const order = send ? std::get_if<PhaseOrder>(&send->message) : nullptr;
+  return order && order->phase == Phase::kRebuild ? order : nullptr;
+}
+
+// The last rank of a smaller world is told of all seats.
+class TwoWorlds : public Hook {
+ public:
+  void AfterController(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) override {
+    for (ControllerAction& action : *actions)
+      if (PhaseOrder* const order = RebuildIn(&action);
+          order && !order->crew.empty() && std::get<Send>(action).header.rank == order->crew.back())
+        order->crew.clear();
+  }
+};
+
+// Nobody in the smaller world is told of it.
+class OldWorld : public Hook {
+ public:
+  void AfterController(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) override {
+    for (ControllerAction& action : *actions)
+      if (PhaseOrder* const order = RebuildIn(&action)) order->crew.clear();
+  }
+};
+
+// Who leaves is not told.
+class NobodyLeaves : public Hook {
+ public:
+  void AfterController(const ControllerCore& core, const ControllerEvent&,
+                       std::vector<ControllerAction>* actions) override {
+    if (core.phase() == Phase::kEnded) return;
+    std::erase_if(*actions, [](const ControllerAction& action) {
+      const auto* const send = std::get_if<Send>(&action);
+      return send && std::holds_alternative<core::EndOrder>(send->message);
+    });
+  }
+};
+
+// A controller that takes over hears from nobody who takes part.
+class CrewUntold : public Hook {
+ public:
+  void BeforeController(const ControllerCore&, ControllerEvent* event, std::vector<ControllerEvent>*) override {
+    auto* const from = std::get_if<FromAgent>(event);
+    if (auto* const join = from ? std::get_if<JoinRequest>(&from->message) : nullptr)
+      join->crew.clear(), join->crew_since = Generation();
+  }
+};
+
+// What the seats that are gone did nobody does.
+class PartsLost : public Hook {
+ public:
+  void OnParts(Rank, std::map<Rank, Object>* seats, const core::Crew&) override { seats->clear(); }
+};
+
+// ... two do.
+class PartsDoubled : public Hook {
+ public:
+  void OnParts(Rank, std::map<Rank, Object>* seats, const core::Crew& crew) override {
+    for (int seat = 0; seat < crew.seats(); ++seat)
+      if (!crew.Has(Rank(seat))) (*seats)[Rank(seat)];
+  }
+};
+
+template <typename M>
+std::unique_ptr<Hook> Make() {
+  return std::make_unique<M>();
+}
+
+}  // namespace
+
+std::vector<Mutant> CrewMutants() {
+  return {
+      {"two_worlds", "all of a generation are told one crew", "elastic", 3, Promise::kOneDecider, Make<TwoWorlds>},
+      {"old_world", "a crew that changes is told", "elastic", 9, Promise::kInnocent, Make<OldWorld>, true},
+      {"nobody_leaves", "who takes no part any more is told so", "elastic", 61, Promise::kTable, Make<NobodyLeaves>},
+      {"crew_untold", "a controller that takes over hears who takes part", "elastic", 1376, Promise::kCheckpoint,
+       Make<CrewUntold>},
+      {"parts_lost", "what a seat that is gone did is done", "elastic", 9, Promise::kBitIdentical, Make<PartsLost>},
+      {"parts_doubled", "... once", "elastic", 9, Promise::kBitIdentical, Make<PartsDoubled>},
+  };
+}
+
+}  // namespace kintsugi::sim
