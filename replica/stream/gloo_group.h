@@ -9,7 +9,7 @@
 // Errors: kCancelled after Abort; kCommFailure when a peer is gone; connecting adds the Store's own errors and
 // kDeadlineExceeded. After an error the group is of no use: destroy it, join the next generation, connect a new one. Where
 // Send and Receive do not fit each other both give kInvalidArgument, and the group is as before.
-// Each collective is marked (runtime/base/collective_marks.h), so that a rank that does not come to one can be named.
+// Each collective is marked (runtime/docs/hangs.md), so that a rank that does not come to one can be named.
 // Ownership: owns its context; the device may be shared by several groups of one generation, then Abort ends them all.
 #pragma once
 
@@ -133,7 +133,7 @@ class KINTSUGI_EXPORT GlooGroup {
   const std::string place_;
   GlooDevice device_;
   std::shared_ptr<gloo::Context> context_;
-  const int marks_;  // its place in CollectiveMarks::OfProcess
+  const int marks_;  // its place among the marks of this process
 };
 
 }  // namespace kintsugi

@@ -87,11 +87,13 @@ TEST(CollectiveMarks, ThreadsTakeNumbersOfTheirOwn) {
     threads.emplace_back([&] {
       for (int i = 0; i < 5000; ++i) marks->Leave(group, marks->Enter(group, {CollectiveKind::kAllReduce, 7, 1, -1, 8, 1}), false);
     });
-  for (int i = 0; i < 200; ++i)
-    for (const auto& mark : marks->Read().at(0).newest) {
+  for (int i = 0; i < 200; ++i) {
+    const std::vector<CollectiveMarks::GroupView> seen = marks->Read();
+    for (const CollectiveMarks::Mark& mark : seen.at(0).newest) {
       EXPECT_EQ(mark.call.kind, CollectiveKind::kAllReduce);
       EXPECT_EQ(mark.call.size, 8u);
     }
+  }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(marks->Read().at(0).entered, 20000u);
 }
