@@ -110,7 +110,7 @@ def on_device(bin_dir, trainer, fakes):
         ("", [], [], None, "opened 7 of device 0, NCCL 22809"),
         (", killed in its update", ["--inject", "kill:1@5:update"], [], "respawn", "launches of NCCL's: "),
         (", killed in its forward pass", ["--inject", "kill:2@9:forward"], [], "respawn", "launches of NCCL's: "),
-        (", killed while a spare waits", ["--spares", "1", "--inject", "kill:2@9:forward"], [], "spare", "launches of NCCL's: "),
+        (", killed while a spare waits", ["--spares", "1", "--inject", "kill:2@9:forward"], ["--pace", "300"], "spare", "launches of NCCL's: "),
         (", an error of its own", [], ["--raise", "6"], "retry", "LineError"),
         (", an exception in its update", ["--inject", "throw:0@7:update"], [], "rebuild", ""),
         (", damaged memory that it names", [], ["--damage", "6"], "patch", "planted"),
