@@ -44,7 +44,8 @@ void PagesAhead::Read(const uint8_t* at, uint64_t size_bytes, const uint8_t* end
     goal_ = std::min(reinterpret_cast<uintptr_t>(end), to + kAheadBytes);
     if (filled_ < goal_) {
       changed_.NotifyAll();
-      if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+      // What is small is faulted in before a thread has begun.
+      if (!thread_.joinable() && goal_ - filled_ >= kPieceBytes) thread_ = std::thread([this] { Run(); });
     }
   }
   if (!there) Fill(from, first);

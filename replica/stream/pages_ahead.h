@@ -1,7 +1,7 @@
 // PagesAhead: fills the page tables of mapped memory ahead of its reader. To fill them takes about as long as to copy what they
 // show (4 KiB pages), so a thread of its own does it.
 //
-// Threads: one reader; the thread lives from the first Read until the destructor.
+// Threads: one reader; the thread lives from the first Read with 4 MiB to fill until the destructor.
 // Units: bytes.
 // Errors: none, it is only a hint: kernels before 5.14 do not know it and fault page by page.
 #pragma once

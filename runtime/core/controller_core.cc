@@ -51,7 +51,8 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [this](const ConnectionClosed& e) { attendance_.OnClosed(e); },
                  [this](const ProcessExited& e) {
                    // What others did then is asked before they are stopped.
-                   if (parts_.board.At(e.rank).incarnation == e.incarnation) parts_.hangs.OnBroken(e.rank);
+                   if (parts_.board.members.Has(e.rank) && parts_.board.At(e.rank).incarnation == e.incarnation)
+                     parts_.hangs.OnBroken(e.rank);
                    attendance_.OnExited(e);
                  },
                  [this](const OperatorSave&) { parts_.saves.Request(false); },

@@ -1,6 +1,6 @@
 // Launches without pause beside a cut, for ThreadSanitizer: communicators of one generation after the other, over the fake driver and NCCL.
 //
-//   nccl_race FAKE_LIBRARY ROUNDS      built with -fsanitize=thread, as the fake is (nccl_test.py --soak)
+//   nccl_race FAKE_LIBRARY ROUNDS      built by hand with -fsanitize=thread, as the fake is: no test runs it
 //
 // A thread launches collectives, another makes communicators, a third cuts at a drawn moment; then all is freed, while the launching one may
 // still be on its way out. Ends with 1 where something was not freed, and with ThreadSanitizer's code where it has something to say.

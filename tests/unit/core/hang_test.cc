@@ -44,6 +44,14 @@ TEST(Hang, ARankThatComesOutOfItsStepGoesOn) {
   EXPECT_TRUE(bench.Killed().empty());
 }
 
+TEST(Hang, AnExitOfARankThatThereIsNotAsksNobody) {
+  Bench bench(HangPolicy());
+  bench.Run();
+  bench.Feed(ProcessExited{Rank(4), Incarnation(1), "killed by SIGKILL", std::nullopt});
+  bench.Feed(ProcessExited{Rank(-1), Incarnation(1), "killed by SIGKILL", std::nullopt});
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+}
+
 // All within the `at`-th sum of the world; a rank in `missing` has not come.
 RankMarks MarksAt(uint64_t at, bool missing, uint64_t size = 8) {
   RankMarks marks;
