@@ -473,7 +473,7 @@ def run_held():
              "ncclReduceScatter": lambda: dist.reduce_scatter_tensor(torch.ones(4, 4, device=DEVICE), device),
              "ncclSend": lambda: dist.all_to_all_single(torch.ones(4, 4, device=DEVICE), device),
              "ncclRecv": lambda: dist.all_to_all_single(torch.ones(4, 4, device=DEVICE), device), "ncclGroupEnd": lambda: dist.all_reduce(device)}  # fmt: skip
-    refuses("", calls[call])
+    refuses("was aborted: an incident has begun", calls[call])
     refuses("was aborted: an incident has begun", lambda: dist.all_reduce(device))
     assert generation.free(10_000), "its memory was not freed"
     float(device[0][0])

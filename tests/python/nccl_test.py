@@ -3,17 +3,24 @@ NCCL. What it shows is the host's side; it says nothing about a device or NCCL.
 
   nccl_test.py BIN_DIR PACKAGE_FOLDER PYTHON FAKES_FOLDER [--soak]      FAKES_FOLDER: with libkintsugi_fake_*.so; --soak: more programs, longer races
 """
-import subprocess
+import os
+import runpy
+import signal
 import sys
 import tempfile
+import time
+import traceback
 from pathlib import Path
 
 from door import HERE, Door, Failure, main
 
+RANK_SECONDS = 300
 HELD = ("ncclAllReduce", "ncclReduce", "ncclBroadcast", "ncclAllGather", "ncclReduceScatter", "ncclSend", "ncclRecv", "ncclGroupEnd")
 
 
 class Fakes(Door):
+    """Ranks are forked from this process, which has imported what they need: most of what they take would be imports."""
+
     def __init__(self, arguments):
         super().__init__(arguments[:3])
         self.folder = Path(arguments[3]).resolve()
@@ -21,25 +28,60 @@ class Fakes(Door):
     def library(self, name):
         return str(self.folder / f"libkintsugi_fake_{name}.so")
 
+    def begin_as_ranks_do(self):
+        """With their environment, which torch and the fakes read when they are loaded."""
+        wanted = {**self.environment(), "FAKE_CUDA_GUARDED": "1", "KINTSUGI_CUDA_LIBRARY": self.library("gpu"), "GLOO_SOCKET_IFNAME": "lo"}
+        if any(os.environ.get(name) != value for name, value in wanted.items()):
+            os.execve(self.python, [self.python, "-W", "ignore", *sys.argv], wanted)
+        sys.path.insert(0, str(HERE.parent / "support"))
+        import fake_device  # noqa: F401
+
+        from kintsugi.torch import _build
+        _build.load()
+
+    def rank(self, arguments, log, environment):
+        child = os.fork()
+        if child:
+            return child
+        try:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+            os.environ.update(environment)
+            sys.argv = ["nccl_rank.py", *arguments]
+            runpy.run_path(str(HERE / "nccl_rank.py"), run_name="__main__")
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+
     def ranks(self, mode, count, world=None, seed=0, nccl="gpu", **more):
         """What all of them printed. One that fails ends the others: they would wait for it."""
-        environment = {**self.environment(), "FAKE_CUDA_GUARDED": "1", "KINTSUGI_CUDA_LIBRARY": self.library("gpu"), "KINTSUGI_NCCL_LIBRARY": self.library(nccl),
-                       "GLOO_SOCKET_IFNAME": "lo", **more}  # fmt: skip
+        environment = {"KINTSUGI_NCCL_LIBRARY": self.library(nccl), **more}
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
             logs = [open(f"{folder}/{rank}.log", "w+") for rank in range(count)]
-            ranks = [subprocess.Popen([self.python, "-W", "ignore", str(HERE / "nccl_rank.py"), mode, str(rank), str(world or count), folder, str(seed)],
-                                      env=environment, stdout=log, stderr=log) for rank, log in enumerate(logs)]  # fmt: skip
-            try:
-                failed = [rank for rank, child in enumerate(ranks) if child.wait(timeout=300) != 0]
-            except subprocess.TimeoutExpired:
-                failed = ["one did not end"]
-            for child in ranks:
-                child.kill()
-                child.wait()
+            ranks = {self.rank([mode, str(rank), str(world or count), folder, str(seed)], log, environment): rank for rank, log in enumerate(logs)}
+            failed = self.wait(dict(ranks))
             said = "".join(Path(log.name).read_text() for log in logs)
         if failed:
-            raise Failure(f"{mode} seed {seed}, ranks {failed}: {said[-6000:]}")
+            raise Failure(f"{mode} seed {seed}, {failed}: {said[-6000:]}")
         return said
+
+    @staticmethod
+    def wait(ranks):
+        """Why they failed, or nothing; afterwards none of them is there."""
+        end, failed = time.monotonic() + RANK_SECONDS, ""
+        while ranks and not failed:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child:
+                rank = ranks.pop(child)
+                failed = f"rank {rank} ended with {os.waitstatus_to_exitcode(status)}" if status else ""
+            elif time.monotonic() > end:
+                failed = f"ranks {sorted(ranks.values())} did not end"
+            else:
+                time.sleep(0.005)
+        for child in ranks:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        return failed
 
 
 def programs(door, seeds):
@@ -75,6 +117,7 @@ if __name__ == "__main__":
     soak = "--soak" in sys.argv
     door = Fakes([argument for argument in sys.argv[1:] if argument != "--soak"])
     more = [argument for argument in sys.argv[5:] if argument != "--soak"]
+    door.begin_as_ranks_do()
     sys.exit(main([
         ("random programs of collectives, on random groups, types and shapes, give what their ranks have", programs(door, range(1, 40 if soak else 5))),
         ("an outer group takes each tensor where it lies, and a stop ends both", says(door, "rank 1: both", "outer", 2)),

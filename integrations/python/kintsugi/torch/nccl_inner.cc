@@ -196,11 +196,15 @@ void NcclCollectives::Issue(const std::vector<const Launched*>& all, const Lane&
       if (one->before) one->before();
     }
   }
-  {
+  try {
     const NcclGeneration::Call call(*generation_);
     Group group(nccl_);
     for (const Launched* one : all) one->issue(lane, stream.native_handle());
     group.End();
+  } catch (const c10::Error&) {
+    // What NCCL says of a call that a cut has ended is the cut's.
+    generation_->CheckNotVoid();
+    throw;
   }
   const c10::StreamGuard on(stream);
   for (const Launched* one : all)
