@@ -20,10 +20,13 @@ HostId ThisHost() {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::string id;
   std::getline(boot, id);
-  struct stat of_namespace{};
-  stat("/proc/self/ns/pid", &of_namespace);
-  id += "/" + std::to_string(of_namespace.st_dev) + "/" + std::to_string(of_namespace.st_ino) + "/" +
-        std::to_string(geteuid());
+  // Process ids mean something within one pid namespace, StartTicks within one of time.
+  for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/time"}) {
+    struct stat found{};
+    stat(space, &found);
+    id += "/" + std::to_string(found.st_dev) + "/" + std::to_string(found.st_ino);
+  }
+  id += "/" + std::to_string(geteuid());
   const uint64_t first = HashBytes(id.data(), id.size());
   id += "/second";
   return {first, HashBytes(id.data(), id.size())};

@@ -32,12 +32,15 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-// Names the processes among which a pid means something: one boot of one kernel, one pid namespace.
+// Names the processes among which a pid and its begin mean something: one boot of one kernel, one namespace of both.
 std::string Realm() {
-  char space[64] = "";
-  const ssize_t size = readlink("/proc/self/ns/pid", space, sizeof space - 1);
-  return FirstLine("/proc/sys/kernel/random/boot_id") + " " +
-         std::string(space, size > 0 ? static_cast<size_t>(size) : 0);
+  std::string realm = FirstLine("/proc/sys/kernel/random/boot_id");
+  for (const char* kind : {"/proc/self/ns/pid", "/proc/self/ns/time"}) {
+    char space[64] = "";
+    const ssize_t size = readlink(kind, space, sizeof space - 1);
+    realm += " " + std::string(space, size > 0 ? static_cast<size_t>(size) : 0);
+  }
+  return realm;
 }
 
 // When the process began, in ticks since the boot: a number that was given away again begins another time.

@@ -5,7 +5,7 @@ direction or both, or be slow. Needs root and /dev/net/tun; Skip says so where t
 
     with Network(3) as net:
         net.popen(0, ["kintsugi", "run", ...])
-        net.cut(0, 2); net.heal(0, 2)
+        net.cut(0, 2); net.heal()
         net.delay(0.2)
 """
 import fcntl
@@ -34,13 +34,15 @@ def begins_connection(packet):
 
 
 class Network:
-    def __init__(self, hosts):
+    def __init__(self, hosts, clocks=None):
+        """`clocks`: how many seconds longer each host says it has been up."""
         if os.geteuid() != 0:
             raise Skip("network namespaces need root")
         if not os.path.exists("/dev/net/tun"):
             raise Skip("there is no /dev/net/tun")
         self.names = [f"kintsugi-{os.getpid()}-{host}" for host in range(hosts)]
         self.devices = []
+        self.clocks = clocks
         self.cuts = set()      # (from, to)
         self.doors = set()     # (from, to): no new connection that way, as a firewall has it
         self.delay_seconds = 0.0
@@ -128,9 +130,16 @@ class Network:
     def heal(self):
         self.cuts.clear()
 
+    def mend(self, roads):
+        """Only these."""
+        self.cuts.difference_update(roads)
+
     def close_door(self, source, destination):
         """Packets pass, but `source` begins no connection to `destination`."""
         self.doors.add((source, destination))
+
+    def open_door(self, source, destination):
+        self.doors.discard((source, destination))
 
     def isolate(self, host):
         for other in range(len(self.names)):
@@ -159,7 +168,9 @@ class Network:
     # ---- processes -------------------------------------------------------------------------------------------------
 
     def popen(self, host, line, **options):
-        child = subprocess.Popen(["ip", "netns", "exec", self.names[host], *line], start_new_session=True, **options)
+        seconds = str(self.clocks[host]) if self.clocks else ""
+        clock = ["unshare", "--time", "--monotonic", seconds, "--boottime", seconds] if seconds else []
+        child = subprocess.Popen(["ip", "netns", "exec", self.names[host], *clock, *line], start_new_session=True, **options)
         self.children.append(child)
         return child
 
