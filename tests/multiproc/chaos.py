@@ -3,7 +3,7 @@
 Every run ends with the bits of the undisturbed run, or with an orderly dump from which a resumed run reaches them. What a
 seed draws (layouts, options, faults and when they strike) is the same every time; when exactly they strike is the machine's.
 
-  chaos.py BIN_DIR [--minutes M | --runs N] [--seed S] [--json [FILE|-]] [--keep DIR] [--kinds K,K]
+  chaos.py BIN_DIR [--minutes M | --runs N] [--seed S] [--hosts N] [--json [FILE|-]] [--keep DIR] [--kinds K,K]
 
 Exit codes: 0 nothing is broken, 1 something is, 2 wrong usage, 130 interrupted (what was found so far is reported).
 """
@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import chaos_hosts
 import chaos_runs
 from chaos_plan import KINDS, Plan
 from chaos_runs import POLL_SECONDS
@@ -52,10 +53,11 @@ class Chaos:
 
     def train(self, runner, plan):
         expected = reference(runner.bin, plan.trainer, nproc=plan.ranks)
+        begin, strikes = (chaos_hosts.HostsRun, chaos_hosts.HostsStrike) if self.options.hosts else (chaos_runs.start, Strike)
         disk = chaos_runs.SmallDisk(runner.folder / "checkpoints") if plan.small_disk else None
         try:
-            with chaos_runs.start(runner, plan) as run:
-                strike = Strike(run, disk)
+            with begin(runner, plan) as run:
+                strike = strikes(run, disk)
                 try:
                     for fault in plan.faults:
                         strike.carry_out(fault)
@@ -141,7 +143,7 @@ class Chaos:
             self.rungs[incident["path"] or "none"] += 1
 
     def result(self, minutes):
-        return {"schema": 1, "seed": self.options.seed, "minutes": round(minutes, 2), "runs": self.runs,
+        return {"schema": 1, "seed": self.options.seed, "hosts": self.options.hosts, "minutes": round(minutes, 2), "runs": self.runs,
                 "identical": self.identical, "dumped_and_resumed": self.resumed, "nothing_saved": self.lost,
                 "broken": self.broken, "faults": dict(sorted(self.kinds.items())), "phases": dict(sorted(self.phases.items())),
                 "rungs": dict(sorted(self.rungs.items())), "layouts": dict(sorted(self.layouts.items())),
@@ -156,14 +158,18 @@ def parse():
     parser.add_argument("--runs", type=int, default=0, help="so many runs, however long they take")
     parser.add_argument("--first", type=int, default=1, help="number of the first run: repeats one of a longer series")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hosts", type=int, default=0, help="over so many hosts (2 to 8), each a network namespace: needs root")
     parser.add_argument("--json", nargs="?", const="-", help="write the figures to FILE, or to standard output")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=[], help="draw only these: " + ", ".join(KINDS))
     parser.add_argument("--keep", help="keep logs and checkpoints of broken runs in this folder")
     options = parser.parse_args()
     if options.minutes <= 0 or options.runs < 0 or options.first < 1:
         parser.error("--minutes must be positive, --runs not negative, --first from 1")
-    if set(options.kinds) - set(KINDS):
-        parser.error(f"--kinds: there is no {', '.join(sorted(set(options.kinds) - set(KINDS)))}; there are {', '.join(KINDS)}")
+    if options.hosts and not 2 <= options.hosts <= 8:
+        parser.error("--hosts is from 2 to 8")
+    there = chaos_hosts.KINDS if options.hosts else KINDS
+    if set(options.kinds) - set(there):
+        parser.error(f"--kinds: there is no {', '.join(sorted(set(options.kinds) - set(there)))}; there are {', '.join(there)}")
     if not (Path(options.bin_dir) / "kintsugi").exists():
         parser.error(f"there is no kintsugi in {options.bin_dir}: build it first")
     return options
@@ -178,7 +184,8 @@ def main():
     interrupted = False
     try:
         while chaos.runs < options.runs if options.runs else time.monotonic() - began < 60 * options.minutes:
-            plan = Plan(options.seed, number, options.kinds)
+            plan = (chaos_hosts.HostsPlan(options.seed, number, options.kinds, options.hosts) if options.hosts
+                    else Plan(options.seed, number, options.kinds))
             print(plan, file=words, flush=True)
             print(f"  {chaos.one(plan)}", file=words, flush=True)
             number += 1
@@ -188,7 +195,7 @@ def main():
     print(f"seed {options.seed}: {chaos.runs} runs, {chaos.identical} identical, {chaos.resumed} saved and resumed, {chaos.lost} "
           f"with nothing saved, {len(chaos.broken)} broken; {sum(chaos.kinds.values())} faults; slowest recovery "
           f"{chaos.worst_resume_ms:.0f} ms", file=words, flush=True)
-    again = f" --kinds {','.join(options.kinds)}" if options.kinds else ""
+    again = (f" --hosts {options.hosts}" if options.hosts else "") + (f" --kinds {','.join(options.kinds)}" if options.kinds else "")
     for kind, why in chaos.skipped.items():
         print(f"  SKIPPED {kind}: {why}", file=words)
     for broken in chaos.broken:

@@ -25,7 +25,7 @@ class OneLauncher(LiveRun):
     def launcher(self, _node=0):
         return self.process.pid
 
-    def ask_node(self, _node, command, **fields):
+    def ask_node(self, _at, command, /, **fields):
         return self.ask(command, **fields)
 
     def code(self):
@@ -53,7 +53,7 @@ class SeveralLaunchers:
 
     def __init__(self, runner, plan):
         self.runner, self.plan, self.nodes = runner, plan, plan.nodes
-        self.rendezvous = f"127.0.0.1:{free_port()}"
+        self.rendezvous = self.choose_rendezvous()
         self.secret = runner.folder / "secret"
         self.secret.write_bytes(os.urandom(32))
         self.secret.chmod(0o600)
@@ -70,8 +70,18 @@ class SeveralLaunchers:
     def __exit__(self, *_):
         self.close()
 
+    @staticmethod
+    def choose_rendezvous():
+        return f"127.0.0.1:{free_port()}"
+
+    def nnodes(self):
+        return str(self.nodes)
+
+    def popen(self, _node, line, **options):
+        return subprocess.Popen(line, start_new_session=True, **options)
+
     def line(self, node):
-        return self.runner.command([*self.plan.options, "--nnodes", str(self.nodes), "--node-rank", str(node), "--rendezvous",
+        return self.runner.command([*self.plan.options, "--nnodes", self.nnodes(), "--node-rank", str(node), "--rendezvous",
                                     self.rendezvous, "--secret-file", str(self.secret), "--node-wait", "3", "--join-timeout", "20", "--run-dir",
                                     str(self.run_dir(node))], self.plan.trainer + self.plan.slow, self.plan.nproc)
 
@@ -80,8 +90,7 @@ class SeveralLaunchers:
         err = open(self.runner.folder / f"node-{node}.err", "ab")
         out = open(self.runner.folder / f"node-{node}.out", "ab")
         with err, out:
-            self.launchers[node] = subprocess.Popen(self.line(node), cwd=self.runner.folder, stdout=out, stderr=err,
-                                                    start_new_session=True)
+            self.launchers[node] = self.popen(node, self.line(node), cwd=self.runner.folder, stdout=out, stderr=err)
 
     def close(self):
         for process in self.launchers.values():
@@ -99,7 +108,7 @@ class SeveralLaunchers:
     def signal(self, number, node=0):
         self.launchers[node].send_signal(number)
 
-    def ask(self, command, **fields):
+    def ask(self, command, /, **fields):
         """Only the launcher that leads answers; while there is none, nobody."""
         for node in sorted(self.launchers, key=lambda node: node != self.leader):
             answer = self.ask_node(node, command, **fields)
@@ -108,8 +117,8 @@ class SeveralLaunchers:
                 return answer
         return None
 
-    def ask_node(self, node, command, **fields):
-        return ask(self.run_dir(node) / "control.sock", command, **fields)
+    def ask_node(self, at, command, /, **fields):
+        return ask(self.run_dir(at) / "control.sock", command, **fields)
 
     def status(self):
         return self.ask("status")
@@ -141,7 +150,7 @@ class SeveralLaunchers:
     def log(self):
         """All nodes' words, the leader's last."""
         parts = []
-        for node in sorted(range(self.nodes), key=lambda node: (node == self.leader, node)):
+        for node in sorted(self.launchers, key=lambda node: (node == self.leader, node)):
             with open(self.runner.folder / f"node-{node}.err", errors="replace") as file:
                 words = "".join(line for line in file if not line.startswith("step "))
             parts.append(f"---- node {node}\n{words if node == self.leader else words[-6000:]}")
