@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 11
+#define KINTSUGI_ABI_VERSION 12
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -461,6 +461,10 @@ KINTSUGI_C_API kintsugi_code kintsugi_next(kintsugi_agent* agent, int64_t timeou
  * empty stands in the incident's record, behind the reasons for the way it was repaired: what all ranks say alike stands there once. */
 KINTSUGI_C_API kintsugi_code kintsugi_done(kintsugi_agent* agent, kintsugi_code outcome, const char* text,
                                            kintsugi_error** error);
+/* In REBUILD_GROUP, before it is answered with a failure: `rank` listens, and could not be reached at `port` of its host (0: not known).
+ * The run says so at once; where three attempts name the same two hosts, it does without the one that most cannot reach: a spare node has
+ * its ranks, or the run saves and ends. Any number of times. Since version 12. */
+KINTSUGI_C_API kintsugi_code kintsugi_note_unreached(kintsugi_agent* agent, int32_t rank, uint16_t port, kintsugi_error** error);
 /* The library does the task: REPAIR, SAVE and RENAME from the registered state, nothing for the others. */
 KINTSUGI_C_API kintsugi_code kintsugi_default(kintsugi_agent* agent, kintsugi_error** error);
 /* Whether a newer generation has superseded the task: give it up, answer with KINTSUGI_CANCELLED. Any thread, during a task. */

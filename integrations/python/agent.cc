@@ -86,6 +86,7 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("poll", &PythonAgent::Poll)
       .def("begin_activity", &PythonAgent::BeginActivity, nb::arg("activity"), nb::arg("limit_ms") = 0)
       .def("end_activity", &PythonAgent::EndActivity)
+      .def("note_unreached", &PythonAgent::NoteUnreached, nb::arg("rank"), nb::arg("port"))
       .def("note_inexact", &PythonAgent::NoteInexact, nb::arg("text"))
       .def("report_memory_error", &PythonAgent::ReportMemoryError, nb::arg("keys"), nb::arg("text"))
       .def("report_old_memory_error", &PythonAgent::ReportOldMemoryError, nb::arg("keys"), nb::arg("age_ms"),

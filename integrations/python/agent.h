@@ -235,6 +235,9 @@ class PythonAgent {
       return kintsugi_done(get(), static_cast<kintsugi_code>(outcome), text.c_str(), error);
     });
   }
+  void NoteUnreached(int rank, uint16_t port) {
+    Checked([&](kintsugi_error** error) { return kintsugi_note_unreached(get(), rank, port, error); });
+  }
   bool Superseded() const { return kintsugi_superseded(get()) != 0; }
   void LeftLoop(int outcome, const std::string& class_name, const std::string& text) {
     Checked([&](kintsugi_error** error) {

@@ -2,10 +2,12 @@
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 
@@ -142,6 +144,12 @@ def only_incident(summary):
     return summary["incidents"][0]
 
 
+def spent():
+    """Seconds, and processor seconds of this process and of those that it has waited for."""
+    times = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return time.monotonic(), sum(one.ru_utime + one.ru_stime for one in times)
+
+
 def main(tests, bin_dir, chosen=()):
     """Runs the functions; prints one line each and the totals; returns the exit code, 77 where all were skipped."""
     failed = 0
@@ -152,9 +160,11 @@ def main(tests, bin_dir, chosen=()):
             continue
         ran += 1
         runner = Runner(bin_dir)
+        began = spent()
         try:
             test(runner)
-            print(f"ok      {name}", flush=True)
+            seconds, processor = (now - then for now, then in zip(spent(), began))
+            print(f"ok      {name} ({seconds:.1f} s, {processor:.1f} s of processors)", flush=True)
         except Skip as reason:
             skipped += 1
             print(f"SKIPPED: {name}: {reason}", flush=True)

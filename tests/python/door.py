@@ -20,7 +20,7 @@ class Door:
 
     def __init__(self, arguments, preload=""):
         self.bin, self.package = Path(arguments[0]).resolve(), Path(arguments[1]).resolve()
-        self.tools = arguments[2]
+        self.tools = str(Path(arguments[2]).absolute())
         self.python = os.environ.get("KINTSUGI_TEST_PYTHON") or self.tools
         self.references = {}
         self._preload = ("--preload", preload) if preload else ()

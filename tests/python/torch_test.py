@@ -262,6 +262,9 @@ if __name__ == "__main__":
         ("many groups connected anew have each their own connections, one is closed alone, and what torch had collected of a step is forgotten",
          door.same([str(HERE / "torch_swapped.py")], ("--inject", "throw:1@3:backward", "--inject", "kill:2@5:forward"), more=["--coalesced"],
                    paths=[["retry", "adopt", "retry"]])),
+        ("a receive waits for a rank that is late as long as the group says, before and after a repair",
+         door.same([str(HERE / "torch_patience.py")], ("--inject", "throw:1@2:backward", "--silence", "8", "--hang-least", "20", "--step-timeout", "8"),
+                   nproc=2, paths=[["retry"]])),
         # Slow steps, so that the spare has imported torch by then; on a machine that is busier still it has not.
         struck("DDP, killed, and a spare takes the place", "slow:0@2:forward,ms=1000", "kill:1@9:backward", nproc=2,
                options=("--no-adopt", "--spares", "1"), paths=[["spare"], ["respawn"]]),

@@ -79,7 +79,7 @@ class Guard:
             if not superseded:
                 traceback.print_exception(error)
                 sys.stderr.flush()
-            self._agent.done(Code.CANCELLED if superseded else Code.INTERNAL, f"{kind.name}: {type(error).__name__}: {error}"[:4000])
+            self._agent.done(Code.CANCELLED if superseded else _code_of(error), f"{kind.name}: {type(error).__name__}: {error}"[:4000])
         else:
             self._agent.done(Code.OK, "; ".join(said)[:4000])
 
@@ -172,6 +172,11 @@ def described(error: BaseException) -> tuple[str, str]:
     place = f" ({where[-1].filename}:{where[-1].lineno})" if where else ""
     name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
     return name, f"{error}{place}"[:4000]
+
+
+def _code_of(error: BaseException) -> Code:
+    """Of a handler's end. A connection that could not be made may be another rank's fault."""
+    return Code(error.code) if isinstance(error, Error) and error.code in (Code.COMM_FAILURE, Code.CANCELLED) else Code.INTERNAL
 
 
 def begin_anew(rank: int, step: int) -> None:

@@ -102,6 +102,9 @@ void OuterGroup::Connect(std::shared_ptr<InnerGroup> host, std::shared_ptr<Inner
   TORCH_CHECK(!old, *called_, "was connected before the generation before was let go of");
   device_ = std::move(device);
   called_ = Called(generation);
+  // It was connected under another limit.
+  if (host_) host_->collectives().setTimeout(options_->timeout);
+  if (device_) device_->collectives().setTimeout(options_->timeout);
   works_.clear();
   open_ = std::make_shared<OpenWorks>();
   state_ = State::kLive;
@@ -193,8 +196,8 @@ std::string OuterGroup::state() const {
 }
 
 void OuterGroup::setTimeout(std::chrono::milliseconds timeout) {
-  options_->timeout = timeout;
   std::unique_lock lock(mutex_);
+  options_->timeout = timeout;
   const std::shared_ptr<InnerGroup> host = host_, device = device_;
   lock.unlock();
   if (host) host->collectives().setTimeout(timeout);
@@ -281,6 +284,7 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outpu
   std::shared_ptr<OpenWorks> open;
   std::shared_ptr<const std::string> called;
   std::string closed;
+  std::chrono::milliseconds patience;
   int32_t marks;
   {
     std::lock_guard lock(mutex_);
@@ -288,6 +292,7 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outpu
     if (state_ == State::kLive) inner = IsOnDevice(outputs, inputs) ? device_ : host_;
     open = open_;
     called = called_;
+    patience = options_->timeout;
     if (inner && marks_ == kNotYet) marks_ = OpenMarks();
     marks = marks_;
   }
@@ -316,7 +321,7 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outpu
     return begun;
   }
   auto work = c10::make_intrusive<GuardedWork>(type, std::move(begun), std::move(outputs), std::move(called), open,
-                                               marked, std::move(after));
+                                               patience, marked, std::move(after));
   GuardedWork::Listen(work);
   std::string aborted;
   {

@@ -8,6 +8,7 @@ import datetime
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,8 +22,10 @@ from ..abi import Code, Joined
 from ..long_words import hear, say
 from ..terms import Incident
 from .refused import is_ours
+from .roads import Roads, port_of
 
 _MOST_DEVICES = 8  # more groups than that share their threads
+_WAITS_FOR_A_CONNECTION = 5  # times its timeout, Gloo's pair.cc
 _FAREWELL_MS = 10_000
 _DRAIN_MS = 500  # connections are closed by then: whatever is still stuck gets no more bytes
 
@@ -195,27 +198,38 @@ class Groups:
 
     def rebuild(self, incident: Incident) -> None:
         """Connects every group anew, after all ranks have shown that they have the same."""
-        limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
+        began = time.monotonic()
+        limit_ms = max(incident.left_ms * 4 // 5, 1000) if incident.left_ms > 0 else 60_000
         wire = _Wire(self.extension, min(len(self.all), _MOST_DEVICES))
-        ports = self._compare(incident.generation, wire.ports, limit_ms)
+        listening = self._compare(incident.generation, wire.places, limit_ms)
         self.clean(incident)
         if self.all:
-            wire.meet(ports)
-            self._connect_all(wire, incident.generation, limit_ms)
+            wire.meet(port for places in listening.values() for port in map(port_of, places))
+            # Of the same limit: a rank that is late with its answer is taken for stuck.
+            left_ms = max(limit_ms - int(1000 * (time.monotonic() - began)), 1000)
+            roads = Roads(listening, left_ms)
+            try:
+                self._connect_all(wire, incident.generation, left_ms)
+            except Error:
+                for rank, port in roads.close():
+                    self.agent.note_unreached(rank, port)
+                raise
+            finally:
+                roads.close()
         self.extension.destroy_drained()
         self.generation = incident.generation
 
-    def _compare(self, generation: int, ports: list[int], limit_ms: int) -> list[int]:
-        """At which ports the others listen, who have the same groups with this rank as it has with them."""
+    def _compare(self, generation: int, places: list[str], limit_ms: int) -> dict[int, list[str]]:
+        """Where each of the others listens, who have the same groups with this rank as it has with them."""
         store = self.agent.open_store(generation)
-        mine: dict[str, Any] = {"groups": [[group.place, group.ranks] for group in self.all], "listening": ports}
+        mine: dict[str, Any] = {"groups": [[group.place, group.ranks] for group in self.all], "listening": places}
         store.set(f"manifest/{self.agent.rank}", json.dumps(mine).encode())
-        listening: list[int] = []
+        listening: dict[int, list[str]] = {}
         for rank in range(self.agent.world_size):
             if rank == self.agent.rank:
                 continue
             other = json.loads(store.get(f"manifest/{rank}", limit_ms))
-            listening += other["listening"]
+            listening[rank] = other["listening"]
             ours = [entry for entry in mine["groups"] if rank in entry[1]]
             theirs = [entry for entry in other["groups"] if self.agent.rank in entry[1]]
             if ours != theirs:
@@ -233,8 +247,8 @@ class Groups:
         rank, size = self._place_in(group), len(group.ranks)
         try:
             wire = _Wire(self.extension, 1)
-            base.set(f"{prefix}/listening/{rank}", json.dumps(wire.ports))
-            wire.meet(port for other in range(size) if other != rank for port in json.loads(base.get(f"{prefix}/listening/{other}")))
+            base.set(f"{prefix}/listening/{rank}", json.dumps(wire.places))
+            wire.meet(port_of(place) for other in range(size) if other != rank for place in json.loads(base.get(f"{prefix}/listening/{other}")))
             inner = wire.constructor(rank, size, datetime.timedelta(milliseconds=limit_ms))(store)
         except RuntimeError as error:
             raise _not_connected(f"group '{group.place}'", generation, error) from error
@@ -285,7 +299,6 @@ class Groups:
 
     @staticmethod
     def _hand_over(group: Group, inner: Any, keep: list[Any], sockets: list[Any], generation: int) -> None:
-        inner._set_default_timeout(group.timeout)
         group.keep = keep
         group.outer.connect(inner, [(socket.descriptor, socket.inode) for socket in sockets], generation)
 
@@ -323,7 +336,8 @@ class _Wire:
     def __init__(self, extension: Any, count: int) -> None:
         self._sockets = extension.OpenSockets()
         self._devices = [_open_devices() for _ in range(count)]
-        self.ports = sorted({socket.own_port for socket in self._sockets.opened() if socket.peer_port == 0})
+        self.places = sorted({socket.own for socket in self._sockets.opened() if socket.peer_port == 0})  # "ADDRESS PORT"
+        self.ports = {port_of(place) for place in self.places}
         self._peers: set[int] = set()
         self._used = 0
         self.accepted: list[Any] = []  # so far
@@ -338,7 +352,7 @@ class _Wire:
         options = gloo._Options()
         options._devices = self._devices[self._used % len(self._devices)]
         options._threads = 2 * len(options._devices)
-        options._timeout = limit
+        options._timeout = limit / _WAITS_FOR_A_CONNECTION
         self._used += 1
         return lambda store: gloo(store, rank, size, options)
 

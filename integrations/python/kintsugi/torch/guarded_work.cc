@@ -46,12 +46,13 @@ bool OpenWorks::AwaitNone(std::chrono::milliseconds limit) {
 
 GuardedWork::GuardedWork(OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
                          std::shared_ptr<const std::string> group, std::shared_ptr<OpenWorks> open,
-                         Marked marked, std::function<void()> after)
+                         std::chrono::milliseconds patience, Marked marked, std::function<void()> after)
     : Work(-1, type),
       inner_(std::move(inner)),
       outputs_(std::move(outputs)),
       group_(std::move(group)),
       open_(std::move(open)),
+      patience_(patience),
       marked_(marked),
       after_(std::move(after)) {}
 
@@ -160,7 +161,7 @@ bool GuardedWork::WaitInner(std::chrono::milliseconds timeout) {
   std::exception_ptr error;
   marked_.Wait();
   try {
-    error = inner_->wait(timeout) && !failed_ ? DoAfter() : FailureOf("was aborted");
+    error = inner_->wait(timeout == kNoTimeout ? patience_ : timeout) && !failed_ ? DoAfter() : FailureOf("was aborted");
   } catch (const std::exception& e) {
     error = FailureOf(TextOf(std::current_exception()));
   }

@@ -39,10 +39,12 @@ class OpenWorks {
 // A work that abort ends at once, whatever the inner group is doing.
 class GuardedWork final : public c10d::Work {
  public:
-  // `group`: how its errors call it. `marked`: what is told of its end. `after` is done with the inner work's result, before anybody is told of its end.
+  // `group`: how its errors call it. `patience`: how long a wait without a limit waits for a send or a receive of the inner group's, whose
+  // own limit is that of its connecting. `marked`: what is told of its end. `after` is done with the inner work's result, before anybody
+  // is told of its end.
   GuardedWork(c10d::OpType type, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> outputs,
               std::shared_ptr<const std::string> group, std::shared_ptr<OpenWorks> open,
-              Marked marked = {}, std::function<void()> after = {});
+              std::chrono::milliseconds patience = kNoTimeout, Marked marked = {}, std::function<void()> after = {});
 
   // After construction: starts listening to the inner work. `self` keeps the work alive until then.
   static void Listen(const c10::intrusive_ptr<GuardedWork>& self);
@@ -69,6 +71,7 @@ class GuardedWork final : public c10d::Work {
   const std::vector<at::Tensor> outputs_;
   const std::shared_ptr<const std::string> group_;
   const std::shared_ptr<OpenWorks> open_;
+  const std::chrono::milliseconds patience_;
   const Marked marked_;
   std::function<void()> after_;
   bool listens_ = false;  // the inner work has a future
