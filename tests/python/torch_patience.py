@@ -13,6 +13,7 @@ import kintsugi.torch
 LATE_SECONDS = 4  # beyond what Gloo's connecting is given at the step timeout of the test
 
 torch.set_num_threads(1)
+torch.manual_seed(1)
 run = kintsugi.torch.join()
 dist.init_process_group("kintsugi")
 layer = torch.nn.Linear(2, 2)
