@@ -41,11 +41,13 @@ class Registered:
 
     @property
     def rank(self) -> int:
-        return self.agent.rank
+        """This rank's number, 0 to world_size - 1: its place among those that take part. Another one once ranks below it have left (`offer`)."""
+        return self.agent.number
 
     @property
     def world_size(self) -> int:
-        return self.agent.world_size
+        """How many ranks take part."""
+        return len(self.agent.crew)
 
     # ---- arrays and memory --------------------------------------------------------------------------------------------
 
@@ -187,7 +189,7 @@ class Registered:
         how, function = take_over_of(key, take_over)
         self._pickling.bytes_of(key, thing)  # what cannot travel is told here
         self.agent.register_object(key, True, how, function)
-        self._objects.add(key, thing)
+        self._objects.add(key, thing, (how, function))
 
     def keep(self, owner: Any, /, *names: str, take_over: TakeOver | None = None) -> None:
         """Protects variables of the script's own, which change from step to step or decide what it does: `run.keep(globals(), "best", "x")`,
@@ -202,14 +204,15 @@ class Registered:
         never change in a run, goes on with its own ("derived")."""
         values = Values(key, thing, never_changes=take_over == "derived")
         values.encode()  # what is no value is told here
-        self.agent.register_object(key, True, *take_over_of(key, take_over))
-        self._objects.add(key, values)
+        how = take_over_of(key, take_over)
+        self.agent.register_object(key, True, *how)
+        self._objects.add(key, values, how)
 
     def exchange_object(self, key: str, thing: Codec) -> None:
         """Another in the place of a registered object: from now on it is its state that is kept, and put back."""
         if key not in self._objects:
             raise Error(f"object '{key}' was not registered, so nothing can take its place", Code.INVALID_ARGUMENT)
-        self._objects.add(key, thing)
+        self._objects.exchange(key, thing)
 
 
 def _cell_key(key: str, place: Sequence[int], shape: Sequence[int]) -> str:

@@ -45,6 +45,7 @@ def train(
     last = _setting(trainer, "training.steps") if steps is None else steps
     if last is None:
         raise _refusal("its config has no training.steps: pass steps")
+    run.keep_world("torchtitan's trainer")
     _Loop(run, trainer, int(last), samples).train(take_over)
 
 
