@@ -1,10 +1,10 @@
 """Data parallelism that goes on with fewer ranks: dropout, running statistics, a schedule that moves behind the update, epochs over a divided data set.
 
-  torch_elastic.py FOLDER [--worlds N,N,...] [--loop train|steps|epochs] [--epochs N] [--accumulate N] [--workers N] [--built] [--die SECTION.EPOCH:RANK]
+  torch_elastic.py FOLDER [--worlds N,N,...] [--loop train|steps|epochs] [--epochs N] [--samples N] [--accumulate N] [--workers N] [--built] [--no-statistics] [--die SECTION.EPOCH:RANK]
                    [--differ] [--mistake NAME]
 
-FOLDER/steps: "STEP WORLD SAMPLE..." a line of each step; FOLDER/rank-N.json: what is left on the rank of that number. --worlds "": offers none.
---built: by run.build. --die: the process is killed in a section, for good. --differ: rank 2 offers other worlds. --mistake: what cannot follow.
+FOLDER/steps: "STEP EPOCH WORLD SAMPLE..." a line of each step; FOLDER/rank-N.json: what is left on the rank of that number. --worlds "": offers none.
+--built: by run.build. --no-statistics: a batch may have one sample. --die: the process is killed in a section, for good. --differ: rank 2 offers other worlds. --mistake: what cannot follow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import kintsugi.torch
 
-SAMPLES, STEPS = 72, 12
+STEPS = 12
 
 
 class OwnSampler(DistributedSampler[Any]):
@@ -47,9 +47,9 @@ class Count:
         self.value = state
 
 
-def make() -> dict[str, Any]:
+def make(statistics: bool = True) -> dict[str, Any]:
     torch.manual_seed(3)
-    net = nn.Sequential(nn.Linear(2, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 1))
+    net = nn.Sequential(nn.Linear(2, 16), nn.BatchNorm1d(16) if statistics else nn.LayerNorm(16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 1))
     model = DistributedDataParallel(net, bucket_cap_mb=1e-4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     return {"model": model, "optimizer": optimizer, "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.9)}
@@ -68,13 +68,14 @@ class Trainer:
         if options.built:
             self.made: Any = run.build(make)
         else:
-            self.made = argparse.Namespace(**make())
+            self.made = argparse.Namespace(**make(not options.no_statistics))
             run.register(**vars(self.made))
         self.seen: list[torch.Tensor] = []
+        self.taken: list[int] = []  # of a step: its epoch, how many ranks there were, and what they took, in the epoch's order
         self.passes = 0
-        run.keep(self, "passes", take_over="rank-zero")
-        data = torch.arange(SAMPLES, dtype=torch.float32)
-        data_set = TensorDataset(torch.stack((data / SAMPLES, (data % 7) / 7), dim=1), data)
+        run.keep(self, "passes", "taken", take_over="rank-zero")
+        data = torch.arange(options.samples, dtype=torch.float32)
+        data_set = TensorDataset(torch.stack((data / options.samples, (data % 7) / 7), dim=1), data)
         self.loader = DataLoader(data_set, 2, sampler=DistributedSampler(data_set, seed=3), num_workers=options.workers)
         torch.manual_seed(100 + run.rank)
 
@@ -99,13 +100,15 @@ class Trainer:
         self.run.report(loss=loss, samples=ids.long().tolist())
         self.update()
 
-    def write(self, k: int) -> None:
+    def exchange(self, epoch: int) -> None:
         mine = torch.cat(self.seen)
         parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
         dist.all_gather(parts, mine)
-        if dist.get_rank() == 0:
-            with open(self.folder / "steps", "a", encoding="utf-8") as steps:
-                steps.write(f"{k} {len(parts)} {' '.join(str(int(sample)) for row in zip(*parts) for sample in row)}\n")
+        self.taken = [epoch, len(parts), *(int(sample) for row in zip(*parts) for sample in row)]
+
+    def write(self, k: int) -> None:
+        with open(self.folder / "steps", "a", encoding="utf-8") as steps:
+            steps.write(" ".join(map(str, (k, *self.taken))) + "\n")
 
     def evaluate(self, epoch: int) -> float:
         if self.die == f"evaluate.{epoch}:{self.run.agent.rank}":
@@ -123,12 +126,13 @@ class Trainer:
                         self.seen, loss = [], 0.0
                     loss += self.compute(points, ids, self.accumulate)
                     if len(self.seen) == self.accumulate:
+                        self.exchange(epoch)
                         self.run.report(loss=loss, samples=torch.cat(self.seen).long().tolist())
                         self.update()
                 if self.run.again:
                     continue
-                if len(self.seen) == self.accumulate:
-                    self.run.do(self.write, k)
+                if (i + 1) % self.accumulate == 0:
+                    self.run.do(self.write, k, only=0)
             assert self.run.do(self.evaluate, epoch) == 1.0
             self.passes += 1
 
@@ -156,7 +160,7 @@ def make_mistake(run: kintsugi.torch.TorchRun, name: str) -> None:
     elif name == "object":
         things = {"count": Count()}
     elif name == "own-sampler":
-        things = {"sampler": OwnSampler(range(8))}
+        things = {"sampler": OwnSampler(TensorDataset(torch.zeros(8)))}
     optimizer: Any = torch.optim.SGD(net.parameters(), lr=0.1)
     if name == "shared":
         optimizer = kintsugi.torch.ReplicaOptimizer(net.parameters(), torch.optim.SGD, copies=2, lr=0.1)
@@ -175,9 +179,11 @@ def main() -> None:
     parser.add_argument("--worlds", default="1,2,3,4")
     parser.add_argument("--loop", default="train")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--samples", type=int, default=72)
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--built", action="store_true")
+    parser.add_argument("--no-statistics", action="store_true")
     parser.add_argument("--die", default="")
     parser.add_argument("--differ", action="store_true")
     parser.add_argument("--mistake", default="")
