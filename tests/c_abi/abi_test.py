@@ -90,7 +90,7 @@ def planted(header):
         return header.replace(before, after)
 
     poll = "KINTSUGI_C_API kintsugi_code kintsugi_poll(const kintsugi_agent* agent);"
-    last = "  size_t entry_count;\n} kintsugi_task;"
+    last = "  size_t crew_count;\n} kintsugi_task;"
     return [
         ("a function is removed", with_change(poll, ""), True),
         ("a function is added", with_change(poll, poll + "\nKINTSUGI_C_API int32_t kintsugi_more(void);"), False),

@@ -1,10 +1,10 @@
 """Data parallelism that goes on with fewer ranks: dropout, running statistics, a schedule that moves behind the update, epochs over a divided data set.
 
-  torch_elastic.py FOLDER [--worlds N,N,...] [--loop train|steps|epochs] [--epochs N] [--samples N] [--accumulate N] [--workers N] [--built] [--no-statistics] [--die SECTION.EPOCH:RANK]
+  torch_elastic.py FOLDER [--worlds N,N,...] [--loop train|steps|epochs] [--epochs N] [--samples N] [--accumulate N] [--workers N] [--built] [--no-statistics] [--ask] [--die epoch.N:RANK|step.N:RANK]
                    [--differ] [--mistake NAME]
 
 FOLDER/steps: "STEP EPOCH WORLD SAMPLE..." a line of each step; FOLDER/rank-N.json: what is left on the rank of that number. --worlds "": offers none.
---built: by run.build. --no-statistics: a batch may have one sample. --die: the process is killed in a section, for good. --differ: rank 2 offers other worlds. --mistake: what cannot follow.
+--built: by run.build. --no-statistics: a batch may have one sample. --ask: a section before each step. --die: the process is killed in a section. --differ: rank 2 offers other worlds. --mistake: what cannot follow.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Trainer:
         self.run = run
         self.folder = options.folder
         self.accumulate = options.accumulate
-        self.die = options.die
+        self.die, self.asks = options.die, options.ask
         if options.built:
             self.made: Any = run.build(make)
         else:
@@ -110,8 +110,8 @@ class Trainer:
         with open(self.folder / "steps", "a", encoding="utf-8") as steps:
             steps.write(" ".join(map(str, (k, *self.taken))) + "\n")
 
-    def evaluate(self, epoch: int) -> float:
-        if self.die == f"evaluate.{epoch}:{self.run.agent.rank}":
+    def evaluate(self, when: str) -> float:
+        if self.die == f"{when}:{self.run.agent.rank}":
             os.kill(os.getpid(), signal.SIGKILL)
         total = torch.ones(1)
         dist.all_reduce(total)
@@ -121,6 +121,8 @@ class Trainer:
         for epoch in range(count):
             loss = 0.0
             for i, (points, ids) in self.run.enumerate(self.loader, epoch, accumulate=self.accumulate):
+                if self.asks:
+                    self.run.do(self.evaluate, f"step.{self.run.committed + 1}")
                 with self.run.step() as k:
                     if i % self.accumulate == 0:
                         self.seen, loss = [], 0.0
@@ -133,7 +135,7 @@ class Trainer:
                     continue
                 if (i + 1) % self.accumulate == 0:
                     self.run.do(self.write, k, only=0)
-            assert self.run.do(self.evaluate, epoch) == 1.0
+            assert self.run.do(self.evaluate, f"epoch.{epoch}") == 1.0
             self.passes += 1
 
     def leave(self) -> None:
@@ -184,6 +186,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--built", action="store_true")
     parser.add_argument("--no-statistics", action="store_true")
+    parser.add_argument("--ask", action="store_true")
     parser.add_argument("--die", default="")
     parser.add_argument("--differ", action="store_true")
     parser.add_argument("--mistake", default="")
