@@ -52,7 +52,8 @@ class Line:
     def sum(self, what: str, mine: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         self.store.set(f"{what}/{self.run.rank}", mine.tobytes())
         parts = [np.frombuffer(self.store.get(f"{what}/{rank}", 60_000)) for rank in range(self.run.world_size)]
-        return np.sum(parts, axis=0)
+        total: npt.NDArray[np.float64] = np.sum(parts, axis=0)
+        return total
 
     def step(self, k: int) -> None:
         samples = [(k * self.run.world_size + self.run.rank) * 2 + i for i in range(2)]

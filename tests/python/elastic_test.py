@@ -152,6 +152,7 @@ if __name__ == "__main__":
         ("--shrink never", elastic.as_without(options=("--shrink", "never"))),
         ("ranks that offer different worlds", elastic.refused("offers worlds of 1, 2, 3, 4 ranks, rank 2 worlds of 1, 2, 3 ranks (run.offer)", "--differ")),
         ("worlds that there are not", elastic.refused("run.offer(worlds=[0, 5]): numbers of ranks from 1 on", "--worlds", "0,5")),
+        ("types of the trainers", door.typed(elastic.program, line.program)),
         ("FSDP2's shards", elastic.refused("run.offer: 'model/weight' is held by ranks 0 alone", "--mistake", "shards")),
         ("a mesh", elastic.refused("run.offer: there is a DeviceMesh", "--mistake", "mesh")),
         ("a group of some ranks", elastic.refused("run.offer: there is a process group of ranks [0, 1] alone", "--mistake", "group")),

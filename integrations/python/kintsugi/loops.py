@@ -37,12 +37,10 @@ class Turns(Protocol):
     """What loops ask of their run."""
 
     committed: int  # the newest step that this rank has committed
+    crew: tuple[int, ...]  # the ranks that take part
 
     @property
     def rank(self) -> int: ...
-
-    @property
-    def crew(self) -> tuple[int, ...]: ...
 
     @property
     def replaces(self) -> bool: ...

@@ -34,6 +34,7 @@ class Registered:
         self.agent = agent
         self._pickling = Pickling(self.REDUCERS)
         self._objects = Objects(agent, program, self._pickling, agent.note_inexact)
+        self.crew = tuple(agent.crew)  # the ranks that take part, as the launcher numbers them: every step looks at it
         self._replicas: tuple[list[int], int] | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
         self._keep: list[Any] = []  # arrays that registered memory belongs to
@@ -47,7 +48,7 @@ class Registered:
     @property
     def world_size(self) -> int:
         """How many ranks take part."""
-        return len(self.agent.crew)
+        return len(self.crew)
 
     # ---- arrays and memory --------------------------------------------------------------------------------------------
 
@@ -162,6 +163,15 @@ class Registered:
         ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
         stride = max(len(ranks) // replicas, 1)
         return tuple(ranks[ranks.index(self.rank) % stride :: stride]) if self.rank in ranks else (self.rank,)
+
+    def refuse_shares(self) -> None:
+        """Who leaves takes along what it alone holds."""
+        everybody = tuple(range(self.world_size))
+        for key, (*_, layout) in self._tensors.items():
+            holders = self._layouts[layout] if layout != 0 else self.usual_holders()
+            if holders != everybody:
+                raise Error(f"run.offer: '{key}' is held by ranks {', '.join(map(str, holders))} alone, and the others lack it: only what all ranks hold alike "
+                            "can go on with fewer. Leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
 
     def register_alias(self, alias: str, key: str) -> None:
         """One more name of a registered array (tied weights): it is held and repaired once, checkpoints have both names, and a run

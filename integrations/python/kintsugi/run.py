@@ -56,6 +56,7 @@ class Run(Resharding):
         self._worlds = Worlds(agent, self._program, self._objects, self._news, agent.note_inexact)
         self._plain = False  # is outside of loops and sections
         self.committed = 0  # the newest step that this rank has committed
+        self.handler("rebuild", self._note_crew)  # before all others
         atexit.register(agent.leave_at_exit)  # while Python's lock still exists
 
     # ---- who this is --------------------------------------------------------------------------------------------------
@@ -69,11 +70,6 @@ class Run(Resharding):
     def resumes(self) -> bool:
         """Whether the run begins from a checkpoint, with new processes on all ranks."""
         return self.agent.joined_as == Joined.RESUMED
-
-    @property
-    def crew(self) -> tuple[int, ...]:
-        """The ranks that take part, as the launcher numbers them."""
-        return tuple(self.agent.crew)
 
     def offer(self, worlds: Iterable[int] | None = None) -> None:
         """The script can go on with fewer ranks, so many as `worlds` says (None: any number). Where ranks are lost for good the others do, in the largest such
@@ -356,7 +352,7 @@ class Run(Resharding):
             if number != 0:
                 self.agent.set_layout(number, [crew[rank] for rank in holders], len(holders))
         if self._worlds.offered:
-            self._refuse_shares()
+            self.refuse_shares()
         self.agent.register_object(PROGRAM, True, *take_over_of(PROGRAM, Program.take_over))
         self._worlds.begin()
         self._program.note_start(self._objects.variables())
@@ -388,17 +384,11 @@ class Run(Resharding):
         else:
             self._worlds.go_on(step, self._guard.generation)
 
-    def _refuse_shares(self) -> None:
-        """Who leaves takes along what it alone holds."""
-        everybody = tuple(range(self.world_size))
-        for key, (*_, layout) in self._tensors.items():
-            holders = self._layouts[layout] if layout != 0 else self.usual_holders()
-            if holders != everybody:
-                raise Error(f"run.offer: '{key}' is held by ranks {', '.join(map(str, holders))} alone, and the others lack it: only what all ranks hold alike "
-                            "can go on with fewer. Leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
-
     def _make_section_again(self, section: str) -> None:
         """A fault struck within, before all ranks had done it."""
+
+    def _note_crew(self, _: Incident) -> None:
+        self.crew = tuple(self.agent.crew)
 
     def _leave_script(self) -> None:
         self._loops.refuse_cut_short()

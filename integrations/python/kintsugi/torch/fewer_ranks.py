@@ -18,12 +18,19 @@ from torch.utils.data.distributed import DistributedSampler
 
 from .._errors import Error
 from ..abi import Code
+from .registry import Registry
 
 _Kind = TypeVar("_Kind")
 
 
-def refuse_fixed(world_size: int) -> None:
-    """What names ranks, or divides by their number in a way of its own."""
+def refuse_fixed(kept: str, registry: Registry, world_size: int) -> None:
+    """What names ranks, or divides by their number in a way of its own. `kept`: what else does."""
+    if registry.frameworks:
+        kept = "a framework that cuts its own state"
+    elif registry.sharing:
+        kept = "a ReplicaOptimizer, which shares its state out among fixed ranks,"
+    if kept:
+        raise Error(f"run.offer: {kept} cannot go on with fewer ranks: leave run.offer out", Code.FAILED_PRECONDITION)
     for mesh in _all(DeviceMesh):
         raise Error(f"run.offer: there is a {mesh}, whose ranks are fixed: leave run.offer out, or the mesh", Code.FAILED_PRECONDITION)
     for sampler in _all(DistributedSampler):
@@ -41,6 +48,11 @@ def divide_among(before: int, world_size: int, rank: int) -> None:
             shares = count - world_size if sampler.drop_last and count % world_size != 0 else count
             sampler.num_samples = math.ceil(shares / world_size)
             sampler.total_size = sampler.num_samples * world_size
+
+
+def described(before: int, now: int, step: int) -> str:
+    return (f"from step {step} on {now} ranks train in the place of {before}: each with batches of the size that they had, so that all together take {now} samples "
+            f"where they took {before}")  # fmt: skip
 
 
 def _all(kind: type[_Kind]) -> Iterator[Any]:

@@ -282,19 +282,11 @@ class TorchRun(Run):
             self._refuse_fixed()
 
     def _refuse_fixed(self) -> None:
-        what = self._keeps_world
-        if self._registry.frameworks:
-            what = "a framework that cuts its own state"
-        elif self._has_accelerator:
-            what = "an Accelerator, which counts ranks,"
-        elif self._registry.sharing:
-            what = "a ReplicaOptimizer, which shares its state out among fixed ranks,"
-        if what:
-            raise Error(f"run.offer: {what} cannot go on with fewer ranks: leave run.offer out", Code.FAILED_PRECONDITION)
+        kept = self._keeps_world or ("an Accelerator, which counts ranks," if self._has_accelerator else "")
+        fewer_ranks.refuse_fixed(kept, self._registry, self.world_size)
         for _, known in self._loaders:
             if isinstance(known, Batches):
                 known.refuse_undivided(self.world_size)
-        fewer_ranks.refuse_fixed(self.world_size)
         self._groups.keep_whole()
 
     def _begin_checks(self) -> None:
@@ -322,8 +314,7 @@ class TorchRun(Run):
         """Other ranks take part than torch and the script know of."""
         fewer_ranks.divide_among(before, self.world_size, self.rank)
         self._registry.change_world()
-        said = (f"from step {step} on {self.world_size} ranks train in the place of {before}: each with batches of the size that they had, so that all together take "
-                f"{self.world_size} samples where they took {before}")  # fmt: skip
+        said = fewer_ranks.described(before, self.world_size, step)
         print(f"kintsugi: rank {self.agent.rank}, number {self.rank} by now: {said}", file=sys.stderr, flush=True)
         return said
 
