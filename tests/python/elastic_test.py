@@ -49,11 +49,11 @@ class Elastic:
                 self.references[key] = whole["losses"][:saved] + summary["losses"], left, before + steps
         return self.references[key]
 
-    def shrinks(self, *words, fault, saved, smaller=3, left=(1,)):
+    def shrinks(self, *words, fault, saved, smaller=3, left=(1,), die="", respawns=0):
         """To the bit as saved and resumed."""
         def test(_):
             losses, expected, steps = self.resumed(words, saved, smaller)
-            summary, log, found, made = self.run(fault, words)
+            summary, log, found, made = self.run(fault, [*words, "--die", die] if die else words, respawns=respawns)
             path = [incident["path"] for incident in summary["incidents"]]
             if path != ["shrink"] or summary["incidents"][0]["step"] != saved:
                 raise Failure(f"{summary['incidents']}\n{log[-6000:]}")
@@ -137,6 +137,9 @@ if __name__ == "__main__":
         ("before the first step", elastic.shrinks(fault=["kill:1@2:forward"], saved=1)),
         ("blocks of steps, and only two ranks are offered beside four: another leaves", elastic.shrinks(
             "--loop", "steps", "--worlds", "1,2,4", fault=["kill:1@7:forward"], saved=6, smaller=2, left=(1, 3))),
+        ("another rank is lost as the groups are rebuilt", elastic.shrinks(fault=["kill:0@7:forward"], saved=6, smaller=2, left=(0, 3), die="rebuild:3")),
+        ("another rank is lost once it is one of fewer", elastic.shrinks(fault=["kill:0@7:forward"], saved=6, smaller=2, left=(0, 3), die="rollback:3")),
+        ("the lowest that stays is lost once it is one of fewer", elastic.shrinks(fault=["kill:0@7:forward"], saved=6, smaller=2, left=(0, 1), die="rollback:1")),
         ("models that run.build makes", elastic.shrinks("--built", fault=["kill:1@7:forward"], saved=6)),
         ("within an epoch, to the bit", elastic.shrinks(*epochs, fault=["kill:1@4:backward"], saved=3)),
         ("as an epoch begins, to the bit", elastic.shrinks(*epochs, fault=["kill:0@10:forward"], saved=9, left=(0,))),
@@ -153,7 +156,7 @@ if __name__ == "__main__":
         ("ranks that offer different worlds", elastic.refused("offers worlds of 1, 2, 3, 4 ranks, rank 2 worlds of 1, 2, 3 ranks (run.offer)", "--differ")),
         ("worlds that there are not", elastic.refused("run.offer(worlds=[0, 5]): numbers of ranks from 1 on", "--worlds", "0,5")),
         ("types of the trainers", door.typed(elastic.program, line.program)),
-        ("FSDP2's shards", elastic.refused("run.offer: 'model/weight' is held by ranks 0 alone", "--mistake", "shards")),
+        ("FSDP2's shards", elastic.refused("run.offer: 'model/weight' is held by ranks ", "--mistake", "shards")),
         ("a mesh", elastic.refused("run.offer: there is a DeviceMesh", "--mistake", "mesh")),
         ("a group of some ranks", elastic.refused("run.offer: there is a process group of ranks [0, 1] alone", "--mistake", "group")),
         ("a group of some ranks, later", elastic.refused("run.offer: there is a process group of ranks [0, 1] alone", "--mistake", "late-group")),

@@ -1,10 +1,10 @@
 """Data parallelism that goes on with fewer ranks: dropout, running statistics, a schedule that moves behind the update, epochs over a divided data set.
 
-  torch_elastic.py FOLDER [--worlds N,N,...] [--loop train|steps|epochs] [--epochs N] [--samples N] [--accumulate N] [--workers N] [--built] [--no-statistics] [--ask] [--die epoch.N:RANK|step.N:RANK]
+  torch_elastic.py FOLDER [--worlds N,N,...] [--loop train|steps|epochs] [--epochs N] [--samples N] [--accumulate N] [--workers N] [--built] [--no-statistics] [--ask] [--die epoch.N:RANK|step.N:RANK|rebuild:RANK|rollback:RANK]
                    [--differ] [--mistake NAME]
 
 FOLDER/steps: "STEP EPOCH WORLD SAMPLE..." a line of each step; FOLDER/rank-N.json: what is left on the rank of that number. --worlds "": offers none.
---built: by run.build. --no-statistics: a batch may have one sample. --ask: a section before each step. --die: the process is killed in a section. --differ: rank 2 offers other worlds. --mistake: what cannot follow.
+--built: by run.build. --no-statistics: a batch may have one sample. --ask: a section before each step. --die: the process is killed in a section, or in an incident. --differ: rank 2 offers other worlds. --mistake: what cannot follow.
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ class Trainer:
         else:
             self.made = argparse.Namespace(**make(not options.no_statistics))
             run.register(**vars(self.made))
+        self.task = options.die.partition(":")[0]
+        if self.task in ("rebuild", "rollback"):
+            run.handler(self.task, self.die_within)
         self.seen: list[torch.Tensor] = []
         self.taken: list[int] = []  # of a step: its epoch, how many ranks there were, and what they took, in the epoch's order
         self.passes = 0
@@ -109,6 +112,11 @@ class Trainer:
     def write(self, k: int) -> None:
         with open(self.folder / "steps", "a", encoding="utf-8") as steps:
             steps.write(" ".join(map(str, (k, *self.taken))) + "\n")
+
+    def die_within(self, incident: kintsugi.Incident) -> None:
+        """Once this rank has become one of fewer."""
+        if not incident.fresh and not self.run.replaces and self.die == f"{self.task}:{self.run.agent.rank}":
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def evaluate(self, when: str) -> float:
         if self.die == f"{when}:{self.run.agent.rank}":

@@ -76,7 +76,7 @@ class Objects:
     def things(self) -> Iterable[Codec | Values]:
         return self._things.values()
 
-    def add(self, key: str, thing: Codec | Values, way: Way) -> None:
+    def add(self, key: str, thing: Codec | Values, way: Way = (0, None)) -> None:
         self._things[key], self._ways[key] = thing, way
 
     def exchange(self, key: str, thing: Codec | Values) -> None:

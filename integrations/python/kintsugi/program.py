@@ -40,7 +40,7 @@ class Program:
     def __init__(self) -> None:
         self._start: Variables = {}  # as they were where the run began
         self._begun_with: list[Begun] = []  # by loop
-        self._crew: list[int] | None = None  # the ranks whose objects stand beside this record; None: of those that take part now
+        self._crew: list[int] | None = None  # the ranks whose objects stand beside this record; None: of a version that did not say so
         self._ends: list[tuple[int, Variables]] = []  # the step at which each loop ended, in the order of the script
         self._at_iterations: dict[int, Variables] = {}  # as they began: the one at hand, and the one before
         self._lasting: dict[str, Recorded] = {}  # sections outside of iterations, and those within
@@ -69,13 +69,13 @@ class Program:
         self._start, self._begun_with, self._ends = past["start"], list(past["begun_with"]), list(past["ends"])
         self._at_iterations, self._loaders = dict(state["iterations"]), dict(state["loaders"])
         self._ended, self._ended_keys = state["ended"], state["ended_keys"]
-        self._crew = None if "taken_over" in state else past.get("crew")
+        self._crew = past.get("crew")
         self._take({name: Recorded(*kept) for name, kept in {**past["sections"], **state["sections"]}.items()})
 
     @staticmethod
     def take_over(saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
         """For a run with other ranks (kintsugi.TakeOver): as rank 0 had it, and of what loops walk what all had come to."""
-        return {**saved[min(saved)], "loaders": Program.loaders_of_all([saved[rank]["loaders"] for rank in sorted(saved)]), "taken_over": True}
+        return {**saved[min(saved)], "loaders": Program.loaders_of_all([saved[rank]["loaders"] for rank in sorted(saved)])}
 
     @staticmethod
     def loaders_of_all(of_each: list[dict[int, Any]]) -> dict[int, Any]:

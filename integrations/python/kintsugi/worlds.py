@@ -56,7 +56,7 @@ class Worlds:
         self._news = news
         self._inexact = inexact
         self.offered: list[int] = []
-        self._ran_in: list[int] = []  # who took part as this process last went on; none: it never did
+        self.ran_in: list[int] = []  # who took part as this process last went on; none: it never did
         self._lost: dict[tuple[int, int], dict[str, bytes]] = {}  # by step and rank: objects of those that have left
         self._saved: _Saved | None = None  # of a change that not all have gone on from
 
@@ -93,7 +93,7 @@ class Worlds:
 
     def note_lost(self, step: int) -> None:
         """In REBUILD: what is known of those that do not take part any more the library keeps until the partners of now are connected."""
-        for rank in {*self._ran_in} - {*self._agent.crew}:
+        for rank in {*self.ran_in} - {*self._agent.crew}:
             if self.offered and (step, rank) not in self._lost:
                 try:
                     self._lost[step, rank] = {key: self._agent.get_object_of(rank, key, step) for key in [*self._objects, PROGRAM]}
@@ -108,7 +108,7 @@ class Worlds:
         me, crew = self._agent.rank, self._agent.crew
         meeting = self._news.meeting(generation)
         has = self._saved is not None and self._saved.step == step
-        mine = {"crew": self._program.crew or crew, "has": has, "stayed": bool(self._ran_in)}
+        mine = {"crew": self._program.crew or crew, "has": has, "stayed": bool(self.ran_in)}
         meeting.say(f"world/{me}", json.dumps(mine).encode())
         told = {rank: json.loads(meeting.hear(f"world/{rank}", _LIMIT_MS)) for rank in crew}
         having = [rank for rank in crew if told[rank]["has"]]
@@ -127,7 +127,7 @@ class Worlds:
 
     def went_on(self) -> None:
         """All ranks have: what was before does not come back."""
-        self._ran_in, self._saved, self._lost = self._agent.crew, None, {}
+        self.ran_in, self._saved, self._lost = self._agent.crew, None, {}
 
     def _is_other(self, told: dict[int, dict[str, Any]]) -> bool:
         """Whether what is put back is of another crew. A process that has just come has what its partners have."""

@@ -23,14 +23,18 @@ from .registry import Registry
 _Kind = TypeVar("_Kind")
 
 
-def refuse_fixed(kept: str, registry: Registry, world_size: int) -> None:
-    """What names ranks, or divides by their number in a way of its own. `kept`: what else does."""
+def refuse_kinds(kept: str, registry: Registry) -> None:
+    """What shares state out among ranks, or counts them, by itself. `kept`: what else does."""
     if registry.frameworks:
         kept = "a framework that cuts its own state"
     elif registry.sharing:
         kept = "a ReplicaOptimizer, which shares its state out among fixed ranks,"
     if kept:
         raise Error(f"run.offer: {kept} cannot go on with fewer ranks: leave run.offer out", Code.FAILED_PRECONDITION)
+
+
+def refuse_fixed(world_size: int) -> None:
+    """What names ranks, or divides by their number in a way of its own."""
     for mesh in _all(DeviceMesh):
         raise Error(f"run.offer: there is a {mesh}, whose ranks are fixed: leave run.offer out, or the mesh", Code.FAILED_PRECONDITION)
     for sampler in _all(DistributedSampler):

@@ -283,10 +283,12 @@ class TorchRun(Run):
 
     def _refuse_fixed(self) -> None:
         kept = self._keeps_world or ("an Accelerator, which counts ranks," if self._has_accelerator else "")
-        fewer_ranks.refuse_fixed(kept, self._registry, self.world_size)
+        fewer_ranks.refuse_kinds(kept, self._registry)
+        self.refuse_shares()
         for _, known in self._loaders:
             if isinstance(known, Batches):
                 known.refuse_undivided(self.world_size)
+        fewer_ranks.refuse_fixed(self.world_size)
         self._groups.keep_whole()
 
     def _begin_checks(self) -> None:
@@ -304,17 +306,21 @@ class TorchRun(Run):
         self._gather_again = True
         before = len(self._groups.crew)
         others = self._groups.follow_crew()
-        said = self._change_world(before, incident.step) if others else ""
+        if others:
+            fewer_ranks.divide_among(before, self.world_size, self.rank)
+            self._registry.change_world()
+        said = self._tell_world(incident.step)
         if not incident.fresh or self.replaces:
             said = "; ".join(filter(None, (said, self._reset(incident, others))))
         self._groups.rebuild(incident)
         return said
 
-    def _change_world(self, before: int, step: int) -> str:
-        """Other ranks take part than torch and the script know of."""
-        fewer_ranks.divide_among(before, self.world_size, self.rank)
-        self._registry.change_world()
-        said = fewer_ranks.described(before, self.world_size, step)
+    def _tell_world(self, step: int) -> str:
+        """Other ranks take part than those that trained."""
+        trained = self._worlds.ran_in
+        if not trained or trained == self.agent.crew:
+            return ""
+        said = fewer_ranks.described(len(trained), self.world_size, step)
         print(f"kintsugi: rank {self.agent.rank}, number {self.rank} by now: {said}", file=sys.stderr, flush=True)
         return said
 
