@@ -388,7 +388,8 @@ class Run(Resharding):
         """A fault struck within, before all ranks had done it."""
 
     def _note_crew(self, _: Incident) -> None:
-        self.crew = tuple(self.agent.crew)
+        if (crew := tuple(self.agent.crew)) != self.crew:
+            self.crew = crew
 
     def _leave_script(self) -> None:
         self._loops.refuse_cut_short()
