@@ -45,7 +45,6 @@ def train(
     last = _setting(trainer, "training.steps") if steps is None else steps
     if last is None:
         raise _refusal("its config has no training.steps: pass steps")
-    run.keep_world("torchtitan's trainer")
     _Loop(run, trainer, int(last), samples).train(take_over)
 
 
@@ -142,6 +141,7 @@ class _Loop:
         things = _numbered("model", trainer.model_parts) | _numbered("optimizer", trainer.optimizers)
         self._run.register(take_over={"progress": "rank-zero", "data": take_over} if take_over else {"progress": "rank-zero"},
                            **things, **_numbered("scheduler", trainer.lr_schedulers), data=_Position(trainer.dataloader), progress=trainer)  # fmt: skip
+        self._run.keep_world("torchtitan's trainer")
         trainer.forward_backward_step = self._add_loss
         self._run.guard(self._enter)
 
