@@ -223,7 +223,8 @@ class KINTSUGI_EXPORT Agent {
   Status EndUpdate(Step step, const DeviceFence& update);
   // Mirrored objects that have changed since the gate of `step`, the newest committed one: what they capture now is what
   // a save at that step, a snapshot, a rollback to it and a process that adopts this one's memory find. Partners hear
-  // of it at the next gate. Between EndUpdate and the next BeginUpdate; also once an incident has begun.
+  // of it at the next gate. Between EndUpdate and the next BeginUpdate; also once an incident has begun, and in the rollback
+  // handler, at whose end they hear of it.
   Status RefreshObjects(Step step);
   // For long stretches without a collective: kInterrupted once an incident has begun.
   Status Poll() const;

@@ -99,6 +99,7 @@ Status Next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_task* task) {
   agent->partners.clear();
   agent->fault_ranks.clear();
   agent->replaced_ranks.clear();
+  agent->crew.clear();
   if (const HandlerContext* call = agent->task.call) {
     told.rung = static_cast<int32_t>(call->rung);
     told.generation = call->generation.value();
@@ -106,6 +107,7 @@ Status Next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_task* task) {
     agent->partners = Numbers(call->partners);
     agent->fault_ranks = Numbers(call->fault_ranks);
     agent->replaced_ranks = Numbers(call->replaced_ranks);
+    agent->crew = Numbers(call->crew);
     told.directory = call->directory.c_str();
     ShowOrders(agent, *call, &told);
     agent->in_task = true;
@@ -116,6 +118,8 @@ Status Next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_task* task) {
   told.fault_rank_count = agent->fault_ranks.size();
   told.replaced_ranks = agent->replaced_ranks.data();
   told.replaced_rank_count = agent->replaced_ranks.size();
+  told.crew = agent->crew.data();
+  told.crew_count = agent->crew.size();
   std::memcpy(static_cast<void*>(task), &told, std::min(given.size, sizeof told));
   return Status::Ok();
 }

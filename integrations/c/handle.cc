@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "integrations/c/macros.h"
@@ -132,4 +133,10 @@ kintsugi_join_kind kintsugi_joined_as(const kintsugi_agent* agent) {
 }
 uint64_t kintsugi_incarnation(const kintsugi_agent* agent) { return agent ? agent->agent->incarnation().value() : 0; }
 int32_t kintsugi_device(const kintsugi_agent* agent) { return agent ? agent->agent->device() : -1; }
+size_t kintsugi_crew(const kintsugi_agent* agent, int32_t* ranks, size_t capacity) {
+  if (!agent) return 0;
+  const std::vector<Rank> crew = agent->agent->crew();
+  for (size_t i = 0; ranks && i < std::min(crew.size(), capacity); ++i) ranks[i] = crew[i].value();
+  return crew.size();
+}
 int32_t kintsugi_exit_code(const kintsugi_agent* agent) { return agent ? agent->agent->exit_code() : 1; }

@@ -86,13 +86,14 @@ struct kintsugi_agent {
   std::atomic<uint64_t> store_operations{0};  // so many ids were given out
   kintsugi::GuardTask task;                   // the newest
   // What it points to.
-  std::vector<int32_t> partners, fault_ranks, replaced_ranks;
+  std::vector<int32_t> partners, fault_ranks, replaced_ranks, crew;
   std::vector<std::vector<int32_t>> ranks_of;  // of each move, then of each entry
   std::vector<kintsugi_move> moves;
   std::vector<kintsugi_save_entry> entries;
   std::atomic<bool> in_task{false};
   std::map<std::vector<int32_t>, std::unique_ptr<kintsugi::ReshardGroup>> reshards;  // by ranks; none: all
   std::string unread, unfilled, notes;               // of the newest
+  std::vector<uint8_t> object_of;                    // kintsugi_get_object_of's newest
   std::unique_ptr<kintsugi::Agent> agent;  // last: its threads use what is above until it is destroyed
 };
 

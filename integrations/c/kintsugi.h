@@ -250,6 +250,9 @@ KINTSUGI_C_API int32_t kintsugi_world_size(const kintsugi_agent* agent);
 KINTSUGI_C_API kintsugi_join_kind kintsugi_joined_as(const kintsugi_agent* agent);
 KINTSUGI_C_API uint64_t kintsugi_incarnation(const kintsugi_agent* agent);
 KINTSUGI_C_API int32_t kintsugi_device(const kintsugi_agent* agent); /* -1: not known */
+/* Who took part when this process joined, ascending: all ranks, but in a run that ranks have left for good (kintsugi_offer_worlds).
+ * Gives how many they are, and writes at most `capacity` of them. Since version 12. */
+KINTSUGI_C_API size_t kintsugi_crew(const kintsugi_agent* agent, int32_t* ranks, size_t capacity);
 /* What this process should exit with once TASK_ENDED has come: 0, 75 (resume me), or 1. */
 KINTSUGI_C_API int32_t kintsugi_exit_code(const kintsugi_agent* agent);
 
@@ -357,6 +360,12 @@ KINTSUGI_C_API kintsugi_code kintsugi_nccl_function(const char* library, const c
  * over all ranks of the world; a greater number, at most 2^30 + 65536, names a set of ranks that hold something alone. */
 KINTSUGI_C_API kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const int32_t* ranks,
                                                  size_t rank_count, int32_t replicas, kintsugi_error** error);
+/* The trainer can go on with fewer ranks. `slice`: those that together hold one whole replica of the model, itself included;
+ * `worlds`: how many ranks it can run with, the same on all. Both ascending. Where ranks are lost for good and none can replace them,
+ * whole slices are left out, and no byte moves: REBUILD_GROUP finds the new crew in its task, and cuts batches and groups by the rank's
+ * place in it. A rank that is left out gets TASK_ENDED, with exit code 0. Since version 12. */
+KINTSUGI_C_API kintsugi_code kintsugi_offer_worlds(kintsugi_agent* agent, const int32_t* slice, size_t slice_count,
+                                                   const int32_t* worlds, size_t world_count, kintsugi_error** error);
 KINTSUGI_C_API kintsugi_code kintsugi_register_object(kintsugi_agent* agent, const char* key, kintsugi_object_kind kind,
                                                       kintsugi_error** error);
 /* What one rank saved of an object. Elements of arrays: they do not grow. */
@@ -389,12 +398,16 @@ KINTSUGI_C_API kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const ch
 KINTSUGI_C_API kintsugi_code kintsugi_keep_object(kintsugi_agent* agent, const char* key, uint64_t step, kintsugi_error** error);
 /* Objects that changed behind the gate: after kintsugi_end_update(step), and kintsugi_put_object of the same step again for all or some
  * of them, what was put last is what a save at that step, a snapshot, a rollback to it and a process that takes over this one's memory
- * find. The replica partners hear of it at the next gate. Before the next kintsugi_begin_update; also once an incident has begun. Since
- * version 9. */
+ * find. The replica partners hear of it at the next gate. Before the next kintsugi_begin_update; also once an incident has begun, and
+ * in ROLLBACK, where they hear of it as the task is done. Since version 9. */
 KINTSUGI_C_API kintsugi_code kintsugi_refresh_objects(kintsugi_agent* agent, uint64_t step, kintsugi_error** error);
 /* The bytes put last or, from ROLLBACK on, those of the step all ranks stand at. They live until the next put or task. */
 KINTSUGI_C_API kintsugi_code kintsugi_get_object(kintsugi_agent* agent, const char* key, const void** bytes,
                                                  size_t* size_bytes, kintsugi_error** error);
+/* What this rank keeps of a mirrored object of `rank`, a replica partner of the newest generation that was connected, as of `step`.
+ * NOT_FOUND: nothing is known of that rank and step, or the object is not its. They live until the next call of it. Since version 12. */
+KINTSUGI_C_API kintsugi_code kintsugi_get_object_of(kintsugi_agent* agent, int32_t rank, const char* key, uint64_t step,
+                                                    const void** bytes, size_t* size_bytes, kintsugi_error** error);
 
 /* Called on a thread of the agent's at any moment after kintsugi_guard_begin, also twice and also while nothing is to be stopped:
  * makes whatever blocks the trainer's thread return soon. Short, no lock that the trainer's thread holds while it waits,
@@ -449,6 +462,9 @@ typedef struct kintsugi_task {
   size_t move_count;
   const kintsugi_save_entry* entries; /* SAVE: what this rank writes */
   size_t entry_count;
+  /* CLEAN to RENAME: who takes part, ascending; none: all ranks. A rank's place among them is its number. Since version 12. */
+  const int32_t* crew;
+  size_t crew_count;
 } kintsugi_task;
 
 /* Training begins: nothing is registered after this. */

@@ -188,6 +188,20 @@ kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const i
       error);
 }
 
+kintsugi_code kintsugi_offer_worlds(kintsugi_agent* agent, const int32_t* slice, size_t slice_count,
+                                    const int32_t* worlds, size_t world_count, kintsugi_error** error) {
+  return c::Answer(
+      c::AtEdge(agent,
+                [&]() -> Status {
+                  KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_offer_worlds", "slice", slice, slice_count));
+                  KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_offer_worlds", "worlds", worlds, world_count));
+                  std::vector<Rank> ranks;
+                  for (size_t i = 0; i < slice_count; ++i) ranks.push_back(Rank(slice[i]));
+                  return agent->agent->OfferWorlds(ranks, {worlds, worlds + world_count});
+                }),
+      error);
+}
+
 kintsugi_code kintsugi_register_object(kintsugi_agent* agent, const char* key, kintsugi_object_kind kind,
                                        kintsugi_error** error) {
   kintsugi_object object{};
@@ -255,6 +269,25 @@ kintsugi_code kintsugi_get_object(kintsugi_agent* agent, const char* key, const 
                                KINTSUGI_ASSIGN_OR_RETURN(const kintsugi_agent::Object* const object, Find(agent, key));
                                *bytes = object->bytes->data();
                                *size_bytes = object->bytes->size();
+                               return Status::Ok();
+                             }),
+                   error);
+}
+
+kintsugi_code kintsugi_get_object_of(kintsugi_agent* agent, int32_t rank, const char* key, uint64_t step,
+                                     const void** bytes, size_t* size_bytes, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent,
+                             [&]() -> Status {
+                               if (!key || !bytes || !size_bytes)
+                                 return c::IsNull("kintsugi_get_object_of", "key, bytes or size_bytes");
+                               KINTSUGI_ASSIGN_OR_RETURN(auto objects, agent->agent->MirroredOf(Rank(rank), Step(step)));
+                               const auto found = objects.find(key);
+                               if (found == objects.end())
+                                 return {StatusCode::kNotFound, "rank " + std::to_string(rank) + " has no object '" +
+                                                                    key + "' at step " + std::to_string(step)};
+                               agent->object_of = std::move(found->second);
+                               *bytes = agent->object_of.data();
+                               *size_bytes = agent->object_of.size();
                                return Status::Ok();
                              }),
                    error);

@@ -8,6 +8,7 @@
 #include <macros.h>
 #include <nanobind/stl/map.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -71,6 +72,8 @@ class PythonAgent {
     options.macros = words_.data();
     options.macro_count = words_.size();
     Checked([&](kintsugi_error** error) { return kintsugi_join(&options, &agent_, error); });
+    crew_.resize(kintsugi_crew(agent_, nullptr, 0));
+    kintsugi_crew(agent_, crew_.data(), crew_.size());
   }
   ~PythonAgent() { Leave(); }
   PythonAgent(const PythonAgent&) = delete;
@@ -168,6 +171,20 @@ class PythonAgent {
     return nb::bytes(bytes, size);
   }
 
+  nb::bytes GetObjectOf(int rank, const std::string& key, uint64_t step) {
+    const void* bytes = nullptr;
+    size_t size = 0;
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_get_object_of(get(), rank, key.c_str(), step, &bytes, &size, error);
+    });
+    return nb::bytes(bytes, size);
+  }
+  void OfferWorlds(const Ranks& slice, const Ranks& worlds) {
+    Checked([&](kintsugi_error** error) {
+      return kintsugi_offer_worlds(get(), slice.data(), slice.size(), worlds.data(), worlds.size(), error);
+    });
+  }
+
   // A C function and its context, as numbers: called on a thread of the agent's without Python's lock.
   void OnStop(uintptr_t function, uintptr_t context) {
     Checked([&](kintsugi_error** error) {
@@ -224,6 +241,7 @@ class PythonAgent {
         throw nb::python_error();
       }
       if (task.kind == KINTSUGI_TASK_NOTHING && (timeout_ms < 0 || left > kSliceMs)) continue;
+      if (task.kind == KINTSUGI_TASK_REBUILD_GROUP) TakeCrew(task);
       return TaskFrom(task);
     }
   }
@@ -296,11 +314,23 @@ class PythonAgent {
   int rank() const { return kintsugi_rank_of(get()); }
   int world_size() const { return kintsugi_world_size(get()); }
   int joined_as() const { return kintsugi_joined_as(get()); }
+  // Who takes part in the newest generation whose groups were to be rebuilt, ascending; and this rank's place among them.
+  const Ranks& crew() const { return crew_; }
+  int number() const { return static_cast<int>(std::find(crew_.begin(), crew_.end(), rank()) - crew_.begin()); }
   uint64_t incarnation() const { return kintsugi_incarnation(get()); }
   int device() const { return kintsugi_device(get()); }
   int exit_code() const { return kintsugi_exit_code(get()); }
 
  private:
+  void TakeCrew(const kintsugi_task& task) {
+    if (task.crew_count > 0) {
+      crew_.assign(task.crew, task.crew + task.crew_count);
+      return;
+    }
+    crew_.resize(static_cast<size_t>(world_size()));
+    for (size_t i = 0; i < crew_.size(); ++i) crew_[i] = static_cast<int32_t>(i);
+  }
+
   // Within Default, on the trainer's thread, which has let go of Python's lock there.
   static kintsugi_code TakeOverAll(void* context, const kintsugi_saved_object* saved, size_t count,
                                    kintsugi_bytes* taken) {
@@ -325,6 +355,7 @@ class PythonAgent {
   Words words_;
   kintsugi_agent* agent_ = nullptr;
   bool guarded_ = false;  // its guard has begun
+  Ranks crew_;
   std::vector<nb::object> functions_;  // that the library calls
 };
 

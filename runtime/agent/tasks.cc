@@ -53,6 +53,7 @@ struct Tasks::Open {
   HandlerContext call;
   core::PhaseDone done;
   MirroredObjects objects;  // rollback: this rank's mirrored ones, for the partners
+  bool live = false;        // they were live already
 };
 
 Tasks::Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPosition& position,
@@ -133,8 +134,8 @@ Status Tasks::Prepare() {
 Status Tasks::PrepareObjects() {
   const StateRegistry& registry = registered_.registry();
   // A process that begins a run, or has just loaded a checkpoint, has them live; otherwise they may be ahead of S.
-  const bool live = open_->call.rung == Rung::kReload || (!pass_.ever_released() && !self_.join.replacement);
-  if (live) {
+  open_->live = open_->call.rung == Rung::kReload || (!pass_.ever_released() && !self_.join.replacement);
+  if (open_->live) {
     open_->objects = registry.ShareMirrored();
     return Status::Ok();
   }
@@ -170,7 +171,10 @@ Status Tasks::Conclude() {
   if (phase == core::Phase::kRebuild && registered_.service()) return registered_.service()->Open(open_->call);
   // Partners that were replaced hold nothing of ours yet.
   if (phase != core::Phase::kRollback || !offer_.has_mirrored()) return Status::Ok();
-  return offer_.Mirror(open_->call.step, open_->objects);
+  if (open_->live) return offer_.Mirror(open_->call.step, open_->objects);
+  // As they are by now: among other ranks an object may go on as another (RefreshObjects).
+  KINTSUGI_ASSIGN_OR_RETURN(const MirroredObjects objects, registered_.service()->Mirrored(open_->call.step));
+  return offer_.Mirror(open_->call.step, objects);
 }
 
 void Tasks::Answer(const Status& status) {

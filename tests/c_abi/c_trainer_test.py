@@ -61,6 +61,19 @@ def saves(bin_dir, trainer):
     return test
 
 
+def shrinks(bin_dir, trainer):
+    """Without a rank that is lost for good the others go on as a run that was saved at that step and resumed without it."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            whole, _, _ = run(bin_dir, trainer, "--save-every", "14", "--save-dir", f"{folder}/saves")
+            resumed, _, _ = run(bin_dir, trainer, "--resume", f"{folder}/saves", "--save-dir", "", nproc=3)
+        summary, log, _ = run(bin_dir, trainer, "--max-respawns", "0", "--inject", "kill:3@15:forward", options=["--offer", "1"])
+        path = [incident["path"] for incident in summary["incidents"]]
+        if path != ["shrink"] or summary["losses"] != whole["losses"][:14] + resumed["losses"] or len(resumed["losses"]) != 6:
+            raise Failure(f"{path}, {summary['losses']}\nsaved {whole['losses'][:14]}, resumed {resumed['losses']}\n{log[-3000:]}")
+    return test
+
+
 def resized(bin_dir, trainer, older):
     """With other ranks the generator goes on as its function says; one of an older header, which cannot say it, is named."""
     def test(_):
@@ -214,6 +227,7 @@ if __name__ == "__main__":
          same(folder, program, [], ["--fence", "8"], "rebuild", "the trainer's fence says that its device failed")),
         ("C trainer whose state may not move", same(folder, program, ["--inject", "kill:2@9:forward"], ["--move", "never"], "adopt")),
         ("C trainer, save points and resume", saves(folder, program)),
+        ("C trainer, a rank is lost for good and the others go on", shrinks(folder, program)),
         ("C trainer, resumed by 3 and 6 ranks, and where it refuses", resized(folder, program, older)),
         *on_device(folder, program, fakes),
     ], folder))

@@ -1,13 +1,13 @@
 /* A trainer in C99, nothing but the C ABI: fits a line by data-parallel gradient descent. Its all-reduce goes over the run's
  * store, so it needs no other library. Compiled a second time against an older header, whose programs must go on.
  *   trainer [--raise STEP] [--move clean|rebuild|rollback|never] [--to heap|agent] [--die 1] [--share 1] [--fence STEP]
- *           [--device PARTS] [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS]
+ *           [--device PARTS] [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS] [--offer 1]
  * --gone: a second tensor is no part of the state any more after the first of these tasks since this process trained;
  * only the speaker says so, of all ranks by default; --layout 1: it is the only one of its layout.
  * --move: the state lies elsewhere after each of these tasks; never: it is checked that it cannot. --die: rank 1 is killed in one of them,
  * once it has trained, with its state moved. --share: it lies in a memory
  * file of the trainer's own. --device: it lies on a device, of which these parts must be there; the device does the updates, and the sum of
- * parts that were opened is told. --fence: a device does the updates, and fails at that step. --damage: rank 1's memory is damaged then,
+ * parts that were opened is told. --offer: it can go on with fewer ranks. --fence: a device does the updates, and fails at that step. --damage: rank 1's memory is damaged then,
  * which it tells; with --old 1 nobody knows since when. --fork: a child is forked, which is no rank. --join: not under `kintsugi run`.
  */
 #define _GNU_SOURCE
@@ -39,6 +39,7 @@ typedef struct {
   const char* move;      /* the task in which they move, or "" */
   int to_heap, dies;     /* ... and whether they leave the agent's memory then, or the process its life */
   unsigned drawn;        /* a generator's state, a mirrored object */
+  int32_t number, world; /* among those that take part, and how many they are */
   int steps, pace_ms;
   int raise_at;          /* an error of the trainer's own, once in the life of this process, on rank 1 */
   int damage_at, is_old, fork_at, trained;
@@ -72,9 +73,9 @@ static kintsugi_code all_reduce(trainer* t, uint64_t step, double* values, size_
   double sum[4] = {0, 0, 0, 0};
   int32_t rank;
   size_t i;
-  snprintf(key, sizeof key, "sum/%llu/%d", (unsigned long long)step, (int)kintsugi_rank_of(t->agent));
+  snprintf(key, sizeof key, "sum/%llu/%d", (unsigned long long)step, (int)t->number);
   kintsugi_code code = kintsugi_store_set(t->store, key, values, count * sizeof *values, NULL);
-  for (rank = 0; code == KINTSUGI_OK && rank < kintsugi_world_size(t->agent); ++rank) {
+  for (rank = 0; code == KINTSUGI_OK && rank < t->world; ++rank) {
     const void* bytes = NULL;
     size_t size = 0;
     snprintf(key, sizeof key, "sum/%llu/%d", (unsigned long long)step, (int)rank);
@@ -91,7 +92,7 @@ static kintsugi_code all_reduce(trainer* t, uint64_t step, double* values, size_
 #define LARGE (200 * 1024 + 7)
 static kintsugi_code use_store(trainer* t, kintsugi_error** error) {
   static unsigned char large[LARGE];
-  const int32_t world = kintsugi_world_size(t->agent);
+  const int32_t world = t->world;
   const void* bytes = NULL;
   size_t size = 0, i;
   int64_t ticket = 0, left = 0;
@@ -465,7 +466,7 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
 #endif
   if ((code = kintsugi_mark(t->agent, k, KINTSUGI_FORWARD)) != KINTSUGI_OK) return code;
   t->drawn = t->drawn * 1664525u + 1013904223u;
-  sample = k * (uint64_t)kintsugi_world_size(t->agent) + (uint64_t)kintsugi_rank_of(t->agent);
+  sample = k * (uint64_t)t->world + (uint64_t)t->number;
   x = (double)(t->drawn >> 8) / (1 << 24);
 #if KINTSUGI_ABI_VERSION >= 11
   if (t->on_device && device_line_read(&t->device, t->line)) return KINTSUGI_INTERNAL;
@@ -517,6 +518,30 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   return kintsugi_end_update(t->agent, k);
 }
 
+#if KINTSUGI_ABI_VERSION >= 12
+/* Where this rank stands among those that take part; none: all. */
+static void take_crew(trainer* t, const int32_t* crew, size_t count) {
+  t->world = count > 0 ? (int32_t)count : kintsugi_world_size(t->agent);
+  t->number = kintsugi_rank_of(t->agent);
+  for (size_t i = 0; i < count; ++i)
+    if (crew[i] == kintsugi_rank_of(t->agent)) t->number = (int32_t)i;
+}
+
+/* This rank is a whole copy by itself: it can train with any number of others. What is no offer is refused. */
+static int offer(trainer* t) {
+  const int32_t worlds[4] = {1, 2, 3, 4}, self = kintsugi_rank_of(t->agent), other = self + 1;
+  kintsugi_error* error = NULL;
+  if (kintsugi_offer_worlds(t->agent, &self, 1, worlds, 0, NULL) != KINTSUGI_INVALID_ARGUMENT) return fail("no worlds", NULL);
+  if (kintsugi_offer_worlds(t->agent, &self, 1, NULL, 1, NULL) != KINTSUGI_INVALID_ARGUMENT) return fail("worlds that are NULL", NULL);
+  if (kintsugi_offer_worlds(t->agent, &other, 1, worlds, 4, &error) != KINTSUGI_INVALID_ARGUMENT ||
+      !strstr(kintsugi_error_text(error), "with the rank in it"))
+    return fail("a slice of others", error);
+  kintsugi_error_free(error);
+  error = NULL;
+  return kintsugi_offer_worlds(t->agent, &self, 1, worlds, 4, &error) == KINTSUGI_OK ? 0 : fail("offer", error);
+}
+#endif
+
 /* A task of the guard's; 0: go on. */
 static int work_off(trainer* t, const kintsugi_task* task) {
   kintsugi_error* error = NULL;
@@ -527,6 +552,9 @@ static int work_off(trainer* t, const kintsugi_task* task) {
 #endif
   switch (task->kind) {
     case KINTSUGI_TASK_REBUILD_GROUP:
+#if KINTSUGI_ABI_VERSION >= 12
+      take_crew(t, task->crew, task->crew_count);
+#endif
       kintsugi_store_close(t->store);
       if (kintsugi_store_open(t->agent, task->generation, &t->store, &error) != KINTSUGI_OK) return fail("store", error);
       switch (use_store(t, &error)) {
@@ -639,6 +667,9 @@ int main(int argc, char** argv) {
 #if KINTSUGI_ABI_VERSION >= 11
   int needed = 0;
 #endif
+#if KINTSUGI_ABI_VERSION >= 12
+  int offers = 0;
+#endif
   kintsugi_options options;
   static const char secret[32] = "a secret that everybody may know";
   memset(&t, 0, sizeof t);
@@ -654,6 +685,9 @@ int main(int argc, char** argv) {
     if (strcmp(argv[i], "--share") == 0) shares = 1;
     if (strcmp(argv[i], "--layout") == 0) layout = atoi(argv[i + 1]);
     if (strcmp(argv[i], "--die") == 0) t.dies = 1;
+#if KINTSUGI_ABI_VERSION >= 12
+    if (strcmp(argv[i], "--offer") == 0) offers = 1;
+#endif
 #if KINTSUGI_ABI_VERSION >= 7
     if (strcmp(argv[i], "--gone") == 0) t.gone = argv[i + 1];
     if (strcmp(argv[i], "--speaker") == 0) t.speaker = atoi(argv[i + 1]);
@@ -683,6 +717,11 @@ int main(int argc, char** argv) {
   options.secret_size = sizeof secret;
   if (kintsugi_join(options.controller ? &options : NULL, &t.agent, &error) != KINTSUGI_OK) return fail("join", error);
   if (kintsugi_joined_as(t.agent) == KINTSUGI_REPLACEMENT) t.raise_at = t.dies = 0;
+  t.world = kintsugi_world_size(t.agent);
+  t.number = kintsugi_rank_of(t.agent);
+#if KINTSUGI_ABI_VERSION >= 12
+  if (offers && offer(&t)) return 1;
+#endif
 #if KINTSUGI_ABI_VERSION >= 6
   if (shares && !(memory = share(&t))) return fail("share", NULL);
   if (t.with_fence) {

@@ -37,6 +37,7 @@ class Turns(Protocol):
     """What loops ask of their run."""
 
     committed: int  # the newest step that this rank has committed
+    crew: tuple[int, ...]  # the ranks that take part; another object where these are others
 
     @property
     def rank(self) -> int: ...
@@ -84,6 +85,10 @@ class Loops:
         self._batches: Batches | None = None  # of the loop under way
         self._inside = False  # in a block of a step's, or in a loop that knows no other code
         self._began: tuple[Any, int] = None, 0  # its state and position where the step began
+        self._epoch: int | None = None
+        self._crew: tuple[int, ...] = ()  # who takes part in the iteration at hand
+        self._divided_among: tuple[int, ...] = ()  # for whom the loader stands where it does
+        self._void = False  # the next block is left out: others take part than when its iteration began
         self._again = False
         self._asked = True  # the script has looked at `again`, or need not
 
@@ -180,6 +185,8 @@ class Loops:
         try:
             while end is None or self._leave_out or run.committed < end or self._part > 0:
                 self._expected = run.committed if self._leave_out else run.committed + 1
+                if batches is not None and not self._leave_out and self._divided_among is not run.crew:
+                    self._divide_anew(batches)
                 if self._part == 0 or self._leave_out:
                     self._begin_iteration(self._expected)
                     if self._leave_out:
@@ -209,6 +216,7 @@ class Loops:
                 self._end()
 
     def _begin_iteration(self, k: int) -> None:
+        self._crew = self._run.crew
         self._program.begin_iteration(k)
         self._enter_place()
 
@@ -235,19 +243,29 @@ class Loops:
             self._arrive()
         if batches is None:
             return
+        self._epoch, self._divided_among = epoch, self._run.crew
         if not self._leave_out:
             batches.begin(epoch)
         elif self._program.loader is None:
             batches.begin(epoch)
             batches.seek((self._run.committed - self._base) * self._parts - 1)
         else:
-            self._take_up(batches, epoch)
+            self._take_up(batches)
 
-    def _take_up(self, batches: Batches, epoch: int | None = None) -> None:
+    def _divide_anew(self, batches: Batches) -> None:
+        """Others take part than when the pass began here: it goes on behind what all together have had."""
+        self._divided_among = self._run.crew
+        if self._run.committed == self._base:
+            batches.begin(self._epoch)
+        else:
+            batches.load_state_dict(batches.take_over(self._program.loader))
+
+    def _take_up(self, batches: Batches) -> None:
         noted = self._program.loader
+        self._divided_among = self._run.crew
         if isinstance(noted, list):
             self._divided = batches.take_over(noted)
-            batches.begin(epoch)  # no rank of now had a batch of that step: its iteration is given the pass's first
+            batches.begin(self._epoch)  # no rank of now had a batch of that step: its iteration is given the pass's first
         else:
             state, self._passed_over = noted
             batches.load_state_dict(state)
@@ -268,7 +286,7 @@ class Loops:
         """The step of this iteration is void. Most often the one before is committed, and it is made again."""
         self._part = 0
         if self._run.committed == self._expected - 1:
-            if batches is not None:
+            if batches is not None and self._divided_among is self._run.crew:
                 batches.seek(self._began[1])
             return
         self._refuse_to_go_behind(self._base + 1)
@@ -305,6 +323,9 @@ class Loops:
         self._outside.refuse(f"step {k}")
         self._inside = True
         while not self._leave_out and self._part == 0:
+            if self._crew is not self._run.crew:  # what the script has in hand, a batch, is another rank's
+                self._void = True
+                break
             try:
                 self._run.begin_step(k)
                 self._run.enter_step()
@@ -313,7 +334,7 @@ class Loops:
                 self._run.note_place()  # the script stays here
                 self._run.settle(error)
                 self._refuse_to_go_behind(k - 1)
-        return k, self._leave_out
+        return k, self._leave_out or self._void
 
     def leave_block(self, error: BaseException | None) -> bool:
         """Whether `error` is swallowed."""
@@ -324,6 +345,9 @@ class Loops:
 
     def _leave_block(self, error: BaseException | None) -> bool:
         k, self._asked = self._expected, False
+        if self._void:
+            self._void, self._again = False, True
+            return isinstance(error, LeftOut)
         if self._leave_out:
             self._leave_out, self._left_out = False, k
             self._arrive()

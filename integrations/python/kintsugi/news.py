@@ -29,7 +29,7 @@ class News:
         self._program = program
         self._objects = objects
         self._meeting: tuple[int, Meeting] | None = None
-        self._of_before: dict[str, bytes] = {}  # sections of the rank before this one, where they differ from ours
+        self._of_before: dict[str, tuple[int, bytes]] = {}  # the rank before this one and its sections, where they differ from ours
         self._learnt: dict[str, Recorded] = {}
         self._nobody_ended = False  # the newest step, of the processes that live
         self._known: set[str] | None = None  # sections that count, of those behind the step at hand
@@ -45,7 +45,7 @@ class News:
         self.pending = section, result, changes
         differ, wished = meeting.agree(digest_of(result + changes), wish)
         kept = pickle.dumps((result, wished))
-        if differ and self._agent.world_size > 1:
+        if differ and len(self._agent.crew) > 1:
             self._of_before[section] = meeting.swap(pickle.dumps((kept, changes)))
         recorded = self._program.record(section, step, kept, changes)
         self.pending = None
@@ -60,7 +60,7 @@ class News:
     def facts(self, step: int) -> dict[str, Any]:
         """What is told to all, as JSON."""
         sections = {name: [kept.step, kept.behind, kept.lasting, digest_of(kept.result + kept.changes).hex()] for name, kept in self._program.sections_since(step).items()}
-        return {"sections": sections, "before": [*self._of_before], "changed": self._objects.changes_behind_gate(step)}
+        return {"sections": sections, "before": {name: rank for name, (rank, _) in self._of_before.items()}, "changed": self._objects.changes_behind_gate(step)}
 
     def learn(self, generation: int, step: int, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
         """What the others have and this rank lacks, and the reverse."""
@@ -91,7 +91,7 @@ class News:
                 "usual": [*program["ended_keys"]] if program["ended"] == step - 1 else [],
                 "digests": {key: digest_of(data).hex() for key, data in kept.items()}}  # fmt: skip
         meeting.say(f"level/{me}", json.dumps(mine).encode())
-        told = {rank: json.loads(meeting.hear(f"level/{rank}", _LEVEL_MS)) for rank in range(self._agent.world_size)}
+        told = {rank: json.loads(meeting.hear(f"level/{rank}", _LEVEL_MS)) for rank in self._agent.crew}
         ended = [rank for rank, facts in told.items() if facts["changed"] is not None]
         if len(ended) == len(told):
             return
@@ -111,7 +111,7 @@ class News:
         self._objects.learn(newer, own)
 
     def _learn_sections(self, meeting: Meeting, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
-        me, size = self._agent.rank, self._agent.world_size
+        me = self._agent.rank
         mine = told[me]["sections"]
         for name in sorted({name for facts in told.values() for name in facts["sections"]}):
             having = [rank for rank in sorted(told) if name in told[rank]["sections"]]
@@ -125,11 +125,11 @@ class News:
                 assert own is not None
                 meeting.say(f"news/section/{name}", pickle.dumps((own.result, own.changes)))
             for rank in lacking:
-                if me == (rank + 1) % size and name in self._of_before:
-                    meeting.say(f"news/section/{name}/of/{rank}", self._of_before[name])
+                if name in self._of_before and _keeper(told, name, rank) == me:
+                    meeting.say(f"news/section/{name}/of/{rank}", self._of_before[name][1])
             if name in mine:
                 continue
-            kept_for_me = name in told[(me + 1) % size]["before"]
+            kept_for_me = _keeper(told, name, me) is not None
             result, changes = pickle.loads(meeting.hear(f"news/section/{name}{f'/of/{me}' if kept_for_me else ''}", limit_ms))
             if self.pending is not None and self.pending[0] == name:
                 result, changes = pickle.dumps((self.pending[1], pickle.loads(result)[1])), self.pending[2]
@@ -159,3 +159,8 @@ class News:
             else:
                 own.add(key)
         self._objects.learn(newer, own)
+
+
+def _keeper(told: dict[int, dict[str, Any]], section: str, rank: int) -> int | None:
+    """Who keeps what the section of `rank` gave, which was the one before it as that was done."""
+    return next((keeper for keeper in sorted(told) if told[keeper]["before"].get(section) == rank), None)

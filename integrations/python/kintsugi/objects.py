@@ -18,12 +18,23 @@ from . import _core
 from .pickled import Pickling
 from .program import Program
 from .sections import digest_of
+from .take_over import Door
 from .terms import Codec, Encoder
 from .values import Values
 from .variables import Variable
 
 PROGRAM = "program"  # the name under which the record travels with them
 _TOLD_MOST = 16 << 20  # bytes of one object that go over the control plane
+
+
+Way = tuple[int, Door | None]  # kintsugi_take_over's number, and a function where it needs one
+
+
+class OfStep(NamedTuple):
+    """An object at the step at which all meet: a digest of what it was at the gate, and what it was at the step's end."""
+
+    at_gate: str
+    end: bytes
 
 
 class _Place(NamedTuple):
@@ -43,6 +54,7 @@ class Objects:
         self._pickling = pickling
         self._note_inexact = note_inexact
         self._things: dict[str, Codec | Values] = {}
+        self._ways: dict[str, Way] = {}  # how each goes on with other ranks
         self._after: list[Callable[[int], object]] = []
         self._made_again: dict[str, Callable[[bytes], object]] = {}
         self._gate: tuple[int, dict[str, bytes]] = (0, {})
@@ -52,6 +64,8 @@ class Objects:
         self._told: dict[str, tuple[str, bytes]] = {}  # by others: digest at the gate, and the newer bytes
         self._not_told: set[str] = set()  # what has changed on another rank, and is not alike, or nobody has any more
         self._newest_put: dict[str, bytes] = {}
+        self._of_step: dict[str, OfStep] = {}  # of the one at which all met last
+        self.loaders_of_step: dict[int, Any] = {}
 
     def __iter__(self) -> Any:
         return iter(self._things)
@@ -62,8 +76,14 @@ class Objects:
     def things(self) -> Iterable[Codec | Values]:
         return self._things.values()
 
-    def add(self, key: str, thing: Codec | Values) -> None:
+    def add(self, key: str, thing: Codec | Values, way: Way = (0, None)) -> None:
+        self._things[key], self._ways[key] = thing, way
+
+    def exchange(self, key: str, thing: Codec | Values) -> None:
         self._things[key] = thing
+
+    def way(self, key: str) -> Way:
+        return self._ways[key]
 
     def add_after(self, function: Callable[[int], object]) -> None:
         self._after.append(function)
@@ -196,13 +216,14 @@ class Objects:
         for key, thing in self._things.items() if self._gate[1] else ():
             if isinstance(thing, Encoder) and thing.has_missed():
                 self._note_inexact(f"object '{key}' of rank {rank}, about step {step}: written past torch's counters")
-        kept = {key: self._agent.get_object(key) for key in self._things}
+        kept = at_gate = {key: self._agent.get_object(key) for key in self._things}
         record = self._agent.get_object(PROGRAM)
         program = pickle.loads(record)
         level(program, kept)
         if self._place is not None and self._place.step == step:
             self._return_to(self._place, self._things)  # but not the record, which knows more by now
             self._told, self._not_told = {}, set()
+            self._note_step(step, program, at_gate, kept)
             return
         if step > 0 and program["ended"] != step and (self._end is None or self._end[0] != step):
             kept = self._behind_gate(step, rank, kept)
@@ -213,6 +234,37 @@ class Objects:
         self._program.load_state_dict(program)
         self._gate, self._end, self._place = (step, dict(kept)), (step, dict(kept)), None
         self._told, self._not_told = {}, set()
+        self._note_step(step, program, at_gate, kept)
+
+    def _note_step(self, step: int, program: dict[str, Any], at_gate: dict[str, bytes], kept: dict[str, bytes]) -> None:
+        before = program["ended_keys"] if program["ended"] == step else {}
+        self.loaders_of_step = program["loaders"]
+        self._of_step = {key: OfStep(before.get(key) or _hex(at_gate[key]), data) for key, data in kept.items()}
+
+    def of_step(self, key: str) -> OfStep:
+        return self._of_step[key]
+
+    def now(self, key: str) -> bytes:
+        return self._pickling.bytes_of(key, self._things[key])
+
+    def thing(self, key: str) -> Codec | Values:
+        return self._things[key]
+
+    def load_one(self, key: str, data: bytes) -> None:
+        self._load_one(key, data)
+
+    def go_on_as_they_are(self, step: int) -> None:
+        """Among other ranks they are others from here on: as such they are put away, as those of `step`."""
+        now = self._now()
+        for key, data in now.items():
+            self._put(key, step, data)
+        self._gate, self._end = (step, now), (step, dict(now))
+        if self._iteration is not None and self._iteration.step == step:
+            self._iteration = self._place_behind(step)
+        if self._place is not None and self._place.step == step:
+            self._place = self._place_behind(step)
+        self._program.note_ended(step, {})
+        self.put_program(step)
 
     def put_back_end(self) -> None:
         """As at the end of the newest step: a newcomer has come to where its script stood then."""

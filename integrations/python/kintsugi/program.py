@@ -40,6 +40,7 @@ class Program:
     def __init__(self) -> None:
         self._start: Variables = {}  # as they were where the run began
         self._begun_with: list[Begun] = []  # by loop
+        self._crew: list[int] | None = None  # the ranks whose objects stand beside this record; None: of a version that did not say so
         self._ends: list[tuple[int, Variables]] = []  # the step at which each loop ended, in the order of the script
         self._at_iterations: dict[int, Variables] = {}  # as they began: the one at hand, and the one before
         self._lasting: dict[str, Recorded] = {}  # sections outside of iterations, and those within
@@ -58,7 +59,7 @@ class Program:
 
     def state_dict(self) -> dict[str, Any]:
         if self._past is None:
-            self._past = pickle.dumps({"start": self._start, "begun_with": self._begun_with, "ends": self._ends, "sections": _plain(self._lasting)})
+            self._past = pickle.dumps({"start": self._start, "begun_with": self._begun_with, "ends": self._ends, "sections": _plain(self._lasting), "crew": self._crew})
         return {"past": self._past, "iterations": dict(self._at_iterations), "sections": _plain(self._passing), "loaders": self._loaders,
                 "ended": self._ended, "ended_keys": self._ended_keys}  # fmt: skip
 
@@ -68,22 +69,33 @@ class Program:
         self._start, self._begun_with, self._ends = past["start"], list(past["begun_with"]), list(past["ends"])
         self._at_iterations, self._loaders = dict(state["iterations"]), dict(state["loaders"])
         self._ended, self._ended_keys = state["ended"], state["ended_keys"]
+        self._crew = past.get("crew")
         self._take({name: Recorded(*kept) for name, kept in {**past["sections"], **state["sections"]}.items()})
 
     @staticmethod
     def take_over(saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
         """For a run with other ranks (kintsugi.TakeOver): as rank 0 had it, and of what loops walk what all had come to."""
-        first = saved[min(saved)]
+        return {**saved[min(saved)], "loaders": Program.loaders_of_all([saved[rank]["loaders"] for rank in sorted(saved)])}
 
-        def of_all(loop: int) -> Any:
-            noted = first["loaders"][loop]
-            return noted if isinstance(noted, list) else [saved[rank]["loaders"][loop] for rank in sorted(saved)]
-
-        return {**first, "loaders": {loop: of_all(loop) for loop in first["loaders"]}}
+    @staticmethod
+    def loaders_of_all(of_each: list[dict[int, Any]]) -> dict[int, Any]:
+        """What loops walk, as all ranks had come to; where they have gone on among others since, as those had."""
+        first = of_each[0]
+        return {loop: noted if isinstance(noted, list) else [one[loop] for one in of_each] for loop, noted in first.items()}
 
     def note_ended(self, step: int, changed: dict[str, str]) -> None:
         """What changed between its gate and its end, with the digests at the gate."""
         self._ended, self._ended_keys = step, changed
+
+    @property
+    def crew(self) -> list[int] | None:
+        return self._crew
+
+    def go_on_among(self, crew: list[int], loaders: dict[int, Any] | None = None) -> None:
+        """Other ranks take part from here on. `loaders`: what loops walk, as all ranks had come to."""
+        self._crew, self._past = crew, None
+        if loaders is not None:
+            self._loaders = loaders
 
     # ---- loops --------------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ class Registered:
         self.agent = agent
         self._pickling = Pickling(self.REDUCERS)
         self._objects = Objects(agent, program, self._pickling, agent.note_inexact)
+        self.crew = tuple(agent.crew)  # the ranks that take part, as the launcher numbers them: every step looks at it
         self._replicas: tuple[list[int], int] | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
         self._keep: list[Any] = []  # arrays that registered memory belongs to
@@ -41,11 +42,13 @@ class Registered:
 
     @property
     def rank(self) -> int:
-        return self.agent.rank
+        """This rank's number, 0 to world_size - 1: its place among those that take part. Another one once ranks below it have left (`offer`)."""
+        return self.agent.number
 
     @property
     def world_size(self) -> int:
-        return self.agent.world_size
+        """How many ranks take part."""
+        return len(self.crew)
 
     # ---- arrays and memory --------------------------------------------------------------------------------------------
 
@@ -161,6 +164,15 @@ class Registered:
         stride = max(len(ranks) // replicas, 1)
         return tuple(ranks[ranks.index(self.rank) % stride :: stride]) if self.rank in ranks else (self.rank,)
 
+    def refuse_shares(self) -> None:
+        """Who leaves takes along what it alone holds."""
+        everybody = tuple(range(self.world_size))
+        for key, (*_, layout) in self._tensors.items():
+            holders = self._layouts[layout] if layout != 0 else self.usual_holders()
+            if holders != everybody:
+                raise Error(f"run.offer: '{key}' is held by ranks {', '.join(map(str, holders))} alone, and the others lack it: only what all ranks hold alike "
+                            "can go on with fewer. Leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
+
     def register_alias(self, alias: str, key: str) -> None:
         """One more name of a registered array (tied weights): it is held and repaired once, checkpoints have both names, and a run
         resumes from one that has either."""
@@ -187,7 +199,7 @@ class Registered:
         how, function = take_over_of(key, take_over)
         self._pickling.bytes_of(key, thing)  # what cannot travel is told here
         self.agent.register_object(key, True, how, function)
-        self._objects.add(key, thing)
+        self._objects.add(key, thing, (how, function))
 
     def keep(self, owner: Any, /, *names: str, take_over: TakeOver | None = None) -> None:
         """Protects variables of the script's own, which change from step to step or decide what it does: `run.keep(globals(), "best", "x")`,
@@ -202,14 +214,15 @@ class Registered:
         never change in a run, goes on with its own ("derived")."""
         values = Values(key, thing, never_changes=take_over == "derived")
         values.encode()  # what is no value is told here
-        self.agent.register_object(key, True, *take_over_of(key, take_over))
-        self._objects.add(key, values)
+        how = take_over_of(key, take_over)
+        self.agent.register_object(key, True, *how)
+        self._objects.add(key, values, how)
 
     def exchange_object(self, key: str, thing: Codec) -> None:
         """Another in the place of a registered object: from now on it is its state that is kept, and put back."""
         if key not in self._objects:
             raise Error(f"object '{key}' was not registered, so nothing can take its place", Code.INVALID_ARGUMENT)
-        self._objects.add(key, thing)
+        self._objects.exchange(key, thing)
 
 
 def _cell_key(key: str, place: Sequence[int], shape: Sequence[int]) -> str:

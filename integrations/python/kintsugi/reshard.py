@@ -103,6 +103,8 @@ class Resharding(Registered):
         if not self.takes_part():
             raise Error("run.reshard outside of a step before its update and of run.do: a process that takes a lost one's place passes by there, and could not "
                         "take part. Write run.do(run.reshard, source, target)", Code.FAILED_PRECONDITION)  # fmt: skip
+        if len(self.agent.crew) != self.agent.world_size:
+            raise Error(f"run.reshard in a run that ranks have left: it moves between all {self.agent.world_size} that there were", Code.FAILED_PRECONDITION)
         own_error, held, wanted, staged = "", [], [], Staged(offload)
         text, timeout_ms, among = "", _DEFAULT_MS, list[int]()
         words = called(macros)

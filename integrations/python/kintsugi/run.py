@@ -29,6 +29,7 @@ from .reshard import Resharding
 from .sections import pickled
 from .take_over import take_over_of
 from .terms import ACTIVITIES, HANDLERS, PHASES, Guarded, Handler, Incident
+from .worlds import Worlds
 
 _PAUSED = int(Code.PAUSED)  # every step looks for it
 
@@ -52,8 +53,10 @@ class Run(Resharding):
                             self._describe_place)  # fmt: skip
         self._loops = Loops(self, self._program, self._outside)
         self._news = News(agent, self._program, self._objects)
+        self._worlds = Worlds(agent, self._program, self._objects, self._news, agent.note_inexact)
         self._plain = False  # is outside of loops and sections
         self.committed = 0  # the newest step that this rank has committed
+        self.handler("rebuild", self._note_crew)  # before all others
         atexit.register(agent.leave_at_exit)  # while Python's lock still exists
 
     # ---- who this is --------------------------------------------------------------------------------------------------
@@ -67,6 +70,19 @@ class Run(Resharding):
     def resumes(self) -> bool:
         """Whether the run begins from a checkpoint, with new processes on all ranks."""
         return self.agent.joined_as == Joined.RESUMED
+
+    def offer(self, worlds: Iterable[int] | None = None) -> None:
+        """The script can go on with fewer ranks, so many as `worlds` says (None: any number). Where ranks are lost for good the others do, in the largest such
+        world, from the step at which they meet, as a run that was saved there and resumed in it: `rank` and `world_size` are new, each object goes on as its
+        `take_over` says. Before the first step, with the same worlds on all ranks. What cannot follow is refused by name (docs/fewer_ranks.md)."""
+        if self._guard.begun:
+            raise Error("run.offer comes before training", Code.FAILED_PRECONDITION)
+        self._worlds.offer(worlds)
+
+    @property
+    def offers(self) -> bool:
+        """Whether the run may go on with fewer ranks."""
+        return bool(self._worlds.offered)
 
     @property
     def exit_code(self) -> int:
@@ -183,12 +199,12 @@ class Run(Resharding):
                 stood = self.at
                 self.settle(error)
                 if self.at < stood:
-                    begin_anew(self.rank, self.at)
+                    begin_anew(self.agent.rank, self.at)
                 kept = self._program.recorded(section)
                 if kept is None:
                     self._make_section_again(section)
         if not made:
-            self._objects.apply(kept.changes, self.rank, section, self._loops.arriving)
+            self._objects.apply(kept.changes, self.agent.rank, section, self._loops.arriving)
         if not self._loops.inside:
             self._outside.begin()
         result, wished = pickle.loads(kept.result)
@@ -197,7 +213,7 @@ class Run(Resharding):
     def _leave_outside(self, section: str) -> None:
         made = self._outside.end()
         if made and not self._program.in_loop:
-            print(f"kintsugi: rank {self.rank}: {described(made, f'run.do ({section})')}", file=sys.stderr, flush=True)
+            print(f"kintsugi: rank {self.agent.rank}: {described(made, f'run.do ({section})')}", file=sys.stderr, flush=True)
 
     def _do(self, section: str, name: str, call: Callable[[], Any], only: int | None, limit: float | None, wish: bool) -> Recorded:
         self._news.pending = None
@@ -277,6 +293,7 @@ class Run(Resharding):
         self._plain = False
         self.at = self.committed = step
         self._outside.begin()
+        self._worlds.went_on()
 
     def note_place(self) -> None:
         """The script was on its own here: what it has changed since the newest step ended is put back where an incident comes now."""
@@ -327,14 +344,17 @@ class Run(Resharding):
     def _begin(self) -> None:
         if not self._tensors:
             raise Error("nothing is registered: run.register comes before the first step and the first section", Code.FAILED_PRECONDITION)
-        if self._replicas is not None and 0 in self._layouts:
-            self.agent.set_layout(0, *self._replicas)
-        elif not self._layouts or 0 in self._layouts:
-            self.agent.set_layout(0, list(range(self.world_size)), self.world_size)
+        crew = self.agent.crew  # by whose numbers all was registered
+        ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
+        if not self._layouts or 0 in self._layouts:
+            self.agent.set_layout(0, [crew[rank] for rank in ranks], replicas)
         for number, holders in self._layouts.items():
             if number != 0:
-                self.agent.set_layout(number, list(holders), len(holders))
+                self.agent.set_layout(number, [crew[rank] for rank in holders], len(holders))
+        if self._worlds.offered:
+            self.refuse_shares()
         self.agent.register_object(PROGRAM, True, *take_over_of(PROGRAM, Program.take_over))
+        self._worlds.begin()
         self._program.note_start(self._objects.variables())
         self._objects.put_at_gate(0)
         self._add_news_handler()
@@ -343,8 +363,11 @@ class Run(Resharding):
         def tell(incident: Incident) -> None:
             store = self.agent.open_store(incident.generation)
             limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
-            store.set(f"news/{self.rank}", json.dumps(self._news.facts(incident.step)).encode())
-            told = {rank: json.loads(store.get(f"news/{rank}", limit_ms)) for rank in range(self.world_size)}
+            self._worlds.note_lost(incident.step)
+            facts = {**self._news.facts(incident.step), "worlds": self._worlds.offered}
+            store.set(f"news/{self.agent.rank}", json.dumps(facts).encode())
+            told = {rank: json.loads(store.get(f"news/{rank}", limit_ms)) for rank in self.agent.crew}
+            self._worlds.compare(told)
             self._news.learn(incident.generation, incident.step, told, limit_ms)
 
         self.handler("rebuild", tell)
@@ -353,12 +376,20 @@ class Run(Resharding):
         if not self._guard.released and not self.replaces and self.agent.joined_as == Joined.FRESH:
             return  # the run begins: they are live
         begins = self.resumes and not self._guard.released
-        self._objects.put_back(step, self.rank, lambda program, kept: self._news.level(self._guard.generation, step, program, kept, begins))
+        self._objects.put_back(step, self.agent.rank, lambda program, kept: self._news.level(self._guard.generation, step, program, kept, begins))
         self._program.forget_after(step)
         self._news.apply(step, begins)
+        if begins:
+            self._program.go_on_among(self.agent.crew)
+        else:
+            self._worlds.go_on(step, self._guard.generation)
 
     def _make_section_again(self, section: str) -> None:
         """A fault struck within, before all ranks had done it."""
+
+    def _note_crew(self, _: Incident) -> None:
+        if (crew := tuple(self.agent.crew)) != self.crew:
+            self.crew = crew
 
     def _leave_script(self) -> None:
         self._loops.refuse_cut_short()

@@ -81,7 +81,7 @@ class Meeting:
         """For an error of the script's own outside of sections, and for a collective that failed because others are behind all of theirs."""
         if not self._store.check(_NEWEST, _SLICE_MS) or self._store.get(_NEWEST, _SLICE_MS).decode() != _AT_END:
             return ""
-        left = [rank for rank in range(self._agent.world_size) if self._place_of(rank) == _AT_END]
+        left = [rank for rank in self._agent.crew if self._place_of(rank) == _AT_END]
         return f": rank {', '.join(map(str, left))} stands {_AT_END}" if left else ""
 
     def _place_of(self, rank: int) -> str:
@@ -104,7 +104,7 @@ class Meeting:
 
     def agree(self, digest: bytes, wish: bool) -> tuple[bool, bool]:
         """Waits until all ranks have done it. Whether their results differ, and whether any of them had the wish."""
-        key, world = self._section, int(self._agent.world_size)
+        key, world = self._section, len(self._agent.crew)
         differs = self._store.compare_set(f"{key}/digest", b"", digest, _SLICE_MS) != digest
         # One sum for all sections, whose digits say how many were done, had the wish, and differed.
         counted = self._store.add("done", 1 + (world + 1) * (wish + (world + 1) * differs), _SLICE_MS)
@@ -122,11 +122,11 @@ class Meeting:
         self._said_before = []
         return different > 0, wishes > 0
 
-    def swap(self, result: bytes) -> bytes:
-        """The result of the rank before this one, where they differ."""
-        rank, size = self._agent.rank, self._agent.world_size
-        self.say(f"{self._section}/of/{rank}", result)
-        return self._awaited(lambda limit: self.hear(f"{self._section}/of/{(rank - 1) % size}", limit))
+    def swap(self, result: bytes) -> tuple[int, bytes]:
+        """The rank before this one, and its result, where they differ."""
+        before = self._agent.crew[self._agent.number - 1]
+        self.say(f"{self._section}/of/{self._agent.rank}", result)
+        return before, self._awaited(lambda limit: self.hear(f"{self._section}/of/{before}", limit))
 
     def _awaited(self, ask: Callable[[int], bytes]) -> bytes:
         """In slices, between which this rank looks where the others stand."""
@@ -146,7 +146,7 @@ class Meeting:
 
     def _elsewhere(self, *right: str) -> str:
         """Where another rank stands, if that is none of the right places."""
-        for rank in range(self._agent.world_size):
+        for rank in self._agent.crew:
             there = self._place_of(rank)
             if there not in (self._here, *right):
                 return f"rank {self._agent.rank} stands {self._here}, rank {rank} {there}: all ranks call the same sections in the same order"

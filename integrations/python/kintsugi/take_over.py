@@ -25,10 +25,10 @@ TakeOver = _Named | OfAllSaved
 
 _NUMBERS = {"same-rank": abi.TakeOver.SAME_RANK, "rank-zero": abi.TakeOver.RANK_ZERO, "derived": abi.TakeOver.DERIVED,
             "cell": abi.TakeOver.CELL}  # fmt: skip
-_Door = Callable[[list[tuple[int, bytes]]], bytes | str]
+Door = Callable[[list[tuple[int, bytes]]], bytes | str]
 
 
-def take_over_of(key: str, take_over: TakeOver | None) -> tuple[int, _Door | None]:
+def take_over_of(key: str, take_over: TakeOver | None) -> tuple[int, Door | None]:
     """As the C ABI takes it: a number, and a function of bytes where it needs one."""
     if take_over is None:
         return abi.TakeOver.UNSAID, None
@@ -40,7 +40,7 @@ def take_over_of(key: str, take_over: TakeOver | None) -> tuple[int, _Door | Non
     return _NUMBERS[take_over], None
 
 
-def _of_bytes(function: OfAllSaved) -> _Door:
+def _of_bytes(function: OfAllSaved) -> Door:
     """An exception of the function's is printed as an uncaught one would be; its text reaches the report."""
 
     def take_over(saved: list[tuple[int, bytes]]) -> bytes | str:

@@ -6,6 +6,9 @@
 namespace kintsugi::torch_door {
 namespace {
 
+// As the reducer's own kUnsetDivFactor: it asks its group in the next pass.
+constexpr int kUnknownDivisor = -1;
+
 // Never made. It may name what the reducer keeps for classes that are derived from it.
 struct Inside : c10d::Reducer {
   static constexpr auto kMutex = &Inside::mutex_;
@@ -20,6 +23,7 @@ struct Inside : c10d::Reducer {
   static constexpr auto kUsed = &Inside::local_used_map_;
   static constexpr auto kIsUsedKnown = &Inside::local_used_map_reduced_;
   static constexpr auto kFutures = &Inside::installed_futures_;
+  static constexpr auto kDivisor = &Inside::div_factor_;
 
   static std::vector<std::vector<size_t>> Buckets(const c10d::Reducer& reducer) {
     std::vector<std::vector<size_t>> found;
@@ -70,6 +74,7 @@ void LayOut(c10d::Reducer& reducer, const DdpLayout& layout) {
   reducer.reset_state();
   const std::lock_guard lock(reducer.*Inside::kMutex);
   reducer.*Inside::kFutures = std::nullopt;
+  reducer.*Inside::kDivisor = kUnknownDivisor;  // a broken pass has it of the ranks that there were
   reducer.initialize_buckets(layout.buckets);
   reducer.*Inside::kIsRebuilt = layout.is_rebuilt;
   for (const int64_t index : layout.ready) {

@@ -2,6 +2,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <new>
 #include <thread>
 
 namespace kintsugi::torch_door {
@@ -41,6 +42,9 @@ std::vector<c10::intrusive_ptr<OuterGroup>> Alive() {
     if (auto group = known.lock()) alive.push_back(std::move(group));
   return alive;
 }
+
+// Another object in the place of a constant member, which C++20 allows: whoever reads the member next finds that one.
+void PutConstant(const int* member, int value) { ::new (const_cast<int*>(member)) int(value); }
 
 void CopyInto(const at::Tensor& to, const at::Tensor& from) {
   at::NoGradGuard no_grad;
@@ -115,6 +119,23 @@ void OuterGroup::MarkAs(std::string place, std::vector<int32_t> ranks) {
   std::lock_guard lock(mutex_);
   place_ = std::move(place);
   ranks_ = std::move(ranks);
+}
+
+void OuterGroup::Renumber(int rank, int size) {
+  const std::lock_guard lock(mutex_);
+  PutConstant(&rank_, rank);
+  PutConstant(&size_, size);
+}
+
+void Renumber(const c10::intrusive_ptr<c10d::ProcessGroup>& group, OuterGroup& outer, int rank, int size) {
+  // Never made. It may name what the group keeps for classes that are derived from it.
+  struct Inside : c10d::ProcessGroup {
+    static const int* Rank(const c10d::ProcessGroup& of) { return &(of.*(&Inside::rank_)); }
+    static const int* Size(const c10d::ProcessGroup& of) { return &(of.*(&Inside::size_)); }
+  };
+  outer.Renumber(rank, size);
+  PutConstant(Inside::Rank(*group), rank);
+  PutConstant(Inside::Size(*group), size);
 }
 
 // At the first collective: by then torch has said what the group is for.

@@ -22,6 +22,7 @@
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
 namespace kintsugi::torch_door {
@@ -50,6 +51,8 @@ class OuterGroup final : public c10d::Backend {
   const std::string& name() const { return name_; }
   // As which its collectives are marked from the next inner group on: `place` is equal on all members, `ranks` are the run's.
   void MarkAs(std::string place, std::vector<int32_t> ranks);
+  // Between generations: what connects it next is of `size` ranks, of which this is number `rank`.
+  void Renumber(int rank, int size);
 
   const std::string getBackendName() const override { return "kintsugi"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -136,6 +139,10 @@ class OuterGroup final : public c10d::Backend {
 // Lets go of the inner groups that were drained, on a thread of its own: they join Gloo's, which takes as long as its
 // timeout where one of them is stuck. Behind the connecting of new ones, since it needs processors.
 void DestroyDrained();
+
+// `group` is what torch has made of `outer`: from now on both are of `size` ranks, of which this is number `rank`. No collective of theirs
+// is under way.
+void Renumber(const c10::intrusive_ptr<c10d::ProcessGroup>& group, OuterGroup& outer, int rank, int size);
 
 // Collectives of all outer groups of this process so far.
 uint64_t Calls();

@@ -76,7 +76,7 @@ class Group:
     """One outer group and what is needed to connect it anew."""
 
     outer: Any
-    ranks: list[int]  # of the run, in the group's order
+    ranks: list[int]  # in the group's order, as the launcher numbers them: all that it was made of
     place: str  # equal on all members: torch's name and how many of that name came before
     timeout: datetime.timedelta
     keep: list[Any] = field(default_factory=list)  # stores of the present inner group
@@ -90,6 +90,8 @@ class Groups:
         self.extension = extension
         self.all: list[Group] = []
         self.generation = 0
+        self.crew = agent.crew  # by whose numbers torch knows the groups
+        self.keeps_whole = False  # no group of some ranks alone is made any more
         self._instead: list[Group] | None = None  # whose places the next groups take
         self._farewell: Any = None  # this rank is at the end of its script
         agent.on_stop(extension.stop_function(), 0)
@@ -104,7 +106,10 @@ class Groups:
     def create(self, options: Any, _pg_options: Any = None) -> Any:
         """What torch calls for every group it makes of backend "kintsugi"."""
         size = int(options.group_size)
-        ranks = [int(rank) for rank in options.global_ranks_in_group] or list(range(size))
+        numbers = [int(rank) for rank in options.global_ranks_in_group] or list(range(size))
+        ranks = [self.crew[number] for number in numbers]
+        if self.keeps_whole and len(ranks) < len(self.crew):
+            raise _some_alone(numbers)
         name = str(options.group_id)
         timeout = options.timeout
         outer = self.extension.OuterGroup(
@@ -154,8 +159,8 @@ class Groups:
 
     def _take_place(self, outer: Any, ranks: list[int]) -> Any:
         assert self._instead is not None
-        if not self._instead or self._instead[0].ranks != ranks:
-            before = f"one of ranks {self._instead[0].ranks}" if self._instead else "no further one"
+        if not self._instead or self._members(self._instead[0]) != ranks:
+            before = f"one of ranks {self._members(self._instead[0])}" if self._instead else "no further one"
             raise Error(f"the function given to run.build made a group of ranks {ranks}, where it had made {before}: it has to make the "
                         "same groups in the same order", Code.INVALID_ARGUMENT)  # fmt: skip
         taken = self._instead.pop(0)
@@ -167,7 +172,35 @@ class Groups:
         """torch's env:// within a run: the store is the run's."""
         store = RunStore(self.agent.open_store(self.generation), int(timeout.total_seconds() * 1000))
         self._first_store = store
-        yield store, self.agent.rank, self.agent.world_size
+        yield store, self.agent.number, len(self.agent.crew)
+
+    # ---- other ranks ----------------------------------------------------------------------------------------------------
+
+    def keep_whole(self) -> None:
+        """The run may go on with fewer ranks: then a group of some alone would be of others than the script has named."""
+        self.keeps_whole = True
+        for group in self.all:
+            if len(group.ranks) < len(self.crew):
+                raise _some_alone([self.crew.index(rank) for rank in group.ranks])
+
+    def follow_crew(self) -> bool:
+        """Torch's groups are of the ranks that take part now, each with its number. Whether those are others than before."""
+        if self.crew == self.agent.crew:
+            return False
+        self.crew = self.agent.crew
+        world = dist.distributed_c10d._world
+        named = {name: group for group, name in world.pg_names.items()}
+        for group in self.all:
+            members = self._members(group)
+            rank, size = members.index(self.agent.rank), len(members)
+            known = named[group.outer.group_name]
+            self.extension.renumber(known, group.outer, rank, size)
+            group.outer.mark_as(group.place, members)
+            world.pg_group_ranks[known] = {number: number for number in range(size)}
+        return True
+
+    def _members(self, group: Group) -> list[int]:
+        return [rank for rank in group.ranks if rank in self.crew]
 
     # ---- the guard's side -----------------------------------------------------------------------------------------------
 
@@ -222,10 +255,10 @@ class Groups:
     def _compare(self, generation: int, places: list[str], limit_ms: int) -> dict[int, list[str]]:
         """Where each of the others listens, who have the same groups with this rank as it has with them."""
         store = self.agent.open_store(generation)
-        mine: dict[str, Any] = {"groups": [[group.place, group.ranks] for group in self.all], "listening": places}
+        mine: dict[str, Any] = {"groups": [[group.place, self._members(group)] for group in self.all], "listening": places}
         store.set(f"manifest/{self.agent.rank}", json.dumps(mine).encode())
         listening: dict[int, list[str]] = {}
-        for rank in range(self.agent.world_size):
+        for rank in self.crew:
             if rank == self.agent.rank:
                 continue
             other = json.loads(store.get(f"manifest/{rank}", limit_ms))
@@ -244,7 +277,7 @@ class Groups:
         """One group, through a wire of its own."""
         base = RunStore(self.agent.open_store(generation), limit_ms)
         store = PrefixStore(prefix, base)
-        rank, size = self._place_in(group), len(group.ranks)
+        rank, size = self._place_in(group), len(self._members(group))
         try:
             wire = _Wire(self.extension, 1)
             base.set(f"{prefix}/listening/{rank}", json.dumps(wire.places))
@@ -259,14 +292,14 @@ class Groups:
         that who opens one knows whose it is, and tells who accepts it."""
         me = self.agent.rank
         base = RunStore(self.agent.open_store(generation), limit_ms)
-        peers = sorted({rank for group in self.all for rank in group.ranks} - {me})
+        peers = sorted({rank for group in self.all for rank in self._members(group)} - {me})
         limit = datetime.timedelta(milliseconds=limit_ms)
         where = "the groups"
         try:
             meeting = self.extension.Rendezvous(limit_ms)
             stores = [PrefixStore(f"g/{group.place}", base) for group in self.all]
             for group, store in zip(self.all, stores):
-                meeting.add(group.place, wire.constructor(self._place_in(group), len(group.ranks), limit), store)
+                meeting.add(group.place, wire.constructor(self._place_in(group), len(self._members(group)), limit), store)
             say(base.set, f"g/said/{me}", meeting.offered())
             for peer in peers:
                 meeting.tell(hear(base.get, f"g/said/{peer}"))
@@ -295,12 +328,17 @@ class Groups:
     def _place_in(self, group: Group) -> int:
         if self.agent.rank not in group.ranks:
             raise Error(f"group '{group.place}' names rank {group.ranks[0]}, this is rank {self.agent.rank}", Code.INVALID_ARGUMENT)
-        return group.ranks.index(self.agent.rank)
+        return self._members(group).index(self.agent.rank)
 
     @staticmethod
     def _hand_over(group: Group, inner: Any, keep: list[Any], sockets: list[Any], generation: int) -> None:
         group.keep = keep
         group.outer.connect(inner, [(socket.descriptor, socket.inode) for socket in sockets], generation)
+
+
+def _some_alone(numbers: list[int]) -> Error:
+    return Error(f"run.offer: there is a process group of ranks {numbers} alone, of which nobody knows what it is among fewer ranks: make groups of all ranks, or "
+                 "leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
 
 
 def _not_connected(what: str, generation: int, error: RuntimeError) -> Error:

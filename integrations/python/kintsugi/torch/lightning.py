@@ -52,6 +52,7 @@ def fit(run: TorchRun, trainer: Any, model: Any, *arguments: Any, **named: Any) 
         trainer._signal_connector._sigterm_notifier_fn = lambda *_: None
     trainer.strategy.reduce = _reduce_of(trainer.strategy)
     trainer.strategy.broadcast = loop.broadcast_of(trainer.strategy)
+    run.keep_world("Lightning's Trainer")
     trainer.fit(model, *arguments, **named)
 
 

@@ -122,12 +122,16 @@ class Mapped:
         self._indices: Indices | None = None
         self._iterator: Iterator[Any] | None = None
         self._count = 0
-        self._share = share_of(loader)
         self._behind = 0  # samples of the epoch's order that other ranks took, before there were these
         self._worlds: dict[int, World] = {}
         self._round: dict[int, World] = {}
         self._began: dict[int, World] = {}
         self._made: World = {}
+
+    @property
+    def share(self) -> int | None:
+        """Samples of a batch on all ranks that there are now; None: its order is not one for all of them."""
+        return share_of(self._loader)
 
     def begin(self, streams: Streams) -> None:
         again = self._persists and self._iterator is not None
@@ -183,7 +187,7 @@ class Mapped:
     def mark(self) -> Mark:
         assert self._indices is not None
         return {"records": dict(self._indices.records), "drawn": self._indices.drawn, "sum": self._indices.sum, "behind": self._behind,
-                "share": self._share, "workers": self._workers, "made": self._made, "round": self._round,
+                "share": self.share, "workers": self._workers, "made": self._made, "round": self._round,
                 "began": self._began if self._persists else {}}  # fmt: skip
 
     def first(self, mark: Mark) -> Mark | None:
@@ -225,7 +229,7 @@ class Mapped:
 
     def take_over(self, marks: list[Mark], position: int) -> Mark:
         """What is left of the epoch's order, for other ranks than those that began with it."""
-        if any(mark["share"] is None for mark in marks) or self._share is None:
+        if any(mark["share"] is None for mark in marks) or self.share is None:
             raise Error(f"loader '{self._name}' cannot go on with another number of ranks: the order of its "
                         f"{type(sampler_of(self._loader)).__name__} is not one for all ranks that anybody could divide "
                         "anew, as torch's DistributedSampler's is; resume with as many ranks as saved",
@@ -233,7 +237,7 @@ class Mapped:
         taken = {mark["behind"] + position * mark["share"] for mark in marks}
         if len(taken) != 1:
             raise Error(f"loader '{self._name}': the ranks that saved had taken {sorted(taken)} samples of the epoch, not one number", Code.INVALID_ARGUMENT)
-        return {"records": {}, "drawn": 0, "sum": 0, "behind": taken.pop(), "share": self._share, "workers": self._workers,
+        return {"records": {}, "drawn": 0, "sum": 0, "behind": taken.pop(), "share": self.share, "workers": self._workers,
                 "made": {}, "round": {}, "began": {}}  # fmt: skip
 
 

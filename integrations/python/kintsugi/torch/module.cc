@@ -102,6 +102,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_property_readonly("state", &OuterGroup::state)
       .def_property_readonly("calls", &OuterGroup::calls)
       .def_property_readonly("group_name", &OuterGroup::name);
+  module.def("renumber", &kintsugi::torch_door::Renumber, py::arg("group"), py::arg("outer"), py::arg("rank"), py::arg("size"));
   py::class_<Farewell>(module, "Farewell")
       .def(py::init([](int64_t after_ms, const std::string& why) {
              return std::make_unique<Farewell>(std::chrono::milliseconds(after_ms), why);

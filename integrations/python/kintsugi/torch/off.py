@@ -45,7 +45,8 @@ class PlainRun:
 
     replaces = resumes = again = False
     exit_code = 0
-    exchange_object = register_values = register_object = register_alias = set_replicas = on_stop = lambda *_, **__: None
+    exchange_object = register_values = register_object = register_alias = set_replicas = on_stop = offer = lambda *_, **__: None
+    offers = False
     mark = begin_update = end_update = poll = rebind = unregister = report_memory_error = lambda *_, **__: None
 
     def __init__(self, rank: int, world_size: int) -> None:

@@ -40,11 +40,14 @@ class Unchanged:
 class Randomness(Encoder):
     """All of them, as one object of the run's."""
 
+    GOES_ON_FROM_STEP = True  # what has been drawn behind it counts for nobody where a new stream begins
+
     def __init__(self) -> None:
         self._python = Unchanged(random.getstate, python_memory())
         self._numpy: Unchanged | None = None
         self._state: dict[str, bytes] = {}
         self._encoded = b""
+        self.seeded: dict[str, bytes] = {}  # what the script has seeded a rank of this number with; none: as they are
 
     def encode(self) -> bytes:
         if (state := self.state_dict()) != self._state:
@@ -71,7 +74,7 @@ class Randomness(Encoder):
         """With other ranks, or other groups of them, no rank is who it was: a new stream from what the script has seeded this rank with
         and from what a rank had come to. Ranks that the script seeds alike (of one tensor parallel group) stay alike, the others differ, and
         no number that was drawn before the save is drawn again."""
-        own, then = self.state_dict(), next(iter(saved.values()))
+        own, then = self.seeded or self.state_dict(), next(iter(saved.values()))
 
         def seed(name: str) -> int:
             return mixed_seed(own[name], then.get(name, b""))
@@ -83,6 +86,21 @@ class Randomness(Encoder):
 
             state["numpy"] = pickle.dumps(numpy.random.RandomState(seed("numpy") & 0xFFFFFFFF).get_state())
         return state
+
+
+class Seeded:
+    """What the script has seeded a rank's generators with, for whoever has its number."""
+
+    GOES_ON_BY_NUMBER = True
+
+    def __init__(self, randomness: Randomness) -> None:
+        self._randomness = randomness
+
+    def state_dict(self) -> dict[str, bytes]:
+        return self._randomness.seeded
+
+    def load_state_dict(self, state: dict[str, bytes]) -> None:
+        self._randomness.seeded = state
 
 
 def _torch_state() -> bytes:

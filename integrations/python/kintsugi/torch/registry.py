@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -158,6 +158,11 @@ class Registry:
 
     def note_alias(self, alias: str, key: str) -> None:
         self._also.setdefault(key, []).append(alias)
+
+    def change_world(self) -> None:
+        """Fewer ranks hold what all of them hold."""
+        holders = self._run.usual_holders()
+        self._tensors = {key: replace(held, holders=holders) for key, held in self._tensors.items()}
 
     # ---- the same once more ---------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from ..reshard import Description, Shard, Staged
 from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Incident, Piece
-from . import _build, agentless, iterators, off, parallel, pickled_tensors, refused, shards, warm
+from . import _build, agentless, fewer_ranks, iterators, off, parallel, pickled_tensors, refused, shards, warm
 from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
 from .built import Builder, Built, Make, Reset
@@ -34,7 +34,7 @@ from .framework import Framework
 from .groups import Groups, refuse_others
 from .loaders import Batches
 from .prepared import Prepared, is_prepared
-from .randomness import Randomness
+from .randomness import Randomness, Seeded
 from .registry import Hooks, Registry
 from .strays import Strays
 
@@ -102,6 +102,7 @@ class TorchRun(Run):
         self._accumulation = Accumulation()
         self._calls_before = 0
         self._facts = Facts(self.rank)
+        self._keeps_world = ""  # what else trains here, and knows of no other number of ranks
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
         _rendezvous_handlers["env"] = self._groups.rendezvous
@@ -238,7 +239,10 @@ class TorchRun(Run):
                 return known
         name = f"number {len(self._loaders)}"
         if not is_prepared(loader):
-            self._loaders.append((loader, found := Batches(loader, name)))
+            found = Batches(loader, name)
+            if self.offers:
+                found.refuse_undivided(self.world_size)
+            self._loaders.append((loader, found))
             return found
         if not self._has_accelerator:
             raise Error(f"loader '{name}' is one of Accelerate's, which counts its batches: register(accelerator=accelerator, ...), too", Code.INVALID_ARGUMENT)
@@ -264,8 +268,28 @@ class TorchRun(Run):
         if self._ddp.follow(self._registry.models):
             self.register_object("ddp.layout", self._ddp, self._ddp.take_over)
         random = Randomness()
+        if self.offers:
+            self._refuse_fixed()
+            random.seeded = random.state_dict()
+            self.register_object("random.seeded", Seeded(random), "derived")
         self.register_object("random", random, random.take_over)
         super()._begin()
+
+    def keep_world(self, what: str) -> None:
+        """For doors to frameworks: `what` trains here, and cannot go on with fewer ranks."""
+        self._keeps_world = what
+        if self.offers:
+            self._refuse_fixed()
+
+    def _refuse_fixed(self) -> None:
+        kept = self._keeps_world or ("an Accelerator, which counts ranks," if self._has_accelerator else "")
+        fewer_ranks.refuse_kinds(kept, self._registry)
+        self.refuse_shares()
+        for _, known in self._loaders:
+            if isinstance(known, Batches):
+                known.refuse_undivided(self.world_size)
+        fewer_ranks.refuse_fixed(self.world_size)
+        self._groups.keep_whole()
 
     def _begin_checks(self) -> None:
         if not dist.is_initialized():
@@ -280,14 +304,32 @@ class TorchRun(Run):
         self._registry.drafts.drop()
         self._accumulation.forget()
         self._gather_again = True
-        said = "" if incident.fresh and not self.replaces else self._reset(incident)
+        before = len(self._groups.crew)
+        others = self._groups.follow_crew()
+        if others:
+            fewer_ranks.divide_among(before, self.world_size, self.rank)
+            self._registry.change_world()
+        said = self._tell_world(incident.step)
+        if not incident.fresh or self.replaces:
+            said = "; ".join(filter(None, (said, self._reset(incident, others))))
         self._groups.rebuild(incident)
         return said
 
-    def _reset(self, incident: Incident) -> str:
-        """Nothing of the broken step is left in the models; how, for the record."""
-        builder = self._builder if self._left_over else None
+    def _tell_world(self, step: int) -> str:
+        """Other ranks take part than those that trained."""
+        trained = self._worlds.ran_in
+        if not trained or trained == self.agent.crew:
+            return ""
+        said = fewer_ranks.described(len(trained), self.world_size, step)
+        print(f"kintsugi: rank {self.agent.rank}, number {self.rank} by now: {said}", file=sys.stderr, flush=True)
+        return said
+
+    def _reset(self, incident: Incident, others: bool) -> str:
+        """Nothing of the broken step is left in the models; how, for the record. `others`: other ranks take part."""
+        builder = self._builder if self._left_over or others else None
         why = builder.why_anew(self._registry.models) if builder else ""
+        if builder and others and not why:
+            why = "other ranks take part"
         if not why:
             try:
                 parallel.reset(self._registry.models)
@@ -305,7 +347,7 @@ class TorchRun(Run):
             return ""
         self.resets.append(Reset(incident.step, "made anew" if why else "in place", why))
         said = f"after step {incident.step} the models were {f'made anew: {why}' if why else 'reset in place'}"
-        print(f"kintsugi: rank {self.rank}: {said}", file=sys.stderr, flush=True)
+        print(f"kintsugi: rank {self.agent.rank}: {said}", file=sys.stderr, flush=True)
         return said
 
     def _make_anew(self, builder: Builder, incident: Incident) -> None:

@@ -141,6 +141,7 @@ class _Loop:
         things = _numbered("model", trainer.model_parts) | _numbered("optimizer", trainer.optimizers)
         self._run.register(take_over={"progress": "rank-zero", "data": take_over} if take_over else {"progress": "rank-zero"},
                            **things, **_numbered("scheduler", trainer.lr_schedulers), data=_Position(trainer.dataloader), progress=trainer)  # fmt: skip
+        self._run.keep_world("torchtitan's trainer")
         trainer.forward_backward_step = self._add_loss
         self._run.guard(self._enter)
 

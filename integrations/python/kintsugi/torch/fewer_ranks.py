@@ -1,0 +1,66 @@
+"""What torch has of the world's size beside its groups: samplers that divide a data set, and what cannot follow where ranks leave.
+
+Whatever of it a script keeps is found among all objects of the process: that happens once, and at an incident that leaves ranks out.
+
+Threads: the trainer's. Errors: Error, which names what cannot follow.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from torch.distributed.device_mesh import DeviceMesh
+from torch.utils.data.distributed import DistributedSampler
+
+from .._errors import Error
+from ..abi import Code
+from .registry import Registry
+
+_Kind = TypeVar("_Kind")
+
+
+def refuse_kinds(kept: str, registry: Registry) -> None:
+    """What shares state out among ranks, or counts them, by itself. `kept`: what else does."""
+    if registry.frameworks:
+        kept = "a framework that cuts its own state"
+    elif registry.sharing:
+        kept = "a ReplicaOptimizer, which shares its state out among fixed ranks,"
+    if kept:
+        raise Error(f"run.offer: {kept} cannot go on with fewer ranks: leave run.offer out", Code.FAILED_PRECONDITION)
+
+
+def refuse_fixed(world_size: int) -> None:
+    """What names ranks, or divides by their number in a way of its own."""
+    for mesh in _all(DeviceMesh):
+        raise Error(f"run.offer: there is a {mesh}, whose ranks are fixed: leave run.offer out, or the mesh", Code.FAILED_PRECONDITION)
+    for sampler in _all(DistributedSampler):
+        if type(sampler) is not DistributedSampler and sampler.num_replicas == world_size > 1:
+            raise Error(f"run.offer: a {type(sampler).__name__} divides its data among {world_size} ranks in a way of its own: only "
+                        "torch's DistributedSampler itself is told another number", Code.FAILED_PRECONDITION)  # fmt: skip
+
+
+def divide_among(before: int, world_size: int, rank: int) -> None:
+    """Samplers that divided among all ranks do so among those that there are now, as if they were made now."""
+    for sampler in _all(DistributedSampler):
+        if type(sampler) is DistributedSampler and sampler.num_replicas == before:
+            sampler.num_replicas, sampler.rank = world_size, rank
+            count = len(sampler.dataset)  # type: ignore[arg-type]
+            shares = count - world_size if sampler.drop_last and count % world_size != 0 else count
+            sampler.num_samples = math.ceil(shares / world_size)
+            sampler.total_size = sampler.num_samples * world_size
+
+
+def described(before: int, now: int, step: int) -> str:
+    return (f"from step {step} on {now} ranks train in the place of {before}: each with batches of the size that they had, so that all together take {now} samples "
+            f"where they took {before}")  # fmt: skip
+
+
+def _all(kind: type[_Kind]) -> Iterator[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some objects warn where they are looked at
+        found = [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
+    return iter(found)

@@ -1,0 +1,205 @@
+"""A run that goes on with fewer ranks: what a script offers, and how its objects go on among the ranks that stay.
+
+A rank is a seat, which it keeps; its number is its place among those that take part (runtime/core/crew.h), and a script knows numbers alone. Where ranks
+have left for good, the objects of the step at which the others meet are still those of the ranks that there were. They go on as they say of a run that
+resumes with other ranks (take_over.py), by number: so the run is, to the bit, one that was saved at that step and resumed in that world.
+
+One rank that was there before, the lowest, is told what the others have; what a lost rank had it knows as its partner. It tells all, so that all go by
+the same. An attempt may fail behind that: until all have gone on, what was told is kept, and the next one begins with it.
+
+Threads: the trainer's, in REBUILD and ROLLBACK. Errors: Error, with the object's name.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from . import _core
+from ._errors import Error
+from .abi import Code, TakeOver
+from .news import News
+from .objects import PROGRAM, Objects, Way
+from .program import Program
+from .sections import Meeting, digest_of
+
+_LIMIT_MS = 60_000
+_MOST_BYTES = 256 << 20
+
+
+class _Own(NamedTuple):
+    """An object of one rank: digests of what it was at the step's gate and end, and what it is."""
+
+    at_gate: str
+    end: str
+    data: bytes
+
+
+class _Saved(NamedTuple):
+    """What the ranks of `crew` had at `step`, by number."""
+
+    step: int
+    crew: list[int]
+    objects: dict[str, dict[int, bytes]]
+    loaders: dict[int, dict[int, Any]]
+
+
+class Worlds:
+    """`inexact`: told of what could not be had."""
+
+    def __init__(self, agent: _core.Agent, program: Program, objects: Objects, news: News, inexact: Callable[[str], object]) -> None:
+        self._agent = agent
+        self._program = program
+        self._objects = objects
+        self._news = news
+        self._inexact = inexact
+        self.offered: list[int] = []
+        self.ran_in: list[int] = []  # who took part as this process last went on; none: it never did
+        self._lost: dict[tuple[int, int], dict[str, bytes]] = {}  # by step and rank: objects of those that have left
+        self._saved: _Saved | None = None  # of a change that not all have gone on from
+
+    # ---- as training begins -------------------------------------------------------------------------------------------
+
+    def offer(self, worlds: Iterable[int] | None) -> None:
+        most = self._agent.world_size
+        sizes = list(range(1, most + 1)) if worlds is None else list(worlds)
+        if any(type(size) is not int or size < 1 for size in sizes) or not sizes or min(sizes) > most:
+            raise Error(f"run.offer(worlds={sizes}): numbers of ranks from 1 on, and one at least that is not above {most}", Code.INVALID_ARGUMENT)
+        self.offered = sorted({size for size in sizes if size <= most})  # the run is never larger
+
+    def begin(self) -> None:
+        self._program.go_on_among(self._agent.crew)
+        if not self.offered:
+            return
+        for key in self._objects:
+            way = self._objects.way(key)[0]
+            if way == TakeOver.UNSAID:
+                raise Error(f"run.offer: object '{key}' does not say how it goes on with fewer ranks: take_over={{'{key}': ...}} (\"rank-zero\" where all "
+                            "ranks have the same)", Code.FAILED_PRECONDITION)  # fmt: skip
+            if way == TakeOver.CELL:
+                raise Error(f"run.offer: object '{key}' is one cell of a grid, which has a place for each rank: leave run.offer out", Code.FAILED_PRECONDITION)
+        self._agent.offer_worlds([self._agent.rank], self.offered)
+
+    def compare(self, told: dict[int, dict[str, Any]]) -> None:
+        """Before the first step: all ranks offer the same."""
+        for rank in sorted(told):
+            if told[rank]["worlds"] != self.offered:
+                mine, theirs = (f"worlds of {', '.join(map(str, worlds))} ranks" if worlds else "none" for worlds in (self.offered, told[rank]["worlds"]))
+                raise Error(f"rank {self._agent.rank} offers {mine}, rank {rank} {theirs} (run.offer): all ranks offer the same", Code.INVALID_ARGUMENT)
+
+    # ---- at an incident -----------------------------------------------------------------------------------------------
+
+    def note_lost(self, step: int) -> None:
+        """In REBUILD: what is known of those that do not take part any more the library keeps until the partners of now are connected."""
+        for rank in {*self.ran_in} - {*self._agent.crew}:
+            if self.offered and (step, rank) not in self._lost:
+                try:
+                    self._lost[step, rank] = {key: self._agent.get_object_of(rank, key, step) for key in [*self._objects, PROGRAM]}
+                except Error as error:
+                    if error.code != Code.NOT_FOUND:
+                        raise
+
+    def go_on(self, step: int, generation: int) -> None:
+        """In ROLLBACK, once this rank's objects are put back: they become those of the ranks that take part now."""
+        if not self.offered:
+            return
+        me, crew = self._agent.rank, self._agent.crew
+        meeting = self._news.meeting(generation)
+        has = self._saved is not None and self._saved.step == step
+        mine = {"crew": self._program.crew or crew, "has": has, "stayed": bool(self.ran_in)}
+        meeting.say(f"world/{me}", json.dumps(mine).encode())
+        told = {rank: json.loads(meeting.hear(f"world/{rank}", _LIMIT_MS)) for rank in crew}
+        having = [rank for rank in crew if told[rank]["has"]]
+        if not having and not self._is_other(told):
+            return
+        teller = having[0] if having else self._collector(told)
+        if not having:
+            meeting.say(f"world/of/{me}", pickle.dumps(self._own()))
+            if me == teller:
+                self._saved = self._collect(step, told[me]["crew"], meeting)
+        if me == teller:
+            assert self._saved is not None
+            meeting.say("world/saved", pickle.dumps(tuple(self._saved)))
+        self._saved = _Saved(*pickle.loads(meeting.hear("world/saved", _LIMIT_MS)))
+        self._take(self._saved)
+
+    def went_on(self) -> None:
+        """All ranks have: what was before does not come back."""
+        self.ran_in, self._saved, self._lost = self._agent.crew, None, {}
+
+    def _is_other(self, told: dict[int, dict[str, Any]]) -> bool:
+        """Whether what is put back is of another crew. A process that has just come has what its partners have."""
+        stayed = [facts for facts in told.values() if facts["stayed"]]
+        if stayed:
+            return any(facts["crew"] != self._agent.crew for facts in stayed)
+        return any(len(facts["crew"]) != len(self._agent.crew) for facts in told.values())  # of a run that was saved by others its seats are not these
+
+    def _collector(self, told: dict[int, dict[str, Any]]) -> int:
+        stayed = [rank for rank in sorted(told) if told[rank]["stayed"]]
+        crews = {tuple(told[rank]["crew"]) for rank in stayed}
+        if len(crews) != 1:
+            why = "no process is left that was there before" if not crews else f"ranks go on from {' and '.join(map(str, sorted(crews)))}"
+            raise Error(f"the objects cannot go on among ranks {self._agent.crew}: {why}", Code.FAILED_PRECONDITION)
+        return stayed[0]
+
+    def _own(self) -> dict[str, Any]:
+        objects = {}
+        for key in self._objects:
+            at_gate, end = self._objects.of_step(key)
+            data = end if getattr(self._objects.thing(key), "GOES_ON_FROM_STEP", False) else self._objects.now(key)
+            objects[key] = _Own(at_gate, digest_of(end).hex(), data)
+        return {"objects": objects, "loaders": self._objects.loaders_of_step}
+
+    def _collect(self, step: int, crew: list[int], meeting: Meeting) -> _Saved:
+        here = {rank: pickle.loads(meeting.hear(f"world/of/{rank}", _LIMIT_MS)) for rank in self._agent.crew if rank in crew}
+        lost = {rank: self._lost.get((step, rank)) for rank in crew if rank not in here}
+        if unknown := [rank for rank, known in lost.items() if known is None]:
+            raise Error(f"the objects of rank {unknown[0]} at step {step} are known to nobody: those of the others cannot go on without it", Code.NOT_FOUND)
+        alike: dict[bytes, bytes] = {}  # most are the same on all ranks, and travel once
+        objects: dict[str, dict[int, bytes]] = {}
+        for key in self._objects:
+            own = {rank: of_rank["objects"][key] for rank, of_rank in here.items()}
+            states = {rank: own[rank].data if rank in own else self._of_lost(key, rank, step, lost[rank] or {}, own) for rank in crew}
+            objects[key] = {number: alike.setdefault(states[rank], states[rank]) for number, rank in enumerate(crew)}
+        if (total := sum(map(len, alike))) > _MOST_BYTES:
+            raise Error(f"the objects of {len(crew)} ranks have {total:,} bytes, {_MOST_BYTES:,} can go on among others at most", Code.RESOURCE_EXHAUSTED)
+        loaders = {number: here[rank]["loaders"] if rank in here else pickle.loads((lost[rank] or {})[PROGRAM])["loaders"] for number, rank in enumerate(crew)}
+        return _Saved(step, crew, objects, loaders)
+
+    def _of_lost(self, key: str, rank: int, step: int, known: dict[str, bytes], own: dict[int, _Own]) -> bytes:
+        """A partner knows it as it was at the gate: whoever had the same there knows what became of it."""
+        data = known[key]
+        digest = digest_of(data).hex()
+        became = {one.data for one in own.values() if digest in (one.at_gate, one.end)}
+        if len(became) == 1:
+            return became.pop()
+        if became or any(digest_of(one.data).hex() != one.at_gate for one in own.values()):
+            self._inexact(f"object '{key}' of rank {rank}, step {step}")
+        return data
+
+    def _take(self, saved: _Saved) -> None:
+        crew, number = self._agent.crew, self._agent.number
+        back = crew == saved.crew  # the attempt before was to go on without some who are here again
+        for key in self._objects:
+            way, function = self._way(key)
+            states = saved.objects[key]
+            if back or way == TakeOver.SAME_RANK:
+                if number not in states:
+                    raise Error(f"object '{key}' goes on where its rank does, and rank {number} had none", Code.NOT_FOUND)
+                self._objects.load_one(key, states[number])
+            elif way == TakeOver.RANK_ZERO:
+                self._objects.load_one(key, states[0])
+            elif function is not None:
+                made = function(sorted(states.items()))
+                if isinstance(made, str):
+                    raise Error(f"object '{key}': {made}", Code.INTERNAL)
+                self._objects.load_one(key, made)
+        of_each = [saved.loaders[at] for at in sorted(saved.loaders)]
+        self._program.go_on_among(crew, of_each[number] if back else Program.loaders_of_all(of_each))
+        self._objects.go_on_as_they_are(saved.step)
+
+    def _way(self, key: str) -> Way:
+        by_number = getattr(self._objects.thing(key), "GOES_ON_BY_NUMBER", False)
+        return (int(TakeOver.SAME_RANK), None) if by_number else self._objects.way(key)
