@@ -10,7 +10,7 @@
 
 namespace kintsugi {
 
-// Rungs of the recovery ladder, cheapest first.
+// Rungs of the recovery ladder, cheapest first; behind the last what is no repair.
 enum class Rung : uint8_t {
   kResume,
   kRetry,
@@ -23,6 +23,7 @@ enum class Rung : uint8_t {
   kReload,
   kDump,
   kExit,
+  kGrow,  // ranks come to those that take part, since somebody asked for that
 };
 
 // State of one layout that `destination` lacks and each of `sources` holds at the incident's step.

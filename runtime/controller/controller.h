@@ -49,6 +49,7 @@ class ControllerHost {
   virtual void OnCutOff(const core::NodeCutOff& /*cut*/) {}
   // Other ranks take part from now on.
   virtual void OnCrew(const core::CrewChanged& /*crew*/) {}
+  virtual void OnScaleRefused(const core::ScaleRefused& /*refused*/) {}
   virtual void OnReplaceRefused(const core::ReplaceRefused& /*refused*/) {}
   virtual void OnNotice(Rank rank, const std::string& text) = 0;
   virtual void OnEnded(const core::RunEnded& ended) = 0;

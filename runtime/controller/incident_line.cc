@@ -97,7 +97,8 @@ std::string CrewLine(const core::CrewChanged& crew, int seats) {
   return LogLine("world_changed", {{"world", std::to_string(crew.ranks.size())},
                                    {"of", std::to_string(seats)},
                                    {"left", list(crew.left)},
-                                   {"step", crew.step.ToString()}});
+                                   {"step", crew.step.ToString()},
+                                   {"came", list(crew.came)}});
 }
 
 std::string GoesOnLine(const core::AttemptsGrow& grown) {

@@ -83,9 +83,9 @@ void ReportLedger::FoldRow(uint64_t step, const Row* row, core::LedgerTotals* in
   into->step = step;
 }
 
-void ReportLedger::SetCrew(Step after, size_t ranks, size_t left) {
+void ReportLedger::SetCrew(Step after, size_t ranks, size_t left, size_t came) {
   ranks_ = ranks;
-  if (left > 0) left_.emplace_back(after.value(), left);
+  if (left != came) left_.emplace_back(after.value(), static_cast<int64_t>(left) - static_cast<int64_t>(came));
 }
 
 void ReportLedger::MayGoBackTo(Step step) {
@@ -130,10 +130,11 @@ ReportLedger::Totals ReportLedger::Committed(Step committed) const {
   totals.samples_consumed = sums.samples;
   totals.samples_digest = sums.digest;
   // Who reported only of steps that are not among these is not missed in them.
-  uint64_t expected = sums.reporter_count() * sums.steps;
+  const auto expected = static_cast<int64_t>(sums.reporter_count() * sums.steps);
+  int64_t left_out = 0;
   for (const auto& [after, left] : left_)
-    if (committed.value() > after) expected -= std::min<uint64_t>(expected, left * (committed.value() - after));
-  totals.missing = expected - std::min(expected, sums.reports);
+    if (committed.value() > after) left_out += left * static_cast<int64_t>(committed.value() - after);
+  totals.missing = static_cast<uint64_t>(std::max<int64_t>(0, expected - left_out - static_cast<int64_t>(sums.reports)));
   return totals;
 }
 

@@ -47,8 +47,8 @@ class ReportLedger {
   bool Record(Rank rank, Step step, double loss, std::span<const uint64_t> samples) {
     return Record(rank, step, loss, SumOf(samples));
   }
-  // From the step after this one on, so many ranks take part; those that left are not missed.
-  void SetCrew(Step after, size_t ranks, size_t left);
+  // From the step after this one on, so many ranks take part; those that left are not missed, those that came are.
+  void SetCrew(Step after, size_t ranks, size_t left, size_t came);
   // A checkpoint or a snapshot of this step is there.
   void MayGoBackTo(Step step);
   // What was reported of later steps is void.
@@ -98,7 +98,7 @@ class ReportLedger {
 
   uint64_t before_;
   size_t ranks_;
-  std::vector<std::pair<uint64_t, size_t>> left_;  // after this step, so many
+  std::vector<std::pair<uint64_t, int64_t>> left_;  // after this step, so many more than came
   uint64_t start_;                // what was folded when this ledger began
   std::optional<Rank> leader_;    // who stood farthest so far,
   uint64_t leader_at_ = 0;        // where,

@@ -171,7 +171,7 @@ void AgentCore::StartHandler() {
   KINTSUGI_CHECK(trainer_ == Trainer::kParked,
                  std::string(PhaseName(handler_.due->phase)) + " begins beside other work");
   const PhaseOrder order = *std::exchange(handler_.due, std::nullopt);
-  if (order.phase == Phase::kRebuild) next_crew_ = order.crew;
+  next_crew_ = order.crew;
   if (order.phase == Phase::kRepair) {
     const bool receives = std::any_of(order.moves.begin(), order.moves.end(),
                                       [&](const RepairMove& move) { return move.destination == rank_; });
@@ -195,8 +195,10 @@ void AgentCore::OnResume(const ResumeOrder& order) {
   if (trainer_ != Trainer::kParked || !locked_) return;
   locked_ = false;
   released_ = true;
+  // Of a crew that was always whole there is nothing to say.
+  const bool said = !crew_.empty() || !next_crew_.empty() || crew_since_.value() > 0;
   crew_ = next_crew_;
-  crew_since_ = crew_.empty() ? Generation() : generation_;  // of a crew that is whole there is nothing to say
+  crew_since_ = said ? generation_ : Generation();
   stop_.due.reset();
   handler_.done.reset();
   news_.OnReleased();

@@ -28,6 +28,7 @@ Attendance::Attendance(Machines& below, Halt& halt, RunTakeover& takeover)
       faults_(below.faults),
       rounds_(below.rounds),
       snapshots_(below.snapshots),
+      scaling_(below.scaling),
       saves_(below.saves),
       rescue_(below.rescue),
       recovery_(below.recovery),
@@ -50,7 +51,7 @@ std::string Attendance::WhyRefused(const Header& header, const JoinRequest& join
   if (!unnamed && (header.incarnation < member.incarnation || (header.incarnation == member.incarnation && given_up)))
     return "incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
            " was given up; the living one is " + member.incarnation.ToString();
-  if (!takeover_.listening() && !board_.members.kept().Has(rank))
+  if (!takeover_.listening() && !board_.members.InRun(rank) && !scaling_.IsComing(rank))
     return "rank " + rank.ToString() + " takes no part any more: the run went on with " +
            board_.members.kept().ToString();
   if (IsHeldBack(join)) return "";
@@ -120,7 +121,7 @@ void Attendance::Admit(const Header& header, const JoinRequest& join) {
   reply.save_every = board_.policy.save_every;
   reply.verify_every = board_.policy.verify_every;
   reply.injections = member.injections;
-  reply.crew = board_.members.kept().Told();
+  reply.crew = scaling_.CrewFor(rank).Told();
   board_.SendTo(rank, std::move(reply));
   TellAgain(rank);
   MaybeHeal();
@@ -129,7 +130,7 @@ void Attendance::Admit(const Header& header, const JoinRequest& join) {
 // What was sent while the connection was down is lost; every order may be given twice.
 void Attendance::TellAgain(Rank rank) {
   const Member& member = board_.At(rank);
-  if (member.life != Life::kReady || takeover_.listening()) return;
+  if (member.life != Life::kReady || !member.takes_part || takeover_.listening()) return;
   if (member.waiting && member.order) board_.SendTo(rank, *member.order);
   if (board_.InTraining() && !member.resumed) board_.SendTo(rank, ResumeOrder{board_.course.resume_step});
   saves_.TellAgain(rank);
@@ -151,7 +152,7 @@ void Attendance::MaybeHeal() {
 
 void Attendance::OnReady(Rank rank, const Ready& ready) {
   Member& member = board_.At(rank);
-  recovery_.Unregister(rank, ready.unregistered);
+  if (board_.members.InRun(rank)) recovery_.Unregister(rank, ready.unregistered);
   if (member.life == Life::kReady) return;  // a reconnected agent says it again
   board_.members.SetLife(member, Life::kReady);
   board_.registered.Take(member, ready);
@@ -163,6 +164,8 @@ void Attendance::OnReady(Rank rank, const Ready& ready) {
   halt_.ReconsiderMajority();
   recovery_.OnReady();
   rescue_.OnReady();
+  scaling_.OnReady(rank);
+  if (scaling_.IsDue()) saves_.BeginRequested();
 }
 
 // ---- who goes ----------------------------------------------------------------------------------------------------
@@ -172,7 +175,7 @@ void Attendance::OnClosed(const ConnectionClosed& closed) {
   const Member& member = board_.At(closed.rank);
   if (member.incarnation != closed.incarnation || member.life == Life::kDead) return;
   processes_.SeeClosed(closed.rank);
-  if (member.life == Life::kReady)
+  if (member.life == Life::kReady && board_.members.InRun(closed.rank))
     faults_.Suspect(closed.rank, FaultKind::kConnectionLost, "the control connection closed", board_.now());
 }
 
@@ -183,6 +186,7 @@ void Attendance::OnExited(const ProcessExited& exited) {
   if (takeover_.listening() && member.life == Life::kAbsent)
     return takeover_.Reconsider();  // of a life that this controller never saw
   if (member.incarnation != exited.incarnation || member.life == Life::kDead) return;
+  if (!takeover_.listening() && !board_.members.InRun(exited.rank)) return OnNewcomerExited(exited);
   const bool was_ready = member.life == Life::kReady;
   // By what it was seen to do: its word that it has resumed may be lost with it. Who leaves by itself may do so behind the
   // last step, where it begins none.
@@ -202,6 +206,15 @@ void Attendance::OnExited(const ProcessExited& exited) {
   if (was_ready || !board_.incident.open())
     return faults_.Fault(exited.rank, FaultKind::kProcessExit, exited.cause, since);
   OnReplacementExited(exited);
+}
+
+// Nobody of the run has met it.
+void Attendance::OnNewcomerExited(const ProcessExited& exited) {
+  Member& member = board_.At(exited.rank);
+  const std::optional<Incarnation> before = exited.never_began ? member.unconfirmed : std::nullopt;
+  processes_.MarkDead(exited.rank);
+  member.unconfirmed = before;
+  if (scaling_.IsComing(exited.rank)) scaling_.OnLost(exited.rank, exited.cause);
 }
 
 // Its end was seen of a life that might have gone on.

@@ -34,6 +34,7 @@ class Attendance {
   void Refuse(const Header& header, const std::string& why);
   bool BeginLife(Rank rank, Incarnation incarnation);
   void Admit(const Header& header, const JoinRequest& join);
+  void OnNewcomerExited(const ProcessExited& exited);
   void TellAgain(Rank rank);
   void MaybeHeal();
   bool AreInWorld(Rank first, int ranks) const;
@@ -47,6 +48,7 @@ class Attendance {
   Faults& faults_;
   SnapshotRounds& rounds_;
   SnapshotOrders& snapshots_;
+  Scaling& scaling_;
   Saves& saves_;
   Rescue& rescue_;
   Recovery& recovery_;

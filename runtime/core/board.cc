@@ -87,6 +87,8 @@ void Board::Ask(Rank rank, ControllerMessage message) {
     order->replaced_ranks = plan.replaced;
     if (order->rung == Rung::kResume) order->rung = plan.decision.rung;
   }
+  // In any phase: an attempt with another crew may have been given up since the rank was last told.
+  if (order) order->crew = members.crew().Told();
   if (order && !registered.gone().empty()) {
     order->unregistered = registered.gone().keys();
     registered.gone().TakeFrom(&member.registry);

@@ -51,7 +51,7 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [this](const ConnectionClosed& e) { attendance_.OnClosed(e); },
                  [this](const ProcessExited& e) {
                    // What others did then is asked before they are stopped.
-                   if (parts_.board.members.Has(e.rank) && parts_.board.At(e.rank).incarnation == e.incarnation)
+                   if (parts_.board.members.InRun(e.rank) && parts_.board.At(e.rank).incarnation == e.incarnation)
                      parts_.hangs.OnBroken(e.rank);
                    attendance_.OnExited(e);
                  },
@@ -61,6 +61,7 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [this](const OperatorContinue&) { parts_.saves.AskToContinue(); },
                  [this](const OperatorReplace& e) { parts_.saves.AskToReplace(e.rank); },
                  [this](const OperatorDrain& e) { parts_.saves.AskToDrain(e.first, e.ranks); },
+                 [this](const OperatorScale& e) { parts_.saves.AskToScale(e.ranks); },
                  [this](const OperatorInject& e) {
                    if (parts_.board.members.Has(e.rank)) parts_.board.SendTo(e.rank, InjectOrder{e.injection});
                  },
@@ -100,7 +101,15 @@ void ControllerCore::OnMessage(const Header& header, const AgentMessage& message
   const bool current = header.generation == generation();
   if (!current && !CountsInAnyGeneration(message))
     return parts_.board.Drop(rank, "generation " + header.generation.ToString() + " is not " + generation().ToString());
+  if (parts_.scaling.IsComing(rank)) return OnNewcomer(rank, message);
   OnFitting(header, message, current);
+}
+
+// The run does not hear of it yet: where it has a fault, it does not come.
+void ControllerCore::OnNewcomer(Rank rank, const AgentMessage& message) {
+  if (const auto* ready = std::get_if<Ready>(&message)) return attendance_.OnReady(rank, *ready);
+  if (const auto* beat = std::get_if<Beat>(&message)) return parts_.processes.SeeBeat(rank, beat->count);
+  if (const auto* report = std::get_if<FaultReport>(&message)) return parts_.scaling.OnLost(rank, report->text);
 }
 
 void ControllerCore::OnFitting(const Header& header, const AgentMessage& message, bool current) {
@@ -180,10 +189,14 @@ void ControllerCore::OnGateEntered(Rank rank, kintsugi::Step step) {
 // ---- time --------------------------------------------------------------------------------------------------------
 
 void ControllerCore::OnTick() {
-  if (const std::vector<Rank> silent = parts_.processes.Silent(); !silent.empty())
-    parts_.faults.GiveUp(
-        silent, FaultKind::kSilence, parts_.board.now() - policy().silence,
-        "no sign of life for " + std::to_string(static_cast<int>(ToMilliseconds(policy().silence))) + " ms");
+  if (std::vector<Rank> silent = parts_.processes.Silent(); !silent.empty()) {
+    const std::string why =
+        "no sign of life for " + std::to_string(static_cast<int>(ToMilliseconds(policy().silence))) + " ms";
+    for (Rank rank : silent)
+      if (parts_.scaling.IsComing(rank)) parts_.scaling.OnLost(rank, why);  // and with it all that were to come
+    std::erase_if(silent, [this](Rank rank) { return !parts_.board.members.InRun(rank); });
+    parts_.faults.GiveUp(silent, FaultKind::kSilence, parts_.board.now() - policy().silence, why);
+  }
   if (phase() == Phase::kEnded) return;
   if (const std::vector<Rank> lost = parts_.processes.Lost(); !lost.empty())
     parts_.faults.GiveUp(lost, FaultKind::kConnectionLost, parts_.board.now() - policy().ConfirmWindow(),

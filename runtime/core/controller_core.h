@@ -56,6 +56,10 @@ class ControllerCore {
   std::string WhyNotReplaced(Rank rank) const { return parts_.saves.replacements().WhyNot(rank); }
   // ... may have the node of these ranks drained.
   std::string WhyNotDrained(Rank first, int ranks) const { return parts_.saves.replacements().WhyNotDrained(first, ranks); }
+  // ... may have so many ranks take part.
+  std::string WhyNotScaled(int ranks) const { return parts_.scaling.WhyNot(ranks); }
+  // That was asked for, and is not so yet.
+  bool scales() const { return parts_.scaling.waits(); }
   // Where ranks park, what was asked for, and the step at which all stand, once they do.
   const Saves& saves() const { return parts_.saves; }
   // Still listening to what it took over.
@@ -78,6 +82,8 @@ class ControllerCore {
   void OnMessage(const Header& header, const AgentMessage& message);
   // The message fits: it is of the living process, in this term and, where that matters, of this generation.
   void OnFitting(const Header& header, const AgentMessage& message, bool current);
+  // Of a process that is on its way into the run.
+  void OnNewcomer(Rank rank, const AgentMessage& message);
   void OnPhaseDone(Rank rank, const PhaseDone& done);
   void OnFinished(Rank rank, const Finished& finished);
   void OnGateEntered(Rank rank, kintsugi::Step step);

@@ -68,6 +68,10 @@ struct OperatorDrain {
   Rank first;
   int ranks = 0;
 };
+// So many ranks are to take part: places that are empty get processes again, or ranks that are well leave.
+struct OperatorScale {
+  int ranks = 0;
+};
 // How many nodes wait with no ranks of their own.
 struct SpareNodes {
   int here = 0;
@@ -95,7 +99,7 @@ struct Tick {};
 using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
                                      OperatorInject, ProcessFound, Tick, SparesWaiting, StateHeld, TieRuleTaken,
                                      WitnessWord, OperatorPause, OperatorContinue, OperatorReplace, RanksMoved,
-                                     SpareNodes, LauncherNew, OperatorDrain>;
+                                     SpareNodes, LauncherNew, OperatorDrain, OperatorScale>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 
@@ -163,6 +167,7 @@ struct IncidentRecord {
   std::vector<PhaseSpan> phases;
   std::vector<RankSpan> rank_spans;
   std::vector<Rank> left = {};  // who takes no part any more since then
+  std::vector<Rank> came = {};  // who does again
 };
 // Why the incident was repaired as it was, told in order: what earlier attempts had chosen and what came of it, then the
 // rungs of the last attempt.
@@ -216,6 +221,11 @@ struct ReplaceRefused {
   Rank rank;
   std::string why;
 };
+// Another number of ranks was asked for, and is not to be had after all.
+struct ScaleRefused {
+  int ranks = 0;
+  std::string why;
+};
 // A rank could not connect to another one, told once in an incident.
 struct RoadClosed {
   Rank from;
@@ -240,6 +250,7 @@ struct CrewChanged {
   std::vector<Rank> ranks;  // all that take part now
   std::vector<Rank> left;   // who did before, and does no more
   Step step;
+  std::vector<Rank> came = {};  // who did not before
 };
 // An even split: the witness's lease is wanted, to have and to hold.
 struct AskWitness {};
@@ -252,7 +263,7 @@ struct HangExplained {
 using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
                                       CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled, SaveSettled,
                                       InexactNews, RoadClosed, NodeCutOff, AttemptsGrow, ReplaceRefused,
-                                      HangExplained, CrewChanged>;
+                                      HangExplained, CrewChanged, ScaleRefused>;
 
 // Exit codes of a run (tools/OPERATIONS.md and --help).
 inline constexpr int kExitSuccess = 0;

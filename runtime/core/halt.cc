@@ -13,7 +13,7 @@ using enum HaltState;
 // More attempts than any sequence of real faults needs: something is wrong that recovery cannot mend.
 constexpr int kAttemptsMax = 100;
 // So many are told of, and twice as many, and so on: a power of two.
-constexpr int kAttemptsTold = 4;
+constexpr int kAttemptsUntold = 4;
 // From the order to kill a process to its launcher's word that it has ended, where that launcher is here.
 constexpr Duration kReapLimit = std::chrono::seconds(1);
 // From one such word to the next of processes that were killed together.
@@ -31,6 +31,7 @@ Halt::Halt(Machines& below)
       gate_(below.gate),
       checkpoints_(below.checkpoints),
       repeats_(below.repeats),
+      scaling_(below.scaling),
       saves_(below.saves),
       comparison_(below.comparison),
       rescue_(below.rescue),
@@ -61,7 +62,7 @@ void Halt::Lock(const std::string& reason) {
   board_.plan.moves.clear();
   board_.plan.replaced.clear();
   rounds_.Disarm();
-  GoBackToCrew();
+  GoBackToCrew(reason);
   for (Rank rank : board_.members.ranks()) {
     Member& member = board_.At(rank);
     // Until it answers, a rank offers nothing; a process that joins during LOCK answers to the next one.
@@ -83,13 +84,30 @@ void Halt::Lock(const std::string& reason) {
 }
 
 // An attempt in another world that did not bring the run back: all that took part before do so again, until it is known
-// what they hold.
-void Halt::GoBackToCrew() {
-  if (board_.members.crew() == board_.members.kept()) return;
-  KINTSUGI_CHECK(wider_.has_value(), "the crew was changed, and what the one before held is forgotten");
-  board_.members.Revert();
-  board_.registered.Use(*std::exchange(wider_, std::nullopt));
+// what they hold. But where ranks came who were found to hold by now what those before have lost, it is the run's.
+void Halt::GoBackToCrew(const std::string& reason) {
+  Roster& members = board_.members;
+  if (members.crew() == members.kept()) return;
+  KINTSUGI_CHECK(before_.has_value(), "the crew was changed, and what the one before held is forgotten");
+  const ReplicaMap before = *std::exchange(before_, std::nullopt);
+  if (members.crew().size() > members.kept().size() && !HoldsAll(before, members.kept()) &&
+      HoldsAll(board_.replicas(), members.crew()))
+    return recovery_.SettleCrew();
+  members.Revert();
+  board_.registered.Use(before);
   comparison_.ForgetRecord();
+  if (scaling_.waits()) scaling_.Refuse("a fault came in between: " + reason);
+}
+
+// As far as it is known before they have answered.
+bool Halt::HoldsAll(const ReplicaMap& map, const Crew& crew) const {
+  const auto holds = [&](Rank rank) {
+    const Member& member = board_.At(rank);
+    return crew.Has(rank) && ((member.life == Life::kReady && !member.needs_repair) || member.held);
+  };
+  return std::all_of(map.shards().begin(), map.shards().end(), [&](const ReplicaMap::Shard& shard) {
+    return std::any_of(shard.holders.begin(), shard.holders.end(), holds);
+  });
 }
 
 // Faults follow each other, and attempts that fail for themselves: the first ones pass unnoticed, and none goes on for ever.
@@ -97,7 +115,7 @@ void Halt::CheckLength(const std::string& reason) {
   const IncidentRecord& record = board_.incident.record();
   const int attempts = board_.incident.attempt();
   const Duration since = board_.now() - record.detected_at;
-  if (attempts < kAttemptsTold) return;
+  if (attempts < kAttemptsUntold) return;
   if ((attempts & (attempts - 1)) == 0) board_.Act(AttemptsGrow{record.id, attempts, since, reason});
   if (since < board_.policy.IncidentLimit() || !board_.course.given_up.empty()) return;
   board_.course.given_up = "the run did not come back in " + std::to_string(attempts) + " attempts within " +
@@ -320,7 +338,7 @@ void Halt::AfterStop() {
   SetState(kNone);
   board_.incident.Try(board_.plan.decision);
   if (rung == Rung::kReload) ReloadFrom(facts);
-  if (rung == Rung::kShrink) Shrink(&facts);
+  if (board_.plan.decision.crew) ChangeCrew(&facts);
   board_.incident.record().step = board_.plan.choice.step;
   if (rung == Rung::kDump) return rescue_.Enter();
   if (rung == Rung::kExit) return end_.EndWithoutSave(WhyNoRung());
@@ -336,6 +354,7 @@ RungDecision Halt::Decide(IncidentFacts* facts) {
   facts->snapshot = usable.step;
   facts->no_snapshot = usable.why;
   facts->smaller = survey_.FindSmaller(*facts);
+  facts->asked = scaling_.TakeWanted();
   RungDecision decision = DecideRung(*facts, board_.replicas());
   if (decision.rung != Rung::kRetry || !IsRetriedInVain()) return decision;
   facts->leaving = repeats_.hopeless();
@@ -352,18 +371,17 @@ bool Halt::IsRetriedInVain() {
 }
 
 // The world of this attempt. Who leaves stays parked, with what it holds, until the run has gone on: a fault before that
-// comes back to all of them.
-void Halt::Shrink(IncidentFacts* facts) {
-  KINTSUGI_CHECK(facts->smaller.crew.has_value(), "a smaller world was chosen, and there is none");
-  const Crew& crew = *facts->smaller.crew;
+// comes back to all of them. Who comes has nothing yet.
+void Halt::ChangeCrew(IncidentFacts* facts) {
+  const Crew crew = *board_.plan.decision.crew;
   Result<ReplicaMap> map = board_.registered.MapOf(board_.members, crew, board_.policy.takes_over);
-  KINTSUGI_CHECK(map.ok(), "a smaller world was chosen that has no map: " + map.status().message());
-  wider_ = board_.replicas();
+  KINTSUGI_CHECK(map.ok(), "another world was chosen that has no map: " + map.status().message());
+  before_ = board_.replicas();
   board_.members.Change(crew);
   board_.registered.Use(std::move(map).value());
   comparison_.ForgetRecord();  // digests are over what partners mirror, too
   gate_.Close(crew);
-  *facts = facts->Within(board_.members.crew());
+  *facts = survey_.Take();
 }
 
 void Halt::ReloadFrom(const IncidentFacts& facts) {

@@ -41,7 +41,8 @@ class Halt : public NextAttempt {
 
  private:
   void SetState(HaltState to);
-  void GoBackToCrew();
+  void GoBackToCrew(const std::string& reason);
+  bool HoldsAll(const ReplicaMap& map, const Crew& crew) const;
   void CheckLength(const std::string& reason);
   void AfterLock();
   void AwaitMajority();
@@ -54,7 +55,7 @@ class Halt : public NextAttempt {
   Duration StepLimit(Rank rank) const;
   void AfterStop();
   RungDecision Decide(IncidentFacts* facts);
-  void Shrink(IncidentFacts* facts);
+  void ChangeCrew(IncidentFacts* facts);
   void ReloadFrom(const IncidentFacts& facts);
   void RestartStart();
   bool IsRetriedInVain();
@@ -69,12 +70,13 @@ class Halt : public NextAttempt {
   ControlGate& gate_;
   CheckpointList& checkpoints_;
   Repeats& repeats_;
+  Scaling& scaling_;
   Saves& saves_;
   Comparison& comparison_;
   Rescue& rescue_;
   Recovery& recovery_;
   HaltState state_ = HaltState::kNone;
-  std::optional<ReplicaMap> wider_;  // in an attempt with another crew: the map of the crew before
+  std::optional<ReplicaMap> before_;  // in an attempt with another crew: the map of the crew before
   TimePoint next_word_until_;  // after the newest word of an end
 };
 

@@ -221,6 +221,13 @@ std::string Choice(Rung rung, const IncidentFacts& incident, const ReplicaMap& r
   return "back to the " + checkpoint + (incident.no_snapshot.empty() ? "" : "; " + incident.no_snapshot);
 }
 
+// Another world that somebody asked for is for ranks of which nothing is wrong: what is wrong is repaired first, in the one
+// that is there.
+bool CanTakeAsked(const IncidentFacts& incident) {
+  return incident.asked.crew && incident.confirmed && incident.step.step && incident.leaving.empty() &&
+         !incident.suspect_from && std::all_of(incident.ranks.begin(), incident.ranks.end(), IsGood);
+}
+
 // Without a common step no rung below reload can hold, whatever its own preconditions say.
 bool NeedsStep(Rung rung) { return rung != Rung::kResume && rung < Rung::kReload; }
 
@@ -249,8 +256,8 @@ const RankFacts& IncidentFacts::At(Rank rank) const {
 }
 
 std::string_view RungName(Rung rung) {
-  constexpr std::array<std::string_view, 11> kNames = {"resume",  "retry",  "patch",  "rebuild", "adopt", "spare",
-                                                       "respawn", "shrink", "reload", "dump",    "exit"};
+  constexpr std::array<std::string_view, 12> kNames = {"resume",  "retry",  "patch",  "rebuild", "adopt", "spare",
+                                                       "respawn", "shrink", "reload", "dump",    "exit",  "grow"};
   return kNames[static_cast<size_t>(rung)];
 }
 
@@ -268,6 +275,8 @@ RungDecision DecideRung(const IncidentFacts& incident, const ReplicaMap& replica
   constexpr std::array<Try, 11> kLadder = {TryResume,  TryRetry,  TryPatch,  TryRebuild, TryAdopt, TrySpare,
                                            TryRespawn, TryShrink, TryReload, TryDump,    TryExit};
   const Context context{incident, replicas};
+  if (const AskedWorld& asked = incident.asked; CanTakeAsked(incident))
+    return {asked.rung, {{asked.rung, Refusal::kChosen, asked.why}}, asked.crew};
   RungDecision decision{Rung::kExit, {}};
   for (size_t i = 0; i < kLadder.size(); ++i) {
     const Rung rung = static_cast<Rung>(i);
@@ -285,6 +294,7 @@ RungDecision DecideRung(const IncidentFacts& incident, const ReplicaMap& replica
       continue;
     }
     decision.rung = rung;
+    if (rung == Rung::kShrink) decision.crew = incident.smaller.crew;
     decision.reasons.push_back({rung, Refusal::kChosen, Choice(rung, incident, replicas)});
     return decision;
   }

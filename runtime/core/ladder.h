@@ -79,6 +79,13 @@ struct SmallerWorld {
   std::string why = "the layout has no smaller form";  // with a crew: who goes on
 };
 
+// In which it is to go on, by somebody's word.
+struct AskedWorld {
+  std::optional<Crew> crew;  // none: nobody asked, or it cannot be had now
+  Rung rung = Rung::kGrow;
+  std::string why;
+};
+
 struct IncidentFacts {
   std::vector<RankFacts> ranks;  // all that take part, ascending
   StepChoice step;
@@ -95,6 +102,7 @@ struct IncidentFacts {
   std::optional<Step> compared;
 
   SmallerWorld smaller = {};
+  AskedWorld asked = {};
 
   // Of those that are in this crew.
   IncidentFacts Within(const Crew& crew) const;
@@ -114,6 +122,7 @@ struct RungReason {
 struct RungDecision {
   Rung rung = Rung::kResume;
   std::vector<RungReason> reasons;  // one per rung considered, the chosen one last
+  std::optional<Crew> crew = {};    // who goes on, where that are others than before
 };
 
 // "rank 4 has no respawn left", and what became of the last one.

@@ -18,9 +18,10 @@ Machines::Machines(Policy policy, Term term)
       snapshots(board, rounds, hangs, faults),
       comparison(board, processes, faults, end, rounds, inexact),
       survey(board, checkpoints, repeats, comparison),
-      saves(board, end, faults, comparison, survey, hangs, checkpoints, repeats),
+      scaling(board, processes, survey),
+      saves(board, end, faults, comparison, survey, scaling, hangs, checkpoints, repeats),
       rescue(board, processes, faults, comparison, survey, saves),
-      recovery(board, processes, faults, end, comparison, rounds, snapshots, hangs, saves, checkpoints, repeats,
+      recovery(board, processes, faults, end, comparison, rounds, snapshots, hangs, scaling, saves, checkpoints, repeats,
                roads) {}
 
 }  // namespace kintsugi::core

@@ -19,6 +19,7 @@
 #include "runtime/core/roads.h"
 #include "runtime/core/run_end.h"
 #include "runtime/core/saves.h"
+#include "runtime/core/scaling.h"
 #include "runtime/core/snapshot_orders.h"
 #include "runtime/core/snapshot_rounds.h"
 #include "runtime/core/survey.h"
@@ -43,6 +44,7 @@ struct Machines {
   SnapshotOrders snapshots;
   Comparison comparison;
   Survey survey;
+  Scaling scaling;
   Saves saves;
   Rescue rescue;
   Recovery recovery;

@@ -64,10 +64,12 @@ struct JoinRequest {
   std::vector<Rank> crew = {};
   Generation crew_since = {};
 };
-// How its trainer can go on with fewer ranks (offers.h). No worlds: it cannot.
+// How its trainer can go on with other ranks (offers.h). No worlds: it cannot.
 struct Offer {
   std::vector<Rank> slice;  // ranks that together hold one whole replica of the model, itself included, ascending
   std::vector<int> worlds;  // sizes in which it can run, ascending
+  // An object that every rank has for itself, so that one that comes to the run could not have it from others; empty: none.
+  std::string own_object = {};
   bool operator==(const Offer&) const = default;
 };
 // Registration is over and the trainer's thread waits inside the guard.

@@ -103,4 +103,54 @@ Result<Crew> ChooseSmaller(const Crew& crew, const OfferedWorlds& slices, const 
   return crew.Without(leaving);
 }
 
+namespace {
+
+Status CheckSize(const OfferedWorlds& slices, int ranks) {
+  KINTSUGI_CHECK(!slices.all.empty(), "a world is looked for where none is offered");
+  const size_t of_slice = slices.all.front().size();
+  if (!std::binary_search(slices.worlds.begin(), slices.worlds.end(), ranks))
+    return {StatusCode::kNotFound, "no world of " + std::to_string(ranks) + " ranks is offered: offered are " +
+                                       ListOf(slices.worlds)};
+  if (static_cast<size_t>(ranks) % of_slice != 0)
+    return {StatusCode::kNotFound, "a world of " + std::to_string(ranks) + " ranks is not made up of slices of " +
+                                       std::to_string(of_slice)};
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<Crew> ChooseFewer(const Crew& crew, const OfferedWorlds& slices, int ranks) {
+  KINTSUGI_RETURN_IF_ERROR(CheckSize(slices, ranks));
+  KINTSUGI_CHECK(static_cast<size_t>(ranks) < crew.size(), "fewer ranks are looked for than there are");
+  std::vector<Rank> leaving;
+  for (auto slice = slices.all.rbegin(); crew.size() - leaving.size() > static_cast<size_t>(ranks); ++slice)
+    leaving.insert(leaving.end(), slice->begin(), slice->end());
+  return crew.Without(leaving);
+}
+
+Result<Crew> ChooseMore(const Crew& crew, const OfferedWorlds& slices, int ranks, const std::function<bool(Rank)>& free,
+                        const std::function<const Offer*(Rank)>& offer) {
+  KINTSUGI_RETURN_IF_ERROR(CheckSize(slices, ranks));
+  KINTSUGI_CHECK(static_cast<size_t>(ranks) > crew.size(), "more ranks are looked for than there are");
+  const size_t of_slice = slices.all.front().size(), wanted = static_cast<size_t>(ranks) - crew.size();
+  std::vector<Rank> coming;
+  for (int seat = 0; seat < crew.seats() && coming.size() < wanted; ++seat) {
+    const Rank rank(seat);
+    if (crew.Has(rank) || std::find(coming.begin(), coming.end(), rank) != coming.end()) continue;
+    const Offer* const its = of_slice == 1 ? nullptr : offer(rank);
+    const std::vector<Rank> slice = of_slice == 1 ? std::vector<Rank>{rank} : IsOffer(its) ? its->slice : std::vector<Rank>();
+    const bool is_free = slice.size() == of_slice && std::none_of(slice.begin(), slice.end(), [&](Rank each) {
+      return each.value() < 0 || each.value() >= crew.seats() || crew.Has(each) || !free(each) ||
+             std::find(coming.begin(), coming.end(), each) != coming.end();
+    });
+    if (is_free) coming.insert(coming.end(), slice.begin(), slice.end());
+  }
+  if (coming.size() < wanted)
+    return Status(StatusCode::kNotFound, "of the " + std::to_string(static_cast<size_t>(crew.seats()) - crew.size()) +
+                                             " empty places " + std::to_string(coming.size()) +
+                                             " can be had, in whole slices of " + std::to_string(of_slice) + ": " +
+                                             std::to_string(wanted) + " are wanted");
+  return crew.With(coming);
+}
+
 }  // namespace kintsugi::core

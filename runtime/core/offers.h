@@ -1,4 +1,5 @@
-// Offers: in which smaller worlds a trainer can go on, and which one is chosen when ranks are lost for good.
+// Offers: in which other worlds a trainer can go on, which one is chosen when ranks are lost for good, and who takes part
+// where somebody names its size.
 //
 // What a trainer offers are data-parallel slices: ranks that together hold one whole replica of the model. One of them
 // can be left out without a byte that moves. How the ranks that stay divide a batch follows from number and world size.
@@ -33,5 +34,13 @@ Result<OfferedWorlds> OfferedBy(const Crew& crew, const std::function<const Offe
 // The crew without the slices of `lost`. `weak`: leaving it out saves a repair. REQUIRES: lost is not empty, and of the crew.
 Result<Crew> ChooseSmaller(const Crew& crew, const OfferedWorlds& slices, const std::vector<Rank>& lost,
                            const std::function<bool(Rank)>& weak);
+
+// Of so many ranks, fewer than now: the slices with the highest ranks leave. kNotFound: none is offered.
+Result<Crew> ChooseFewer(const Crew& crew, const OfferedWorlds& slices, int ranks);
+// Of so many ranks, more than now: slices of empty seats come, the lowest first. free(rank): a process may be started there;
+// offer(rank): what the last one there registered; null: nobody here knows. kNotFound: none is offered, or too few such slices
+// are known.
+Result<Crew> ChooseMore(const Crew& crew, const OfferedWorlds& slices, int ranks, const std::function<bool(Rank)>& free,
+                        const std::function<const Offer*(Rank)>& offer);
 
 }  // namespace kintsugi::core

@@ -33,12 +33,28 @@ void Processes::StartNext(Rank rank) {
 
 void Processes::Respawn(Rank rank) {
   Member& member = board_.At(rank);
+  if (!board_.members.kept().Has(rank)) return;  // it was on its way into the run: that goes on as it was
   if (member.life != Life::kDead || member.respawns >= board_.policy.max_respawns || board_.course.leaving ||
       !repeats_.hopeless().empty() || !board_.course.given_up.empty())
     return;
   ++member.respawns;
   if (board_.policy.can_spawn) return StartNext(rank);
   board_.members.SetLife(member, Life::kAbsent);
+}
+
+void Processes::StartNewcomer(Rank rank) {
+  Member& member = board_.At(rank);
+  KINTSUGI_CHECK(!board_.members.InRun(rank), "rank " + rank.ToString() + " is to come, and is there");
+  if (member.life == Life::kAbsent) MarkDead(rank);
+  KINTSUGI_CHECK(member.life == Life::kDead, "rank " + rank.ToString() + " is to come, and has a process");
+  if (board_.policy.takes_over) member.incarnation = std::max(member.incarnation, FirstOfTerm());
+  // What was left of the life before it is of a step that is long over, or of another crew.
+  member.held.reset();
+  member.doubted = member.incarnation;
+  member.respawns = 0;
+  member.start_failure.clear();
+  member.needs_repair = member.fresh = true;
+  StartNext(rank);
 }
 
 void Processes::MarkDead(Rank rank) {

@@ -27,6 +27,11 @@ class Processes {
   // One more of the rank's respawns, at once: its start-up runs beside LOCK, STOP and CLEAN. Nothing where it has none
   // left, or nothing is repaired any more.
   void Respawn(Rank rank);
+  // A process for a seat that takes no part, which knows nothing of the run; it has its respawns from then on. REQUIRES: the
+  // seat has none.
+  void StartNewcomer(Rank rank);
+  // Newer than every life that the controllers before this one gave.
+  Incarnation FirstOfTerm() const { return Incarnation(board_.term.number << 20); }
   // The life that the rank has is over, as far as anybody here can tell.
   void MarkDead(Rank rank);
   // ... and its process, if there is one, is told so.

@@ -62,7 +62,7 @@ int ExitOf(StatusCode code) { return code == StatusCode::kInvalidArgument ? kExi
 }  // namespace
 
 Recovery::Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& end, Comparison& comparison,
-                   SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Saves& saves,
+                   SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Scaling& scaling, Saves& saves,
                    CheckpointList& checkpoints, Repeats& repeats, Roads& roads)
     : board_(board),
       processes_(processes),
@@ -72,6 +72,7 @@ Recovery::Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& e
       rounds_(rounds),
       snapshots_(snapshots),
       hangs_(hangs),
+      scaling_(scaling),
       saves_(saves),
       checkpoints_(checkpoints),
       repeats_(repeats),
@@ -197,8 +198,7 @@ void Recovery::Rebuild() {
                       .step = *plan.choice.step,
                       .limit = limit,
                       .partners = board_.replicas().Partners(rank),
-                      .begins = !board_.course.ever_ran,
-                      .crew = board_.members.crew().Told()};
+                      .begins = !board_.course.ever_ran};
   });
 }
 
@@ -494,19 +494,22 @@ void Recovery::Resume() {
   saves_.BeginRequested();
 }
 
-// What this attempt went by is the run's from now on. Who takes no part any more ends with a word.
+// Who takes no part any more ends with a word.
 void Recovery::SettleCrew() {
   const Crew before = board_.members.kept();
   const Crew& now = board_.members.crew();
   if (before == now) return;
   board_.members.Keep();
-  std::vector<Rank> left;
+  std::vector<Rank> left, came;
   for (Rank rank : before.ranks())
     if (!now.Has(rank)) left.push_back(rank);
-  if (board_.incident.open()) board_.incident.record().left = left;
+  for (Rank rank : now.ranks())
+    if (!before.Has(rank)) came.push_back(rank);
+  if (board_.incident.open()) board_.incident.record().left = left, board_.incident.record().came = came;
   for (Rank rank : left) processes_.Dismiss(rank);
   rounds_.DropAfter(Step(0));  // what is in them is of the crew before
-  board_.Act(CrewChanged{now.ranks(), left, board_.course.resume_step});
+  board_.Act(CrewChanged{now.ranks(), left, *board_.plan.choice.step, came});
+  scaling_.OnCrewKept();
 }
 
 void Recovery::AwaitResumed() {

@@ -33,7 +33,7 @@ namespace kintsugi::core {
 class Recovery {
  public:
   Recovery(Board& board, Processes& processes, Faults& faults, RunEnd& end, Comparison& comparison,
-           SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Saves& saves,
+           SnapshotRounds& rounds, SnapshotOrders& snapshots, HangWatch& hangs, Scaling& scaling, Saves& saves,
            CheckpointList& checkpoints, Repeats& repeats, Roads& roads);
 
   // STOP is over, and the way to repair is chosen.
@@ -59,6 +59,8 @@ class Recovery {
   // cancelled together.
   bool RanOut();
 
+  // What this attempt went by is the run's from now on.
+  void SettleCrew();
   // The trainer's loop of this rank runs again.
   void OnResumed(Rank rank);
   // RUNNING goes on after a gap that healed, or untouched.
@@ -83,7 +85,6 @@ class Recovery {
   void Rollback();
   void AfterPhase();
   void Resume();
-  void SettleCrew();
   void AwaitResumed();
   void LimitTheLast();
   void OnFailed(Rank rank, const PhaseDone& done);
@@ -102,6 +103,7 @@ class Recovery {
   SnapshotRounds& rounds_;
   SnapshotOrders& snapshots_;
   HangWatch& hangs_;
+  Scaling& scaling_;
   Saves& saves_;
   CheckpointList& checkpoints_;
   Repeats& repeats_;

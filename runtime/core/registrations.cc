@@ -42,6 +42,22 @@ Status Narrow(const Crew& crew, Claims* claims) {
   return Status::Ok();
 }
 
+// Who registered while fewer took part claims what is left of a claim that those make who came since: it is theirs, too.
+void Widen(const Crew& crew, Claims* claims) {
+  const Claims said = *claims;
+  for (const auto& [rank, layouts] : said)
+    for (const auto& [layout, claim] : layouts) {
+      for (Rank member : claim.ranks) {
+        const auto its = member == rank || !crew.Has(member) ? claims->end() : claims->find(member);
+        if (its == claims->end() || !its->second.count(layout)) continue;
+        GroupClaim& narrow = its->second.at(layout);
+        if (narrow.ranks.size() >= claim.ranks.size()) continue;
+        const Result<Crew> before = Crew::Of(crew.seats(), narrow.ranks);
+        if (!narrow.ranks.empty() && before.ok() && ClaimWithin(claim, *before) == narrow) narrow = claim;
+      }
+    }
+}
+
 // Holders of one shard registered the same.
 Status CompareHolders(const ReplicaMap& replicas, const Roster& members) {
   for (const ReplicaMap::Shard& shard : replicas.shards())
@@ -83,7 +99,12 @@ Result<ReplicaMap> Registrations::MapOf(const Roster& members, const Crew& crew,
   Claims claims;
   for (Rank rank : members.ranks()) claims[rank] = members.At(rank).layouts;
   if (claims_for_lost) ClaimForLost(members, &claims);
-  if (!crew.whole()) KINTSUGI_RETURN_IF_ERROR(Narrow(crew, &claims));
+  for (Rank rank : crew.ranks())
+    if (!members.crew().Has(rank)) claims[rank] = members.At(rank).layouts;
+  if (!crew.whole() || members.ever_changed()) {
+    KINTSUGI_RETURN_IF_ERROR(Narrow(crew, &claims));
+    Widen(crew, &claims);
+  }
   return ReplicaMap::Build(crew, claims);
 }
 
@@ -91,6 +112,13 @@ void Registrations::Use(ReplicaMap map) {
   KINTSUGI_CHECK(mapped_, "another crew's map is used before there was one");
   replicas_ = std::move(map);
   changed_ = true;
+}
+
+Status Registrations::Compare(const Roster& members, const Crew& crew, bool claims_for_lost) const {
+  const Result<ReplicaMap> map = MapOf(members, crew, claims_for_lost);
+  KINTSUGI_RETURN_IF_ERROR(map.status());
+  const Status same = CompareHolders(map.value(), members);
+  return same.ok() ? same : Status(StatusCode::kInvalidArgument, same.message());
 }
 
 Status Registrations::Map(const Roster& members, bool claims_for_lost) {

@@ -40,8 +40,11 @@ class Registrations {
   Status Map(const Roster& members, bool claims_for_lost);
   // Another crew's, as MapOf made it: before the next REBUILD it is made anew, and compared.
   void Use(ReplicaMap map);
-  // The map that there would be if these took part. kFailedPrecondition: bytes would have to move first; it names which.
+  // The map that there would be if these took part, fewer than do or more. kFailedPrecondition: bytes would have to move
+  // first; it names which.
   Result<ReplicaMap> MapOf(const Roster& members, const Crew& crew, bool claims_for_lost) const;
+  // Why these cannot take part together, by what they registered: kInvalidArgument names two that differ.
+  Status Compare(const Roster& members, const Crew& crew, bool claims_for_lost) const;
 
  private:
   ReplicaMap replicas_;

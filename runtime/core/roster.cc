@@ -24,6 +24,7 @@ void Roster::Change(Crew crew) {
                  "a crew of " + std::to_string(crew.seats()) + " seats in a world of " + std::to_string(seats()));
   crew.CheckInvariants();
   crew_ = std::move(crew);
+  ever_changed_ = true;
   for (size_t r = 0; r < members_.size(); ++r) {
     const bool takes_part = crew_.Has(Rank(static_cast<int32_t>(r)));
     if (members_[r].takes_part != takes_part)

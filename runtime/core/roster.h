@@ -106,6 +106,10 @@ class Roster {
   const Crew& crew() const { return crew_; }
   // ... in the run as it last went on.
   const Crew& kept() const { return kept_; }
+  // It is of the run, or of the attempt under way. Others are on their way, or have left.
+  bool InRun(Rank rank) const { return crew_.Has(rank) || kept_.Has(rank); }
+  // There was another crew than that of all seats.
+  bool ever_changed() const { return ever_changed_; }
   // From now on, in this attempt. REQUIRES: nobody is waited for.
   void Change(Crew crew);
   void Keep() { kept_ = crew_; }
@@ -214,6 +218,7 @@ class Roster {
   void CheckCounts(const Counts& counted) const;
 
   Crew crew_, kept_;
+  bool ever_changed_ = false;
   std::vector<Member> members_;
   Counts counts_;
   TimePoint returned_at_;

@@ -13,13 +13,14 @@ constexpr int kLastSavesMax = 3;
 
 }  // namespace
 
-Saves::Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, const Survey& survey, HangWatch& hangs,
-             CheckpointList& checkpoints, const Repeats& repeats)
+Saves::Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, const Survey& survey,
+             Scaling& scaling, HangWatch& hangs,             CheckpointList& checkpoints, const Repeats& repeats)
     : board_(board),
       end_(end),
       faults_(faults),
       comparison_(comparison),
       survey_(survey),
+      scaling_(scaling),
       repeats_(repeats),
       points_(board, hangs),
       writer_(board, checkpoints),
@@ -34,6 +35,7 @@ void Saves::Request(bool then_end) {
   if (then_end) {
     if (!board_.course.leaving) board_.course.leave_by = board_.now() + board_.policy.grace;
     board_.course.leaving = true;
+    if (scaling_.waits() && board_.members.crew() == board_.members.kept()) scaling_.Refuse("the run saves and leaves");
     // Half of the grace period for reaching the boundary, the rest for writing.
     if (stop_deadline_ == TimePoint::Max()) stop_deadline_ = board_.now() + board_.policy.grace / 2;
   }
@@ -56,7 +58,8 @@ void Saves::BeginRequested() {
   if (board_.phase() != Phase::kRunning) return;
   replacements_.ForgetMet();
   if (!board_.course.leaving && replacements_.NeedsSave()) request_.Ask();
-  if (!request_.waits() && !board_.course.leaving) return replacements_.waits() ? BeginReplacing() : BeginPause();
+  if (!request_.waits() && !board_.course.leaving)
+    return replacements_.waits() || scaling_.IsDue() ? BeginReplacing() : BeginPause();
   end_after_save_ = end_after_save_ || board_.course.leaving;
   request_.Begin();
   gathers_to_save_ = true;
@@ -117,7 +120,7 @@ void Saves::OnParked(Rank rank, Step step) {
 }
 
 void Saves::LeavePoints() {
-  if (Replaces() || StaysPaused()) return;
+  if (Replaces() || Scales() || StaysPaused()) return;
   board_.SetSave(SaveState::kNone);  // where all had come for a pause that nobody asks for any more
   points_.LeaveAll();
   MaybeFinish();
@@ -169,10 +172,30 @@ bool Saves::Replaces() {
   return true;
 }
 
+// ---- other ranks that somebody asks for --------------------------------------------------------------------------
+
+void Saves::AskToScale(int ranks) {
+  if (const std::string why = scaling_.WhyNot(ranks); !why.empty()) return board_.Act(ScaleRefused{ranks, why});
+  scaling_.Ask(ranks);
+  BeginRequested();
+}
+
+// In place of going on from where all have parked: nothing is wrong with anybody, and the crew is changed as after a fault.
+bool Saves::Scales() {
+  if (board_.course.leaving || board_.phase() != Phase::kRunning || !points_.ParkedAt() || !scaling_.IsDue()) return false;
+  const std::string text = "an operator asked for another number of ranks";
+  faults_.Record(board_.members.ranks().front(), FaultKind::kOperator, text, board_.now());
+  board_.incident.BlameNobody();
+  faults_.Lock(text);
+  return true;
+}
+
 void Saves::RefuseReplacement(const std::string& why) { board_.Act(ReplaceRefused{replacements_.Take().ranks.front(), why}); }
 
 void Saves::CheckReplacements() {
-  if (board_.phase() != Phase::kRunning || !InLoops(board_.save()) || !replacements_.IsLate()) return;
+  if (board_.phase() != Phase::kRunning || !InLoops(board_.save())) return;
+  if (scaling_.IsLate()) scaling_.Refuse(scaling_.WhyLate());
+  if (!replacements_.IsLate()) return;
   RefuseReplacement("the ranks did not come to the end of a step within " + WholeSeconds(board_.policy.step_timeout));
 }
 
@@ -186,7 +209,7 @@ void Saves::MaybeSave() {
   board_.plan.choice = {*step, StepReason::kUpdateBegun};
   const bool asked_for = save == SaveState::kGathering && gathers_to_save_;
   // Nor is one of two copies given up before it is known that they are the same.
-  const bool replaces = replacements_.waits() && !board_.course.leaving;
+  const bool replaces = (replacements_.waits() || scaling_.IsDue()) && !board_.course.leaving;
   if (save == SaveState::kGathering && !asked_for && !replaces && !points_.IsPeriodic(*step)) return LeavePoints();
   // Replicas that differ are found before they are saved: a checkpoint then never holds what nobody can vouch for.
   if (board_.policy.verify_every > 0 && verified_step_ != *step) return Compare(SaveState::kVerifying);

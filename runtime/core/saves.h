@@ -21,13 +21,14 @@
 #include "runtime/core/replacements.h"
 #include "runtime/core/run_end.h"
 #include "runtime/core/save_points.h"
+#include "runtime/core/scaling.h"
 #include "runtime/core/survey.h"
 
 namespace kintsugi::core {
 
 class Saves {
  public:
-  Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, const Survey& survey, HangWatch& hangs,
+  Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, const Survey& survey, Scaling& scaling, HangWatch& hangs,
         CheckpointList& checkpoints, const Repeats& repeats);
 
   // What an operator asks for. `then_end`: the run leaves.
@@ -38,6 +39,8 @@ class Saves {
   void AskToReplace(Rank rank);
   // ... for all ranks of a node, on another one.
   void AskToDrain(Rank first, int ranks);
+  // So many ranks are to take part, from the end of a step on.
+  void AskToScale(int ranks);
   void OnMoved(Rank first) { replacements_.Moved(first); }
   const Replacements& replacements() const { return replacements_; }
   bool pause_asked() const { return pause_asked_; }
@@ -67,7 +70,7 @@ class Saves {
   void OnPublished(Step step, const std::string& directory) { writer_.OnPublished(step, directory); }
   // Call at every tick. True: the grace period of a stop is nearly over, and all are locked to save at once.
   bool CheckGrace();
-  // ... where no boundary comes for one that is to be replaced.
+  // ... where no boundary comes for one that is to be replaced, or for another number of ranks.
   void CheckReplacements();
 
  private:
@@ -78,6 +81,7 @@ class Saves {
   void SaveWhilePaused();
   void BeginReplacing();
   bool Replaces();
+  bool Scales();
   void RefuseReplacement(const std::string& why);
   void MaybeSave();
   void Compare(SaveState state);
@@ -91,6 +95,7 @@ class Saves {
   Faults& faults_;
   Comparison& comparison_;
   const Survey& survey_;
+  Scaling& scaling_;
   const Repeats& repeats_;
   SavePoints points_;
   CheckpointWriter writer_;

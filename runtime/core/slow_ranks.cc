@@ -36,7 +36,7 @@ bool SlowRanks::OnPlace(Rank rank, const Progress& place, TimePoint now) {
   Entry& entry = ranks_[static_cast<size_t>(rank.value())];
   if (entry.arrived) return false;
   entry.arrived = now;
-  if (++arrived_ < awaited_) return false;
+  if (++arrived_ != awaited_) return false;  // more than were awaited: one has just come to the run
   Judge();
   return true;
 }

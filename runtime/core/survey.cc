@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "runtime/base/check.h"
-#include "runtime/core/offers.h"
 
 namespace kintsugi::core {
 namespace {
@@ -56,13 +55,31 @@ RankFacts Survey::Of(Rank rank) const {
   return seen;
 }
 
+Result<OfferedWorlds> Survey::Offered() const {
+  return OfferedBy(board_.members.crew(), [this](Rank rank) {
+    const Member& member = board_.At(rank);
+    return member.registered ? &member.offer : nullptr;
+  });
+}
+
+RungReason Survey::WhyNotWithin(const Crew& crew) const {
+  const auto refused = [](Refusal reason, std::string why) { return RungReason{Rung::kShrink, reason, std::move(why)}; };
+  const Result<ReplicaMap> map = board_.registered.MapOf(board_.members, crew, board_.policy.takes_over);
+  if (!map.ok()) return refused(Refusal::kBytesWouldMove, map.status().message());
+  for (const ReplicaMap::Shard& shard : board_.replicas().shards())
+    if (std::none_of(shard.holders.begin(), shard.holders.end(), [&](Rank holder) { return crew.Has(holder); }))
+      return refused(Refusal::kBytesWouldMove, "layout " + std::to_string(shard.layout) + " of rank " +
+                                                   shard.holders.front().ToString() +
+                                                   " is held by none of those that would stay");
+  if (!board_.majority.HasWithout(board_.members, crew))
+    return refused(Refusal::kNoMajorityStays, "those that would stay, " + crew.ToString() + ", are no majority");
+  return {Rung::kShrink, Refusal::kChosen, ""};
+}
+
 SmallerWorld Survey::FindSmaller(const IncidentFacts& facts) const {
   const Roster& members = board_.members;
   const auto refused = [](Refusal reason, std::string why) { return SmallerWorld{std::nullopt, reason, std::move(why)}; };
-  const Result<OfferedWorlds> slices = OfferedBy(members.crew(), [&members](Rank rank) {
-    const Member& member = members.At(rank);
-    return member.registered ? &member.offer : nullptr;
-  });
+  const Result<OfferedWorlds> slices = Offered();
   if (!slices.ok()) return refused(Refusal::kNotOffered, slices.status().message());
   if (slices->all.empty()) return {};
   if (!board_.policy.shrinks) return refused(Refusal::kForbidden, "a smaller world is forbidden (Policy::shrinks)");
@@ -72,17 +89,9 @@ SmallerWorld Survey::FindSmaller(const IncidentFacts& facts) const {
     return facts.At(rank).condition != Condition::kGood;
   });
   if (!crew.ok()) return refused(Refusal::kNotOffered, crew.status().message());
-  const Result<ReplicaMap> map = board_.registered.MapOf(members, *crew, board_.policy.takes_over);
-  if (!map.ok()) return refused(Refusal::kBytesWouldMove, map.status().message());
-  for (const ReplicaMap::Shard& shard : board_.replicas().shards())
-    if (std::none_of(shard.holders.begin(), shard.holders.end(), [&](Rank holder) { return crew->Has(holder); }))
-      return refused(Refusal::kBytesWouldMove, "layout " + std::to_string(shard.layout) + " of rank " +
-                                                   shard.holders.front().ToString() +
-                                                   " is held by none of those that would stay");
-  if (LacksState(facts.Within(*crew), *map))
+  if (RungReason why = WhyNotWithin(*crew); why.reason != Refusal::kChosen) return refused(why.reason, std::move(why.text));
+  if (LacksState(facts.Within(*crew), *board_.registered.MapOf(members, *crew, board_.policy.takes_over)))
     return refused(Refusal::kNoSource, "those that would stay do not hold every shard at one step");
-  if (!board_.majority.HasWithout(members, *crew))
-    return refused(Refusal::kNoMajorityStays, "those that would stay, " + crew->ToString() + ", are no majority");
   return {*crew, Refusal::kChosen,
           "on with " + crew->ToString() + ": every shard is held by them, and rank " + lost.front().ToString() +
               (lost.size() > 1 ? " and " + std::to_string(lost.size() - 1) + " more are" : " is") + " lost for good"};

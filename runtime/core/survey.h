@@ -10,6 +10,7 @@
 #include "runtime/core/checkpoint_list.h"
 #include "runtime/core/comparison.h"
 #include "runtime/core/ladder.h"
+#include "runtime/core/offers.h"
 #include "runtime/core/repeats.h"
 
 namespace kintsugi::core {
@@ -20,8 +21,12 @@ class Survey {
       : board_(board), checkpoints_(checkpoints), repeats_(repeats), comparison_(comparison) {}
 
   IncidentFacts Take() const;
+  // Why the run cannot go on with these alone, of those that take part now; kChosen: it can.
+  RungReason WhyNotWithin(const Crew& crew) const;
   // In which smaller world the run can go on from these. REQUIRES: there is a map of replicas.
   SmallerWorld FindSmaller(const IncidentFacts& facts) const;
+  // What those that take part offer together.
+  Result<OfferedWorlds> Offered() const;
 
  private:
   RankFacts Of(Rank rank) const;

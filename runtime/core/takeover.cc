@@ -7,12 +7,6 @@
 #include "runtime/base/check.h"
 
 namespace kintsugi::core {
-namespace {
-
-// Replacements of a rank whose earlier lives this controller has not seen must be newer than all of these.
-Incarnation FirstOfTerm(Term term) { return Incarnation(term.number << 20); }
-
-}  // namespace
 
 void RunTakeover::Begin() {
   KINTSUGI_CHECK(board_.policy.takes_over, "a run is taken over that this controller begins itself");
@@ -131,7 +125,7 @@ void RunTakeover::GiveUpAbsent() {
   const std::vector<Rank> absent = board_.members.Where([](const Member& m) { return m.life == Life::kAbsent; });
   for (Rank rank : absent) {
     Member& member = board_.At(rank);
-    member.incarnation = std::max(member.incarnation, FirstOfTerm(board_.term));
+    member.incarnation = std::max(member.incarnation, processes_.FirstOfTerm());  // its earlier lives nobody here has seen
     processes_.MarkDead(rank);
     member.needs_repair = board_.course.ever_ran;
     faults_.Record(rank, FaultKind::kSilence, "neither it nor its launcher came to the new controller", board_.now());

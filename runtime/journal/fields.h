@@ -38,6 +38,7 @@ KINTSUGI_MESSAGE(22, "ranks_moved", core::RanksMoved, (first, 1), (ranks, 2), (n
 KINTSUGI_BARE(23, "spare_nodes", core::SpareNodes, (here, 23))
 KINTSUGI_MESSAGE(24, "launcher_new", core::LauncherNew, (first, 1), (ranks, 2))
 KINTSUGI_MESSAGE(25, "operator_drain", core::OperatorDrain, (first, 1), (ranks, 2))
+KINTSUGI_BARE(26, "operator_scale", core::OperatorScale, (ranks, 26))
 
 // ---- what comes out: as words and as a digest, never as bytes --------------------------------------------------------
 
@@ -47,7 +48,8 @@ KINTSUGI_FIELDS(core::RungReason, (rung), (reason), (text))
 KINTSUGI_FIELDS(core::AttemptRecord, (attempt), (rung), (ended_by))
 KINTSUGI_FIELDS(core::IncidentRecord, (id), (signal), (cause), (ranks), (step), (begun), (attempts), (term),
                 (generation), (rung), (reasons), (earlier), (fault_at), (detected_at), (parked_at), (rebuilt_at),
-                (repaired_at), (resumed_at), (bytes_moved), (sources), (phases), (rank_spans), (left, 0, SaidIfAny))
+                (repaired_at), (resumed_at), (bytes_moved), (sources), (phases), (rank_spans), (left, 0, SaidIfAny),
+                (came, 0, SaidIfAny))
 
 KINTSUGI_SAID("->", core::Send, (header), (message))
 KINTSUGI_SAID("spawn", core::SpawnProcess, (rank), (incarnation))
@@ -68,7 +70,8 @@ KINTSUGI_SAID("attempts_grow", core::AttemptsGrow, (incident), (attempts), (sinc
 KINTSUGI_FIELDS(core::FoldedStack, (ranks), (text))
 KINTSUGI_FIELDS(core::Blame, (kind), (ranks), (text), (stacks))
 KINTSUGI_SAID("hang_explained", core::HangExplained, (blame))
-KINTSUGI_SAID("crew_changed", core::CrewChanged, (ranks), (left), (step))
+KINTSUGI_SAID("crew_changed", core::CrewChanged, (ranks), (left), (step), (came, 0, SaidIfAny))
+KINTSUGI_SAID("scale_refused", core::ScaleRefused, (ranks), (why))
 KINTSUGI_SAID("save_settled", core::SaveSettled, (step), (saved), (rank), (text))
 
 // ---- what the core goes by: as words --------------------------------------------------------------------------------

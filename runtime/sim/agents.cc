@@ -101,6 +101,8 @@ void Agents::BeginTrainer(Process* p) {
   world_.ForTrainer(p, world_.Between(1000, 60000), [this, p] {
     Ready ready;
     ready.layouts = world_.plan.claims.at(p->rank);
+    for (auto& [layout, claim] : ready.layouts)
+      if (p->crew) claim = core::ClaimWithin(claim, *p->crew).value_or(claim);
     ready.gate = world_.plan.gate != GateKind::kOff;
     ready.state_held = world_.plan.policy.adopts;
     ready.offer = world_.plan.OfferOf(p->rank);

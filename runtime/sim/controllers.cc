@@ -78,10 +78,14 @@ void Controllers::Act(const ControllerAction& action) {
                  [this](const core::ReplaceRefused& a) {
                    world_.Log("not replaced: rank " + a.rank.ToString() + ": " + a.why);
                  },
+                 [this](const core::ScaleRefused& a) {
+                   world_.Log("no world of " + std::to_string(a.ranks) + " ranks: " + a.why);
+                 },
                  [this](const core::HangExplained& a) { CheckBlame(a.blame); },
                  [this](const core::CrewChanged& a) {
                    world_.Log("the run goes on with " + std::to_string(a.ranks.size()) + " ranks, " +
-                              std::to_string(a.left.size()) + " left");
+                              std::to_string(a.left.size()) + " left" +
+                              (a.came.empty() ? "" : ", " + std::to_string(a.came.size()) + " came"));
                    for (Rank rank : a.left) world_.losses.Lose(rank.value());  // what they held went with them
                  },
                  [this](const core::RoadClosed& a) {

@@ -252,6 +252,16 @@ void DrawRoad(Random& random, bool first, PlannedFault* fault) {
   fault->lasting = random.Chance(0.6);
 }
 
+// Ranks come back, or leave by word: at any time, so that the faults before and after it strike the change as well.
+void DrawScale(Random& random, const Plan& plan, PlannedFault* fault) {
+  fault->type = FaultType::kScale;
+  fault->in_phase.reset();
+  fault->in_trainer.reset();
+  fault->delay = {};
+  fault->count = random.Chance(0.6) ? plan.policy.world_size : plan.worlds[random.Below(plan.worlds.size())];
+  fault->at = 100ms + Duration(static_cast<int64_t>(random.Below(plan.steps * static_cast<uint64_t>(plan.step_time.count()))));
+}
+
 // The leader is lost, and about then somebody wants the run to end; what else strikes, strikes launchers.
 void DrawLeaderless(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
   constexpr std::array kFirst = {FaultType::kControllerKilled, FaultType::kControllerKilled,
@@ -286,6 +296,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   if (profile.comparison && first) fault.type = FaultType::kStateFlip;
   if (profile.elastic && (first || random.Chance(0.4)))
     fault.type = random.Chance(0.8) ? FaultType::kKill : random.Chance(0.5) ? FaultType::kExit : FaultType::kNodeLost;
+  const bool scales = profile.elastic && !first && random.Chance(plan.faults.size() == 1 ? 0.7 : 0.3);
   if (profile.incident) fault.type = kIncidents[random.Below(kIncidents.size())];
   if (profile.groups > 0 && random.Chance(profile.groups)) fault.type = FaultType::kGroupLost;
   if (profile.pairs > 0 && random.Chance(profile.pairs)) fault.type = FaultType::kGroupLost;
@@ -296,6 +307,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   if (fault.type == FaultType::kHandlerHangs) fault.count = 1 + static_cast<int>(random.Below(4));
   if (fault.type == FaultType::kHandlerFails && random.Chance(0.3)) fault.count = 100;
   DrawPlace(random, plan, first, &fault);
+  if (scales) DrawScale(random, plan, &fault);
   if (profile.orders) DrawOrder(random, plan, first, &fault);
   if (profile.newcomers) DrawNewcomer(random, plan, first, &fault);
   if (profile.drains) DrawDrain(random, plan, first, &fault);
@@ -477,24 +489,25 @@ const std::vector<Profile>& Profiles() {
        .elections = true,
        .roads = true},
       {.name = "elastic",
-       .description = "as quick, with 10 to 40 steps of 20 ms, trainers that offer smaller worlds, and 1 to 4 faults: processes "
-                      "that are lost for good first, then whatever, in every phase of the change; the controller, too",
+       .description = "as quick, with 10 to 100 steps of 20 ms, trainers that offer other worlds, and 1 to 5 faults: processes "
+                      "that are lost for good first, orders of more ranks or fewer, then whatever, in every phase of the "
+                      "change; the controller, too",
        .nodes = 2,
        .steps_min = 10,
-       .steps_max = 40,
+       .steps_max = 100,
        .step_time = 20ms,
        .faults_min = 1,
-       .faults_max = 4,
+       .faults_max = 5,
        .controller = 0.15,
        .elastic = true},
       {.name = "elastic_nodes",
        .description = "as elastic, on 2 to 4 nodes whose launchers elect who leads, which are lost as well",
        .nodes = 2,
        .steps_min = 10,
-       .steps_max = 40,
+       .steps_max = 100,
        .step_time = 20ms,
        .faults_min = 1,
-       .faults_max = 4,
+       .faults_max = 5,
        .network = 0,
        .elections = true,
        .elastic = true},

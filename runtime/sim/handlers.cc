@@ -10,6 +10,7 @@ void Handlers::Start(Process* p) {
   p->running = std::exchange(p->order, std::nullopt);
   trainers_.Go(p, TrainerAt::kHandler);
   const Phase phase = p->running->order.phase;
+  if (!TakeCrew(p)) return;
   if (p->troubles.hanging_handlers > 0) {
     world_.NoteProgress();
     p->troubles.deaf = --p->troubles.hanging_handlers == 0 && world_.random.Chance(0.3);
@@ -114,7 +115,7 @@ void Handlers::Cancel(Process* p) {
 void Handlers::Rebuild(Process* p) {
   p->group = p->running->generation;
   p->gets.clear();
-  if (!TakeCrew(p)) return;
+  if (!TakeParts(p)) return;
   // An address is good for one generation: it names it.
   network_.SendUp(p, p->group, StoreSet{"addr/" + p->rank.ToString(), {static_cast<uint8_t>(p->group.value() & 0xFF)}});
   const auto meet = [&](size_t number) {
@@ -130,14 +131,17 @@ void Handlers::Rebuild(Process* p) {
   if (p->gets.empty()) Connect(p);
 }
 
-// Which part of every batch is whose follows from the crew: of a seat that takes no part, one that holds the same does it.
 bool Handlers::TakeCrew(Process* p) {
-  std::shared_ptr<const core::Crew>& crew = crews_[p->running->order.crew];
+  std::shared_ptr<const core::Crew>& crew = crews_[p->running->crew];
   if (!crew)
-    crew = std::make_shared<const core::Crew>(
-        core::Crew::Of(static_cast<int>(world_.size), p->running->order.crew).value());
-  if (!state_checker_.CheckCrew(*p, p->group, crew)) return false;
+    crew = std::make_shared<const core::Crew>(core::Crew::Of(static_cast<int>(world_.size), p->running->crew).value());
   p->crew = crew;
+  return state_checker_.CheckCrew(*p, p->running->generation, crew);
+}
+
+// Which part of every batch is whose follows from the crew: of a seat that takes no part, one that holds the same does it.
+bool Handlers::TakeParts(Process* p) {
+  const std::shared_ptr<const core::Crew> crew = p->crew;
   p->takes_over.clear();
   for (size_t r = 0; r < world_.size; ++r) {
     const Rank seat(static_cast<int32_t>(r));

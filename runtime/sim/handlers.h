@@ -41,7 +41,9 @@ class Handlers final : public HandlerEnd {
  private:
   void Run(Process* p);
   void Rebuild(Process* p);
+  // As the order says; false: that breaks a promise.
   bool TakeCrew(Process* p);
+  bool TakeParts(Process* p);
   std::vector<Rank> TakersOf(Rank seat, const core::Crew& crew) const;
   void Connect(Process* p);
   void Verify(Process* p);

@@ -48,6 +48,8 @@ class Hook {
   virtual void BeforeHeld(core::LastWords* /*last*/) {}
   // A source died in mid-stream: whether the chunk that was on its way counts as received.
   virtual bool CountsLostChunk() { return false; }
+  // Whether one that comes into the run goes on with what was kept of its object when it left.
+  virtual bool KeepsOldObject() { return false; }
   // Before a rank takes over these seats' parts of every batch.
   virtual void OnParts(Rank /*rank*/, std::map<Rank, Object>* /*seats*/, const core::Crew& /*crew*/) {}
   // In-memory snapshots: whether a copy that the gate overtook counts as whole, and whether one of another step does.

@@ -46,6 +46,8 @@ bool NodeFaults::Strike(const PlannedFault& fault) {
         controllers_.Feed(core::OperatorReplace{rank});
       });
       return true;
+    case FaultType::kScale:
+      return Scale(fault.count, 40);
     case FaultType::kDrain:
       return Drain(fault.rank);
     case FaultType::kStop:
@@ -79,6 +81,20 @@ void NodeFaults::CheckStopIsHeard(const Launcher& l) {
 
 void NodeFaults::CloseLater(NodeLine* line, Duration keepalive) {
   world_.In(keepalive, [this, line] { launchers_.AtSeat(*line->seat, [this, line] { seats_.CloseLine(line); }); });
+}
+
+// Asked again while it is refused, for a second or so.
+bool NodeFaults::Scale(int ranks, int again) {
+  const auto later = [this, ranks, again] {
+    world_.In(world_.Between(10'000, 50'000), [this, ranks, again] { Scale(ranks, again - 1); });
+  };
+  if (world_.seat().ended || again == 0) return false;
+  if (!world_.seat().alive) return later(), true;
+  launchers_.AtSeat(world_.seat(), [this, ranks, later] {
+    if (!world_.core().WhyNotScaled(ranks).empty()) return later();
+    controllers_.Feed(core::OperatorScale{ranks});
+  });
+  return true;
 }
 
 // The launcher's process and all of its ranks end; or the host is gone, and nobody tells.

@@ -41,6 +41,7 @@ class NodeFaults {
 
  private:
   bool Drain(int rank);
+  bool Scale(int ranks, int again);
   bool AskToStop(Launcher& l);
   void CheckStopIsHeard(const Launcher& l);
   bool LoseLauncher(Launcher& l, bool host_gone, bool comes_back);

@@ -49,7 +49,8 @@ std::string_view FaultTypeName(FaultType type) {
                                                                 "spare_node_lost",
                                                                 "replace",
                                                                 "road_closed",
-                                                                "drain"};
+                                                                "drain",
+                                                                "scale"};
   return kNames[static_cast<size_t>(type)];
 }
 

@@ -74,8 +74,10 @@ enum class FaultType : uint8_t {
   kRoadClosed,
   // The operator wants a node's ranks elsewhere.
   kDrain,
+  // ... another number of ranks.
+  kScale,
 };
-inline constexpr int kFaultTypes = 44;
+inline constexpr int kFaultTypes = 45;
 std::string_view FaultTypeName(FaultType type);
 
 // Where a trainer's thread is.
@@ -96,7 +98,7 @@ std::string_view TrainerAtName(TrainerAt at);
 struct PlannedFault {
   FaultType type = FaultType::kKill;
   int rank = 0;
-  int count = 1;         // of bad replacements, failing handlers, flipped repairs
+  int count = 1;         // of bad replacements, failing handlers, flipped repairs; of ranks that are asked for
   bool lasting = false;  // connection faults and pauses: longer than anyone waits
   // When: exactly one of the three.
   std::optional<Duration> at;

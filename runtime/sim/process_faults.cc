@@ -44,6 +44,8 @@ bool ProcessFaults::Strike(const PlannedFault& fault, Process* p) {
       world_.losses.Ask(fault.rank);
       controllers_.Feed(core::OperatorReplace{Rank(fault.rank)});
       return true;
+    case FaultType::kScale:
+      return Scale(fault.count, 40);
     case FaultType::kStop:
       world_.course.stop_asked = true;
       controllers_.Feed(OperatorStop{});
@@ -51,6 +53,16 @@ bool ProcessFaults::Strike(const PlannedFault& fault, Process* p) {
     default:
       return StrikeReplacement(fault, p);
   }
+}
+
+bool ProcessFaults::Scale(int ranks, int again) {
+  if (world_.seat().ended) return false;
+  if (!world_.seat().down && world_.core().WhyNotScaled(ranks).empty()) {
+    controllers_.Feed(core::OperatorScale{ranks});
+    return true;
+  }
+  if (again > 0) world_.In(world_.Between(10'000, 50'000), [this, ranks, again] { Scale(ranks, again - 1); });
+  return again > 0;
 }
 
 bool ProcessFaults::LoseNode(int rank) {

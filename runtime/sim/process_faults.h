@@ -23,6 +23,8 @@ class ProcessFaults {
   bool Strike(const PlannedFault& fault, Process* p);
 
  private:
+  // Asked again while it is refused, for a second or so.
+  bool Scale(int ranks, int again);
   bool LoseNode(int rank);
   bool LoseGroup(int rank);
   bool StrikeReplacement(const PlannedFault& fault, Process* p);

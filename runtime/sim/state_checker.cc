@@ -61,6 +61,11 @@ bool StateChecker::CheckCrew(const Process& p, Generation generation,
     sink_.Break(Promise::kOneDecider, who + " is told of a crew that it is not in: " + crew->ToString());
     return false;
   }
+  const auto& worlds = world_.plan.worlds;
+  if (!crew->whole() && std::find(worlds.begin(), worlds.end(), static_cast<int>(crew->size())) == worlds.end()) {
+    sink_.Break(Promise::kOneDecider, who + " is told of a world that nobody offers: " + crew->ToString());
+    return false;
+  }
   const auto [first, is_first] = crews_.emplace(generation, crew);
   if (is_first || *first->second == *crew) return true;
   sink_.Break(Promise::kOneDecider, who + " is told of " + crew->ToString() + ", others of " + first->second->ToString());
@@ -78,6 +83,10 @@ void StateChecker::CheckRepaired(const Process& p, const RunOnTrainer& run) {
 void StateChecker::CheckReleased(const Process& p, const ReleaseTrainer& release) {
   if (!p.damaged)
     CheckState(p, p.released_at, "released in generation " + release.generation.ToString(), Promise::kSameStep);
+  if (p.group != release.generation)
+    sink_.Break(Promise::kOneDecider, "rank " + p.rank.ToString() + " goes on in generation " +
+                                          release.generation.ToString() + " and was told who takes part in generation " +
+                                          p.group.ToString());
   const auto [first, is_first] = released_.emplace(release.generation, release.step.value());
   if (!is_first && first->second != release.step.value())
     sink_.Break(Promise::kSameStep, "generation " + release.generation.ToString() + " goes on from two steps");

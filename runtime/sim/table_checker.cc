@@ -52,6 +52,8 @@ void TableChecker::CheckTransition(const Transition& transition) {
 
 void TableChecker::CheckSpawn(Rank rank, Incarnation incarnation) {
   History& history = Of();
+  // One that comes into the run begins anew.
+  if (!world_.core().crew().Has(rank)) history.spawns[rank] = history.rescues[rank] = 0;
   // One that is started only to save what is held is outside of the budget. A rank that is lost in DUMP is started anew
   // at once, before the phase changes, so that only the sum tells the two kinds apart there.
   ++(history.phase == Phase::kDump ? history.rescues : history.spawns)[rank];

@@ -41,6 +41,7 @@ void Transfers::Repair(Process* p) {
   if (session.transfers.empty())
     for (const RepairMove& move : p->running->order.moves) session.transfers.push_back({move, nullptr, move.adopt});
   session.members[p->rank] = p;
+  RecallObjects(p);
   const uint64_t step = p->running->order.step.value();
   const auto& moves = p->running->order.moves;
   const auto mine =
@@ -171,6 +172,10 @@ void Transfers::TakeChunk(Process* p, const Transfer& transfer, size_t chunk) {
   } else {
     // Objects of the whole replica group: this rank must be able to serve the others later.
     for (Rank holder : world_.replicas.Holders(in, p->rank)) {
+      if (holder == p->rank && p->running->order.rung == Rung::kGrow) {
+        p->memory.objects = source->memory.mirrored[holder];
+        continue;
+      }
       const ObjectHistory objects = holder == source->rank ? source->memory.objects : source->memory.mirrored[holder];
       (holder == p->rank ? p->memory.objects : p->memory.mirrored[holder]) = objects;
     }
@@ -179,6 +184,18 @@ void Transfers::TakeChunk(Process* p, const Transfer& transfer, size_t chunk) {
   if (source->damaged && !held) {
     world_.losses.Lose(p->rank.value());  // as if a bit had flipped on the way
     p->spoiled = p->flipped = true;
+  }
+}
+
+// Others have done the parts of those that come since they left, and hold what their draws follow from.
+void Transfers::RecallObjects(Process* p) {
+  const uint64_t step = p->running->order.step.value();
+  if (p->running->order.rung != Rung::kGrow || (world_.hook && world_.hook->KeepsOldObject())) return;
+  for (const RepairMove& move : p->running->order.moves) {
+    const auto& partners = world_.partners[static_cast<size_t>(p->rank.value())];
+    if (std::find(partners.begin(), partners.end(), move.destination) == partners.end()) continue;
+    p->memory.mirrored[move.destination].Clear();
+    p->memory.mirrored[move.destination].Put(step, ObjectAfter(move.destination, step));
   }
 }
 

@@ -49,6 +49,7 @@ class Transfers {
   void Push(Generation generation);
   void SendChunk(Generation generation, size_t i, size_t chunk);
   void TakeChunk(Process* p, const Transfer& transfer, size_t chunk);
+  void RecallObjects(Process* p);
   void EndTransfer(Process* p, Transfer& transfer);
   void LeaveTransfer(Process* p, Session& session, Transfer& transfer);
 

@@ -39,7 +39,7 @@ KINTSUGI_ENUM(core::FaultKind, "fault kind", core::FaultKind::kRefused, core::Fa
 KINTSUGI_ENUM(core::Standing, "standing", core::Standing::kRunning, core::StandingName(value))
 KINTSUGI_ENUM(core::TieRule, "tie rule", core::TieRule::kWitness, core::TieRuleName(value))
 KINTSUGI_ENUM(core::GateState, "gate state", core::GateState::kTorn, core::GateStateName(value))
-KINTSUGI_ENUM(Rung, "rung", Rung::kExit, core::RungName(value))
+KINTSUGI_ENUM(Rung, "rung", Rung::kGrow, core::RungName(value))
 KINTSUGI_ENUM(CollectiveKind, "collective", CollectiveKind::kOther, CollectiveName(value))
 KINTSUGI_ENUM(core::CollectiveEnd, "collective's end", core::CollectiveEnd::kFailed, core::CollectiveEndName(value))
 KINTSUGI_ENUM(core::BlameKind, "blame", core::BlameKind::kNoAnswer, core::BlameKindName(value))

@@ -29,7 +29,7 @@ KINTSUGI_FIELDS(RepairMove, (layout, 1), (destination, 2), (sources, 3), (keys, 
                 (snapshot_of, 6, RankPlusOne))
 KINTSUGI_FIELDS(SaveEntry, (layout, 1), (holders, 2), (objects_of, 3))
 KINTSUGI_FIELDS(UnreachedPeer, (rank, 1), (port, 2))
-KINTSUGI_FIELDS(core::Offer, (slice, 18), (worlds, 19))
+KINTSUGI_FIELDS(core::Offer, (slice, 18), (worlds, 19), (own_object, 20, SaidIfAny))
 KINTSUGI_FIELDS(core::HeldState, (of, 3), (step, 4), (clean, 5))
 KINTSUGI_FIELDS(core::Checkpoint, (step, 1), (directory, 2))
 KINTSUGI_FIELDS(core::CollectiveMark, (number, 1), (kind, 2), (type, 3), (operation, 4), (root, 5, RankOrNone), (size, 6),

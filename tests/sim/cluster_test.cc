@@ -137,10 +137,12 @@ TEST(Cluster, AHostThatIsLostForGoodDoesNotEndARunWithASpare) {
 
 // Which ranks take part is another matter after a loss for good: nothing of the state, of a sample or of a rank that is well
 // is lost with it.
-TEST(Cluster, KeepsItsPromisesInWorldsThatShrink) {
+TEST(Cluster, KeepsItsPromisesInWorldsThatShrinkAndGrow) {
   for (const char* name : {"elastic", "elastic_nodes"}) {
     const Campaign campaign = RunSeeds(name, 1, 3001);
     EXPECT_TRUE(campaign.rungs().count(Rung::kShrink)) << name;
+    EXPECT_TRUE(campaign.rungs().count(Rung::kGrow)) << name;
+    EXPECT_GT(Struck(campaign, FaultType::kScale), 300u) << name;
     EXPECT_GT(Struck(campaign, FaultType::kControllerKilled), 50u) << name;
     EXPECT_GT(campaign.exits().at(kExitSuccess), 300u) << name;
   }

@@ -56,6 +56,8 @@ void Story::Take(const journal::Input& input, const std::vector<ControllerAction
     if (const auto* drain = std::get_if<OperatorDrain>(event))
       asked_.emplace_back(at, "the node of " + std::to_string(drain->ranks) + " ranks from " + drain->first.ToString() +
                                   " on was to be drained");
+    if (const auto* scale = std::get_if<OperatorScale>(event))
+      asked_.emplace_back(at, "a world of " + std::to_string(scale->ranks) + " ranks was asked for");
     if (const auto* inject = std::get_if<OperatorInject>(event))
       asked_.emplace_back(at, "a fault was ordered: " + inject->injection);
   }

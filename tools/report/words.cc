@@ -23,7 +23,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kFaults =
     {"uce", "lost device memory"},
 }};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRungs = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kRungs = {{
     {"resume", "a false alarm, nothing was lost"},
     {"retry", "nothing was lost, the step was run again"},
     {"patch", "the damaged tensors alone were replaced"},
@@ -32,6 +32,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kRungs =
     {"spare", "a warm process that was waiting took the place of the lost one"},
     {"respawn", "a new process took the place of the lost one"},
     {"shrink", "the run went on with fewer ranks"},
+    {"grow", "ranks came to the run"},
     {"reload", "the newest complete in-memory snapshot or checkpoint was loaded"},
     {"dump", "the survivors wrote a complete checkpoint"},
     {"exit", "the run ended"},

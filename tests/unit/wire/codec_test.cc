@@ -121,7 +121,7 @@ TEST(Codec, RefusesUnknownValuesAndNamesTheField) {
   ExpectRefused("cost", "snapshot_copied { cost_ns: -1 }");
   ExpectRefused("cost", "snapshot_copied { cost_ns: 0x7fffffffffffffff }");
   ExpectRefused("phase", "order { phase: 13 }");
-  ExpectRefused("rung", "order { rung: 11 }");
+  ExpectRefused("rung", "order { rung: 12 }");
   ExpectRefused("limit", "order { limit_ns: -1 }");
   ExpectRefused("limit", "order { limit_ns: 0x7fffffffffffffff }");
   ExpectRefused("rank", "order { partners: -1 }");
