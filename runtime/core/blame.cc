@@ -307,6 +307,7 @@ std::string MissingText(const Scene& scene, Rank rank, const Wait& wait) {
                      (wait.within.size() == 1 ? " waits" : " wait");
   if (wait.age > Duration()) text += " for " + Tenths(wait.age);
   if (said.finished) return text + "; its loop has ended after step " + said.finished->ToString();
+  if (said.ended) return text + "; its process has ended";
   if (!said.marks) return text + "; it gives no sign of life: its process is stopped, or its host is not to be reached";
   return text + StandText(said);
 }

@@ -105,6 +105,15 @@ TEST(Blame, NobodyIsNamedWhoHasJustNotComeYet) {
   EXPECT_EQ(story.Judge().kind, BlameKind::kNone);
 }
 
+TEST(Blame, ARankThatHasEndedIsMissing) {
+  Story story = OneIsMissing(3);
+  story.question.ranks[3].ended = true;
+  const Blame blame = story.Judge();
+  EXPECT_EQ(blame.kind, BlameKind::kMissing);
+  EXPECT_EQ(blame.ranks, Ranks({3}));
+  EXPECT_NE(blame.text.find("its process has ended"), std::string::npos) << blame.text;
+}
+
 TEST(Blame, AStoppedRankIsCalledSo) {
   for (const char* state : {"T", "D"}) {
     Story story = OneIsMissing(1);
