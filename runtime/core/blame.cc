@@ -156,6 +156,24 @@ std::optional<Difference> FindDifference(const Scene& scene, const Group& group)
   return std::nullopt;
 }
 
+// Where something broke: the newest call that all who answered have come to. A library may have taken it for over (a message of fewer bytes
+// than are awaited), and what it gave is what then failed.
+std::optional<Difference> FindDifferenceBehind(const Group& group) {
+  std::optional<uint64_t> newest;
+  for (const auto& [rank, marks] : group.of) newest = std::min(newest.value_or(marks->entered), marks->entered);
+  Difference difference{&group, {}, {}};
+  for (const auto& [rank, marks] : group.of)
+    for (const CollectiveMark& mark : marks->newest)
+      if (mark.number == newest && !IsPointToPoint(mark.kind)) {
+        difference.at.emplace_back(rank, &mark);
+        difference.age = std::max(difference.age, mark.entered);
+      }
+  const auto& at = difference.at;
+  if (at.size() != group.ranks().size()) return std::nullopt;
+  if (std::all_of(at.begin(), at.end(), [&](const auto& one) { return CallOf(*one.second) == CallOf(*at[0].second); })) return std::nullopt;
+  return difference;
+}
+
 std::optional<bool> KeepsHabitIn(const GroupMarks& marks, uint64_t number) {
   std::map<uint64_t, Call> calls;
   for (const CollectiveMark& mark : marks.newest)
@@ -448,6 +466,9 @@ Blame Judge(const Scene& scene) {
   std::optional<Difference> oldest;
   for (const auto& [key, group] : scene.groups)
     if (auto found = FindDifference(scene, group); found && (!oldest || oldest->age < found->age)) oldest = std::move(found);
+  if (!oldest && !scene.asked.waits)
+    for (const auto& [key, group] : scene.groups)
+      if (auto found = FindDifferenceBehind(group); found && (!oldest || oldest->age < found->age)) oldest = std::move(found);
   if (oldest) return BlameDifference(scene, *oldest);
   if (!scene.asked.waits) return {};
   const std::vector<Wait> waits = FindWaits(scene);

@@ -16,7 +16,7 @@
 
 namespace kintsugi::watch {
 
-struct Limits {
+struct WaitBounds {
   double factor = 5;
   Duration least = std::chrono::seconds(1);
   Duration most = std::chrono::seconds(30);
@@ -25,7 +25,7 @@ struct Limits {
 
 class WaitLimits {
  public:
-  explicit WaitLimits(const Limits& limits) : limits_(limits) {}
+  explicit WaitLimits(const WaitBounds& limits) : limits_(limits) {}
 
   // A wait that has ended, in such a call of that group.
   void Learn(const std::string& group, const CollectiveCall& call, Duration waited);
@@ -42,7 +42,7 @@ class WaitLimits {
     return {group, call.kind, call.size, call.root};
   }
 
-  const Limits limits_;
+  const WaitBounds limits_;
   std::map<Alike, Waits> waits_;
 };
 

@@ -57,7 +57,7 @@ std::vector<std::pair<std::string, std::string>> EnvironmentOf(const std::string
 // All worlds that the program has: one at a time, as a rule; another after each restart of its launcher.
 class Worlds {
  public:
-  Worlds(MarkFolder& folder, const Limits& limits, const std::function<void(const std::string&)>& tell)
+  Worlds(MarkFolder& folder, const WaitBounds& limits, const std::function<void(const std::string&)>& tell)
       : folder_(folder), limits_(limits), tell_(tell) {}
 
   bool any() const { return !worlds_.empty(); }
@@ -84,7 +84,7 @@ class Worlds {
   }
 
   MarkFolder& folder_;
-  const Limits limits_;
+  const WaitBounds limits_;
   const std::function<void(const std::string&)>& tell_;
   std::map<std::string, WatchedWorld> worlds_;
 };

@@ -17,7 +17,7 @@ namespace kintsugi::watch {
 struct WatchOptions {
   std::vector<std::string> command;
   std::string package;  // folder of the Python package: its `site` and its `watch`
-  Limits limits;
+  WaitBounds limits;
 };
 
 // The program's status, as of waitpid.

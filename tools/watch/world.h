@@ -23,7 +23,7 @@ namespace kintsugi::watch {
 
 class WatchedWorld {
  public:
-  explicit WatchedWorld(const Limits& limits) : limits_(limits) {}
+  explicit WatchedWorld(const WaitBounds& limits) : limits_(limits) {}
 
   // A second process of one rank is told, and left aside.
   void Add(std::unique_ptr<WatchedRank> rank);

@@ -114,6 +114,22 @@ TEST(Blame, ARankThatHasEndedIsMissing) {
   EXPECT_NE(blame.text.find("its process has ended"), std::string::npos) << blame.text;
 }
 
+TEST(Blame, WhatWasTakenForOverIsSeenWhereSomethingBroke) {
+  Story story(4);
+  for (int i = 0; i < 3; ++i) story.All("dp", kWorld, kSum);
+  for (int r = 0; r < 4; ++r) {
+    story.Enter(r, "dp", kWorld, Story::Call(CollectiveKind::kBroadcast, r == 2 ? 2 : 3, r == 2 ? 5 : 7, 0));
+    story.Of(r, "dp", kWorld).newest.back().end = CollectiveEnd::kDone;
+    if (r != 2) story.Enter(r, "dp", kWorld, Story::Call(CollectiveKind::kAllGather));
+  }
+  story.question.waits = false;
+  EXPECT_EQ(story.Judge().kind, BlameKind::kOtherType);
+  EXPECT_EQ(story.Judge().ranks, Ranks({2}));
+  // Without all members' word nothing is said of what is over.
+  story.question.ranks[1].marks.reset();
+  EXPECT_EQ(story.Judge().kind, BlameKind::kNone);
+}
+
 TEST(Blame, AStoppedRankIsCalledSo) {
   for (const char* state : {"T", "D"}) {
     Story story = OneIsMissing(1);

@@ -180,15 +180,15 @@ class Calls:
     def _watch_reducers(self, kind: Any) -> None:
         """DDP's reducer, whose collectives are called from C++, gets a group in Python that hands them on to its own: these are seen then."""
         dist, original, kept = self._dist, self._dist.Reducer, {}
-        backends = kind.BackendType
+        backends, cpu = kind.BackendType, self._torch.device("cpu")
 
         class HandsOn(kind):  # type: ignore[misc]
             def __init__(self, group: Any) -> None:
                 super().__init__(group.rank(), group.size())
                 self.group = group
-                backend = getattr(backends, str(dist.get_backend(group)).upper(), backends.CUSTOM)
-                for device in group._device_types:
-                    self._register_backend(device, backend, group._get_backend(device))
+                own = group._get_backend(cpu)
+                backend = getattr(backends, type(own).__name__.replace("ProcessGroup", "").upper(), backends.CUSTOM)
+                self._register_backend(cpu, backend, own)
                 self._set_default_backend(backend)
                 self._set_group_name(group.group_name)
 
@@ -218,7 +218,7 @@ class Calls:
 
     def _watch_backward(self) -> None:
         """All that DDP began is over behind it."""
-        autograd = self._torch.autograd
+        autograd: Any = self._torch.autograd
         original, settle = autograd.backward, self._works.settle
 
         @functools.wraps(original)
@@ -299,7 +299,8 @@ class Calls:
         try:
             address = _address(last)
         except Exception:
-            return self._marks.leave(group, ticket, 0)  # not to be followed: it counts as over
+            self._marks.leave(group, ticket, 0)  # not to be followed: it counts as over
+            return
         if before := self._results.pop(address, None):
             self._marks.leave(*before, 0)
         self._results[address] = (group, ticket)

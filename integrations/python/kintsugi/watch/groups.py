@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any
 
@@ -25,6 +26,14 @@ class Groups:
         found = self._of.get(id(group))
         return found is not None and found[1]
 
+    @staticmethod
+    def _is_on_hosts(backend: str) -> bool:
+        if backend in _ON_HOST:
+            return True
+        # One for each kind of device, which a program gets that names none: it is the host's where there is no other.
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        return (backend == "undefined" or ":" in backend) and not (cuda and cuda.is_available())
+
     def open(self, group: Any) -> int:
         key = id(group)
         try:
@@ -32,7 +41,7 @@ class Groups:
             described = getattr(group, "group_desc", "")
             name = f"{described} ({group.group_name})" if described not in ("", "undefined") else str(group.group_name)
             place = self._marks.group(name, ranks, self._dist.get_rank())
-            on_hosts = str(self._dist.get_backend(group)) in _ON_HOST
+            on_hosts = self._is_on_hosts(str(self._dist.get_backend(group)))
         except Exception:  # none of the program's own: torch uses one itself before it is named
             place, on_hosts = UNSEEN, False
         self._of[key] = (place, on_hosts, weakref.ref(group, lambda _: self._of.pop(key, None)))
