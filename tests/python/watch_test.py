@@ -22,7 +22,7 @@ from hang_steps import PLACES, STANDS
 from hang_test import ANY, RANKS, WHY, divergences
 
 LIMIT_S = 120  # of one divergence, its start included
-QUICK = (("ddp", "sleeps"), ("ddp", "groups_in_other_order"), ("ddp", "ends_early"), ("tp", "is_stopped"), ("fsdp", "barrier_for_all_reduce"))
+QUICK = (("ddp", "sleeps"), ("ddp", "groups_in_other_order"), ("ddp", "ends_early"), ("tp", "is_stopped"))
 SAID = re.compile(r"event=hang why=(\S+) ranks=(\S+) text=(.*)")
 
 

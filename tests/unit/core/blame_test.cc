@@ -130,6 +130,38 @@ TEST(Blame, WhatWasTakenForOverIsSeenWhereSomethingBroke) {
   EXPECT_EQ(story.Judge().kind, BlameKind::kNone);
 }
 
+// A ring of messages behind each sum; one leaves its own out and is in the next sum, or the gate, with the others.
+TEST(Blame, WhoLeftAMessageOutIsNamedAndNotWhoAwaitsIt) {
+  for (int i = 0; i < 4; ++i) {
+    const int culprit = i % 2 * 2;
+    const bool gate = i / 2 == 1;
+    Story story(4);
+    const auto message = [&](int rank, CollectiveKind kind, int peer, bool open) {
+      story.Enter(rank, "dp", kWorld, Story::Call(kind, 5, 7, peer));
+      if (!open) story.Of(rank, "dp", kWorld).newest.back().end = CollectiveEnd::kDone;
+    };
+    for (int step = 0; step < 6; ++step) {
+      const bool last = step == 5;
+      story.All("dp", kWorld, kSum);
+      for (int r = 0; r < 4; ++r) {
+        const int right = (r + 1) % 4, left = (r + 3) % 4;
+        const bool awaits = last && left == culprit;
+        if (r % 2 == 0 && !(last && r == culprit)) message(r, CollectiveKind::kSend, right, false);
+        message(r, CollectiveKind::kReceive, left, awaits);
+        if (r % 2 == 1 && !awaits) message(r, CollectiveKind::kSend, right, false);
+      }
+    }
+    for (int r = 0; r < 4; ++r) {
+      const bool awaits = r == (culprit + 1) % 4;
+      if (!gate && !awaits) story.Enter(r, "dp", kWorld, kSum);
+      if (gate) story.PlaceOf(r) = {.step = 6, .phase = awaits ? TrainPhase::kBackward : TrainPhase::kGate};
+    }
+    const Blame blame = story.Judge();
+    EXPECT_EQ(blame.kind, BlameKind::kOtherOrder) << blame.text;
+    EXPECT_EQ(blame.ranks, Ranks({culprit})) << blame.text;
+  }
+}
+
 TEST(Blame, AStoppedRankIsCalledSo) {
   for (const char* state : {"T", "D"}) {
     Story story = OneIsMissing(1);

@@ -22,7 +22,8 @@ class Works:
 
     def begun(self, work: Any, group: int, ticket: int) -> None:
         self._open[id(work)] = (work, group, ticket)
-        self._some.set()
+        if not self._some.is_set():  # each call of set wakes the thread
+            self._some.set()
 
     def message(self, work: Any, group: int, ticket: int) -> None:
         key = id(work)
