@@ -1,6 +1,8 @@
 #include "runtime/base/collective_marks.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <algorithm>
@@ -9,6 +11,8 @@
 #include <new>
 #include <optional>
 #include <utility>
+
+#include "runtime/base/unique_fd.h"
 
 namespace kintsugi {
 namespace {
@@ -55,6 +59,45 @@ Result<std::unique_ptr<CollectiveMarks>> CollectiveMarks::Create() {
     return Status(StatusCode::kResourceExhausted, std::string("room for marks of collectives: ") + std::strerror(errno));
   auto* const memory = static_cast<MarkMemory*>(pages);
   memory->stack_fd = -1;
+  return std::unique_ptr<CollectiveMarks>(new CollectiveMarks(memory));
+}
+
+namespace {
+
+Status Failed(const std::string& path, int error) {
+  return {StatusCode::kUnavailable, "marks of collectives in '" + path + "': " + std::strerror(error)};
+}
+
+Result<MarkMemory*> MapFile(const std::string& path, int fd) {
+  void* const pages = mmap(nullptr, sizeof(MarkMemory), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (pages == MAP_FAILED) return Failed(path, errno);
+  return static_cast<MarkMemory*>(pages);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CollectiveMarks>> CollectiveMarks::CreateIn(const std::string& path) {
+  const std::string unfinished = path + ".new";
+  const UniqueFd fd(open(unfinished.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd.valid()) return Failed(path, errno);
+  if (const int error = posix_fallocate(fd.get(), 0, sizeof(MarkMemory)); error != 0) {
+    unlink(unfinished.c_str());
+    return Failed(path, error);
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(MarkMemory* const memory, MapFile(path, fd.get()));
+  memory->stack_fd = -1;
+  std::unique_ptr<CollectiveMarks> made(new CollectiveMarks(memory));
+  if (rename(unfinished.c_str(), path.c_str()) != 0) return Failed(path, errno);
+  return made;
+}
+
+Result<std::unique_ptr<CollectiveMarks>> CollectiveMarks::OpenFrom(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat found {};
+  if (!fd.valid() || fstat(fd.get(), &found) != 0) return Failed(path, errno);
+  if (static_cast<size_t>(found.st_size) != sizeof(MarkMemory))
+    return Status(StatusCode::kInvalidArgument, "marks of collectives in '" + path + "' are another build's");
+  KINTSUGI_ASSIGN_OR_RETURN(MarkMemory* const memory, MapFile(path, fd.get()));
   return std::unique_ptr<CollectiveMarks>(new CollectiveMarks(memory));
 }
 

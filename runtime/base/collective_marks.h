@@ -3,8 +3,8 @@
 //
 // A collective is 64 bytes of a ring, written without a lock or a system call but for the clock's (which is none).
 // Threads: any. A reader never stops a writer; what is overwritten while it is read is left out.
-// Ownership: Create owns its mapping; OfProcess lives as long as the process.
-// Errors: Create: as mmap says. A group beyond kGroups, or with members beyond kMembers in all, is not kept.
+// Ownership: Create, CreateIn and OpenFrom own their mapping; OfProcess lives as long as the process.
+// Errors: Create, CreateIn, OpenFrom: as the system says; the file that OpenFrom is given is of another build. A group beyond kGroups, or with members beyond kMembers in all, is not kept.
 // Units: instants are nanoseconds of CLOCK_MONOTONIC, 0 for "never".
 // Invariants: numbers of a group go on from 1 since it was opened; whoever opens it again begins anew, and what is still
 // under way from before leaves no mark.
@@ -66,6 +66,7 @@ struct MarkMemory {
   // Somebody asks whether Python's lock is to be had: a thread that waits for this word gets it and answers.
   std::atomic<uint32_t> asked{0}, awake{0};
   std::atomic<uint32_t> python{0};       // 1: there is such a thread
+  std::atomic<uint64_t> ended_ns{0};     // its program came to its own end: no signal took it
   char own_folder[kFolderBytes] = {};    // of this library's Python files: frames that are not the program's
   alignas(64) std::atomic<uint64_t> order{0};
   alignas(64) std::atomic<uint32_t> group_count{0};
@@ -77,6 +78,11 @@ struct MarkMemory {
 class KINTSUGI_EXPORT CollectiveMarks {
  public:
   static Result<std::unique_ptr<CollectiveMarks>> Create();
+  // In a file, for whoever looks at this process from outside (kintsugi watch). All of it is reserved: no write of a mark
+  // meets a full disk. It is there under its name once it is whole.
+  static Result<std::unique_ptr<CollectiveMarks>> CreateIn(const std::string& path);
+  // Those of another process.
+  static Result<std::unique_ptr<CollectiveMarks>> OpenFrom(const std::string& path);
   // What all groups of this process are kept in.
   static CollectiveMarks& OfProcess();
   ~CollectiveMarks();

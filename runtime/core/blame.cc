@@ -15,6 +15,8 @@ constexpr size_t kStacksMost = 8;
 constexpr size_t kFramesMost = 6;
 // So many calls before one are compared with what was done earlier.
 constexpr size_t kHabitMost = 16;
+// So many of its newest calls show whether a rank left a message out: fewer than are kept of messages.
+constexpr size_t kLatelyMost = 8;
 
 using Call = std::tuple<CollectiveKind, uint32_t, uint64_t, int32_t, uint32_t, uint32_t>;
 Call CallOf(const CollectiveMark& mark) {
@@ -156,6 +158,24 @@ std::optional<Difference> FindDifference(const Scene& scene, const Group& group)
   return std::nullopt;
 }
 
+// Where something broke: the newest call that all who answered have come to. A library may have taken it for over (a message of fewer bytes
+// than are awaited), and what it gave is what then failed.
+std::optional<Difference> FindDifferenceBehind(const Group& group) {
+  std::optional<uint64_t> newest;
+  for (const auto& [rank, marks] : group.of) newest = std::min(newest.value_or(marks->entered), marks->entered);
+  Difference difference{&group, {}, {}};
+  for (const auto& [rank, marks] : group.of)
+    for (const CollectiveMark& mark : marks->newest)
+      if (mark.number == newest && !IsPointToPoint(mark.kind)) {
+        difference.at.emplace_back(rank, &mark);
+        difference.age = std::max(difference.age, mark.entered);
+      }
+  const auto& at = difference.at;
+  if (at.size() != group.ranks().size()) return std::nullopt;
+  if (std::all_of(at.begin(), at.end(), [&](const auto& one) { return CallOf(*one.second) == CallOf(*at[0].second); })) return std::nullopt;
+  return difference;
+}
+
 std::optional<bool> KeepsHabitIn(const GroupMarks& marks, uint64_t number) {
   std::map<uint64_t, Call> calls;
   for (const CollectiveMark& mark : marks.newest)
@@ -217,6 +237,7 @@ struct Wait {
   std::vector<Rank> missing;  // have not come
   Duration age{};
   const Group* group = nullptr;  // null: the gate
+  bool message = false;          // between two of its members
 };
 
 bool Has(const std::vector<Rank>& ranks, Rank rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
@@ -265,7 +286,7 @@ void AddReceives(const Scene& scene, const Group& group, std::vector<Wait>* wait
           sends |= other.kind == CollectiveKind::kSend && other.end == CollectiveEnd::kOpen && other.root.value() >= 0 &&
                    static_cast<size_t>(other.root.value()) < group.ranks().size() &&
                    group.ranks()[static_cast<size_t>(other.root.value())] == rank;
-      if (!sends) waits->push_back({"the message of " + CallText(mark) + " in " + group.Name(), {rank}, {peer}, mark.entered, &group});
+      if (!sends) waits->push_back({"the message of " + CallText(mark) + " in " + group.Name(), {rank}, {peer}, mark.entered, &group, true});
     }
 }
 
@@ -307,6 +328,7 @@ std::string MissingText(const Scene& scene, Rank rank, const Wait& wait) {
                      (wait.within.size() == 1 ? " waits" : " wait");
   if (wait.age > Duration()) text += " for " + Tenths(wait.age);
   if (said.finished) return text + "; its loop has ended after step " + said.finished->ToString();
+  if (said.ended) return text + "; its process has ended";
   if (!said.marks) return text + "; it gives no sign of life: its process is stopped, or its host is not to be reached";
   return text + StandText(said);
 }
@@ -347,8 +369,8 @@ std::optional<Blame> BlameMissing(const Scene& scene, const std::vector<Wait>& w
   return blame;
 }
 
-// All that this rank entered, of whatever group, as it went; the last is where it waits in `wait`.
-std::optional<bool> KeepsOrder(const Scene& scene, Rank rank, const Group& within) {
+// All that this rank entered, of whatever group, as it went; the last is where it waits in `within` (null: the gate). `looked_at`: so many of the last.
+std::optional<bool> KeepsOrder(const Scene& scene, Rank rank, const Group* within, size_t looked_at) {
   std::map<uint64_t, std::pair<const GroupKey*, Call>> by_order;
   std::optional<uint64_t> open;
   for (const auto& [key, group] : scene.groups) {
@@ -356,14 +378,19 @@ std::optional<bool> KeepsOrder(const Scene& scene, Rank rank, const Group& withi
     if (found == group.of.end()) continue;
     for (const CollectiveMark& mark : found->second->newest) {
       by_order[mark.order] = {&key, CallOf(mark)};
-      if (&group == &within && scene.IsOpen(mark)) open = std::min(open.value_or(mark.order), mark.order);
+      if (&group == within && scene.IsOpen(mark)) open = std::min(open.value_or(mark.order), mark.order);
     }
   }
-  if (!open) return std::nullopt;
+  if (!open && within) return std::nullopt;
   std::vector<std::pair<const GroupKey*, Call>> calls;
   for (const auto& [order, call] : by_order)
-    if (order <= *open) calls.push_back(call);
-  return KeepsHabit(calls);
+    if (!open || order <= *open) calls.push_back(call);
+  std::optional<bool> kept = KeepsHabit(calls);
+  for (size_t i = 1; i < looked_at && kept == true && calls.size() > 1; ++i) {
+    calls.pop_back();
+    if (KeepsHabit(calls) == false) kept = false;
+  }
+  return kept;
 }
 
 std::vector<Rank> Both(const std::vector<Rank>& one, const std::vector<Rank>& other) {
@@ -383,7 +410,9 @@ std::optional<Blame> BlameOrder(const Scene& scene, const std::vector<Wait>& wai
       if (here.empty() || there.empty()) continue;
       Blame blame;
       blame.kind = BlameKind::kOtherOrder;
-      if (one.within.size() != other.within.size()) {
+      // Only two are in a message, and who left one out has gone on since.
+      const bool message = one.message || other.message;
+      if (!message && one.within.size() != other.within.size()) {
         blame.ranks = one.within.size() < other.within.size() ? here : there;
       } else {
         std::vector<Rank> all = here;
@@ -391,7 +420,7 @@ std::optional<Blame> BlameOrder(const Scene& scene, const std::vector<Wait>& wai
         std::sort(all.begin(), all.end());
         blame.ranks = WhoLeftHabit(all, [&](Rank rank) -> std::optional<bool> {
           const Group* const within = Has(here, rank) ? one.group : other.group;
-          return within ? KeepsOrder(scene, rank, *within) : std::nullopt;
+          return within || message ? KeepsOrder(scene, rank, within, message ? kLatelyMost : 1) : std::nullopt;
         });
       }
       const bool swap = !blame.ranks.empty() && Has(there, blame.ranks.front());
@@ -447,6 +476,9 @@ Blame Judge(const Scene& scene) {
   std::optional<Difference> oldest;
   for (const auto& [key, group] : scene.groups)
     if (auto found = FindDifference(scene, group); found && (!oldest || oldest->age < found->age)) oldest = std::move(found);
+  if (!oldest && !scene.asked.waits)
+    for (const auto& [key, group] : scene.groups)
+      if (auto found = FindDifferenceBehind(group); found && (!oldest || oldest->age < found->age)) oldest = std::move(found);
   if (oldest) return BlameDifference(scene, *oldest);
   if (!scene.asked.waits) return {};
   const std::vector<Wait> waits = FindWaits(scene);

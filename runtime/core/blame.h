@@ -25,6 +25,7 @@ struct RankSaid {
   std::optional<Step> finished;    // its loop has ended behind that step
   bool parked = false;             // it waits outside of its loop by the controller's word, and for nobody here
   bool silent = false;             // no sign of life for a while
+  bool ended = false;              // its process has come to its own end; its marks are what it left
 };
 
 struct BlameQuestion {

@@ -8,6 +8,8 @@ namespace {
 
 // An agent looks for a quarter of a second at where its trainer stands.
 constexpr Duration kRoundLimit = std::chrono::milliseconds(800);
+// Where something broke, ranks have more to do than to answer, and nobody waits for what is said of it.
+constexpr Duration kBrokenRoundLimit = std::chrono::seconds(3);
 // Answers are taken at different instants: who has waited for less than that may meet the others yet.
 constexpr Duration kLeastWait = std::chrono::milliseconds(500);
 // Agents beat every 50 ms.
@@ -19,7 +21,7 @@ void MarkRounds::Ask(Duration still, bool waits, std::optional<Rank> gone) {
   Question question;
   question.about.waits = waits;
   question.about.least = waits ? std::min(kLeastWait, still / 2) : Duration();
-  question.until = board_.now() + kRoundLimit;
+  question.until = board_.now() + (waits ? kRoundLimit : kBrokenRoundLimit);
   ++round_;
   for (Rank rank : board_.members.ranks()) {
     const Member& member = board_.At(rank);

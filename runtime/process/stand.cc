@@ -78,6 +78,13 @@ bool IsOfThePrograms(std::string_view file, std::string_view own_folder) {
   return !file.empty() && file.front() != '<';
 }
 
+// Where torch calls what has no Python frames, and may wait for other ranks there.
+bool MayWaitForOthers(std::string_view file) {
+  for (const std::string_view part : {"/torch/distributed/", "/torch/_ops.py", "/torch/autograd/graph.py", "/torch/nn/parallel/distributed.py"})
+    if (file.find(part) != std::string_view::npos) return true;
+  return false;
+}
+
 // The lines between the head of that thread and the next head.
 std::string_view BlockOf(std::string_view traceback, uint64_t thread) {
   std::array<char, 32> wanted{};
@@ -102,6 +109,7 @@ std::string_view BlockOf(std::string_view traceback, uint64_t thread) {
 
 PythonFrames FramesOf(std::string_view traceback, uint64_t thread, std::string_view own_folder) {
   PythonFrames frames;
+  bool looked = false;
   const std::string_view block = BlockOf(traceback, thread);
   for (size_t at = 0; at < block.size() && frames.stack.size() < kFramesMost;) {
     size_t end = block.find('\n', at);
@@ -119,6 +127,8 @@ PythonFrames FramesOf(std::string_view traceback, uint64_t thread, std::string_v
     frame += ":" + std::string(rest.substr(0, in));
     if (in != std::string_view::npos) frame += " (" + std::string(rest.substr(in + 4)) + ")";
     if (frames.at.empty() && IsOfThePrograms(file, own_folder)) frames.at = frame;
+    const bool own = !own_folder.empty() && file.starts_with(own_folder);
+    if (!own && !std::exchange(looked, true)) frames.in_torch = MayWaitForOthers(file);
     frames.stack.push_back(std::move(frame));
   }
   if (frames.at.empty() && !frames.stack.empty()) frames.at = frames.stack.front();
@@ -165,6 +175,7 @@ ProcessStand StandReader::Read() {
   PythonFrames frames = FramesOf(text, marks_.main_thread, folder);
   stand.at = std::move(frames.at);
   stand.stack = std::move(frames.stack);
+  stand.in_torch = frames.in_torch;
   return stand;
 }
 

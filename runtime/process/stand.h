@@ -27,6 +27,7 @@ struct ProcessStand {
   std::string state;
   bool python_stopped = false;
   std::vector<std::string> stack;  // newest first, "file.py:12 (function)"
+  bool in_torch = false;           // within torch.distributed, one of torch's operators, or a backward: it may wait there for others
 };
 
 class KINTSUGI_EXPORT StandReader {
@@ -50,6 +51,7 @@ class KINTSUGI_EXPORT StandReader {
 struct PythonFrames {
   std::string at;
   std::vector<std::string> stack;
+  bool in_torch = false;
 };
 KINTSUGI_EXPORT PythonFrames FramesOf(std::string_view traceback, uint64_t thread, std::string_view own_folder);
 

@@ -5,7 +5,8 @@
 
 `mark_us`: what a collective pays, its mark made and ended through the very functions that the groups call, less the same number of calls that do
 nothing. Beside it an all_reduce of one float over two ranks: with marks and without, in turns, in the same processes; and under plain torch over
-Gloo, started beside. `--explained N`: so many divergences of tests/python/hang_steps.py, a step of 50 ms, from the fault until the log says whose
+Gloo, started beside, without and with `kintsugi watch`. `watch_us`: what its look costs in Python: an all_reduce in a group of one, which waits for nobody,
+with it less without it. `--explained N`: so many divergences of tests/python/hang_steps.py, a step of 50 ms, from the fault until the log says whose
 it is.
 """
 
@@ -48,15 +49,18 @@ def rank(options):
     torch.set_num_threads(1)
     one = torch.ones(1)
 
-    def block():
+    def block(group=None):
         begin = time.perf_counter()
         for _ in range(options.calls):
-            dist.all_reduce(one)
+            dist.all_reduce(one, group=group)
         return (time.perf_counter() - begin) / options.calls * 1e6
 
     if options.plain:
         dist.init_process_group("gloo")
-        times = {"plain": [block() for _ in range(options.blocks + 1)][1:]}
+        mine = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
+        alone = [block(mine) for _ in range(options.blocks + 1)][1:] if dist.get_rank() == 0 else []
+        dist.barrier()
+        times = {"together": [block() for _ in range(options.blocks + 1)][1:], "alone": alone}
         if dist.get_rank() == 0:
             Path(options.out).write_text(json.dumps(times))
         dist.destroy_process_group()
@@ -113,13 +117,18 @@ def main():
         words = [__file__, "--calls", str(options.calls), "--blocks", str(options.blocks), "--out", f"{folder}/times"]
         ours = measured([f"{options.bin}/kintsugi", "run", "--nproc", "2", "--save-dir", "", "--", sys.executable, "-W", "ignore", *words], environment, f"{folder}/times")
         os.remove(f"{folder}/times")
-        plain = measured([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words, "--plain"], environment, f"{folder}/times")
+        launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words, "--plain"]
+        plain = measured(launched, environment, f"{folder}/times")
+        os.remove(f"{folder}/times")
+        watched = measured([f"{options.bin}/kintsugi", "watch", "--", *launched], environment, f"{folder}/times")
     cost = ours.pop("mark_us")
     result = {
         "bench": "hang",
         "mark_us": round(cost, 3),
         "budget_us": BUDGET_US,
-        "all_reduce_us": {name: round(statistics.median(times), 2) for name, times in {**ours, **plain}.items()},
+        "watch_us": round(statistics.median(watched["alone"]) - statistics.median(plain["alone"]), 2),
+        "all_reduce_us": {name: round(statistics.median(times), 2) for name, times in
+                          {**ours, "plain": plain["together"], "watched": watched["together"]}.items()},
         "calls": options.calls, "blocks": options.blocks, "bytes": 64,
     }  # fmt: skip
     if options.explained:
@@ -136,7 +145,7 @@ def main():
     elif options.json:
         print(text)
     if options.json != "-":
-        print(f"a mark costs {result['mark_us']} us (budget {BUDGET_US}) and 64 bytes; an all_reduce of one float {result['all_reduce_us']}")
+        print(f"a mark costs {result['mark_us']} us (budget {BUDGET_US}) and 64 bytes, a look of kintsugi watch {result['watch_us']} us; an all_reduce of one float {result['all_reduce_us']}")
         if options.explained:
             print(f"a hang is explained within {result['explained_s']['median']} s (median of {options.explained}), at worst {result['explained_s']['worst']}")
 

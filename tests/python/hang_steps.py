@@ -1,14 +1,15 @@
 """A training of 50 ms a step, in which one rank does something else than the others at one step, and all wait for it.
 
-  hang_steps.py --mode ddp|fsdp|tp --fault NAME --culprit RANK [--at STEP] [--steps N] [--plain] [--list]
+  hang_steps.py --mode ddp|fsdp|tp --fault NAME --culprit RANK [--at STEP] [--steps N] [--plain [--timeout SECONDS]]
 
-The culprit writes "PLANTED <seconds of the monotonic clock>" to standard error. --plain: torch alone, over Gloo.
+The culprit writes "PLANTED <seconds of the monotonic clock>" to standard error. --plain: torch alone, over Gloo; --timeout is that of its groups.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import datetime
 import fcntl
 import os
 import queue
@@ -249,6 +250,7 @@ def main():
     parser.add_argument("--at", type=int, default=12)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--timeout", type=float, help="of --plain's groups, in seconds")
     options = parser.parse_args()
     import torch
     import torch.distributed as dist
@@ -259,7 +261,8 @@ def main():
         import kintsugi.torch
 
         run = kintsugi.torch.join()
-    dist.init_process_group("gloo" if options.plain else "kintsugi")
+    limit = datetime.timedelta(seconds=options.timeout) if options.timeout else None
+    dist.init_process_group("gloo" if options.plain else "kintsugi", timeout=limit)
     rank, world = dist.get_rank(), dist.get_world_size()
     model = build(torch, options.mode)
     second = dist.new_group(list(range(world)), group_desc="second")

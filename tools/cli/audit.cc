@@ -40,19 +40,6 @@ constexpr const char* kAuditStyle = R"css(
 .kept{margin:3rem 0 0;padding:1.2rem 0 0;border-top:1px solid var(--gold);font-size:1.125rem}
 )css";
 
-// Where the Python part lies: beside the command in a wheel, in a build tree in the folder of the package.
-Result<fs::path> AuditFolder() {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) return Status(StatusCode::kUnavailable, "/proc/self/exe cannot be read: " + error.message());
-  const fs::path here = program.parent_path();
-  for (const fs::path& folder : {here / "../audit", here / "../python/kintsugi/audit"})
-    if (fs::exists(folder / "__main__.py", error)) return fs::weakly_canonical(folder, error);
-  return Status(StatusCode::kFailedPrecondition,
-                "the Python package is not beside this command: use the `kintsugi` of `pip install kintsugi`, or of a "
-                "build tree with Python");
-}
-
 // The program that a file's first line names, as the kernel reads it; "" where it names none. `/usr/bin/env python3` names python3.
 std::string NamedByFirstLine(const fs::path& file) {
   std::ifstream in(file);
@@ -121,7 +108,7 @@ nlohmann::json AuditWords(const AuditOptions& options) {
 // Returns only where it could not be started.
 Status StartAudit(const AuditOptions& options) {
   KINTSUGI_RETURN_IF_ERROR(CheckAudit(options));
-  KINTSUGI_ASSIGN_OR_RETURN(const fs::path folder, AuditFolder());
+  KINTSUGI_ASSIGN_OR_RETURN(const std::string folder, PackagePart("audit"));
   const std::vector<std::string> program = ByPython(options.module, options.program);
   const std::string interpreter = InterpreterOf(program);
   const std::string words = AuditWords(options).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

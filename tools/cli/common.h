@@ -194,6 +194,7 @@ void AddDemo(CLI::App& app, int& exit_code);
 void AddCertify(CLI::App& app, int& exit_code);
 void AddInit(CLI::App& app, int& exit_code);
 void AddAudit(CLI::App& app, int& exit_code);
+void AddWatch(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
 void AddTalk(CLI::App& app, int& exit_code);  // status, inject, save
 void AddController(CLI::App& app, int& exit_code);

@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   kintsugi::cli::AddCertify(app, exit_code);
   kintsugi::cli::AddInit(app, exit_code);
   kintsugi::cli::AddAudit(app, exit_code);
+  kintsugi::cli::AddWatch(app, exit_code);
   kintsugi::cli::AddTalk(app, exit_code);
   kintsugi::cli::AddList(app, exit_code);
   kintsugi::cli::AddRemove(app, exit_code);

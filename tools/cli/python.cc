@@ -18,6 +18,19 @@ std::string Interpreter() {
   return "python3";  // starting it tells that it is missing
 }
 
+Result<std::string> PackagePart(const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return Status(StatusCode::kUnavailable, "/proc/self/exe cannot be read: " + error.message());
+  const fs::path here = program.parent_path();
+  for (const fs::path& package : {here / "..", here / "../python/kintsugi"})
+    if (fs::exists(package / name / "__init__.py", error)) return fs::weakly_canonical(package / name, error).string();
+  return Status(StatusCode::kFailedPrecondition,
+                "the Python package is not beside this command: use the `kintsugi` of `pip install kintsugi`, or of a "
+                "build tree with Python");
+}
+
 void AddPythonOption(CLI::App& app, bool& module) {
   app.add_flag("-m,--module", module, "The program is a module of Python, run as `python -m` does");
 }

@@ -21,6 +21,10 @@ std::string Interpreter();
 // program as it is.
 std::vector<std::string> ByPython(bool module, std::vector<std::string> command);
 
+// A folder of the Python package: beside the command in a wheel, in a build tree in the folder of the package.
+// kFailedPrecondition where there is none.
+Result<std::string> PackagePart(const std::string& name);
+
 // The interpreter's arguments for a process that has loaded what `command` loads, and forks it (`kintsugi run --warm`).
 // kInvalidArgument where it is no program in Python, or one given as text.
 Result<std::vector<std::string>> WarmArguments(const std::vector<std::string>& command,

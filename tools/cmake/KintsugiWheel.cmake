@@ -17,6 +17,7 @@ foreach(name framework_ttp/libttp_framework.so libttp.so)
 endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/integrations/python/kintsugi_mindio.pth" DESTINATION . COMPONENT python)
 install(TARGETS kintsugi_python LIBRARY DESTINATION kintsugi COMPONENT python)
+install(TARGETS kintsugi_watched LIBRARY DESTINATION kintsugi/watch COMPONENT python)
 # Under the one name that is asked for: in a wheel a symbolic link is a second copy.
 install(PROGRAMS "$<TARGET_FILE:kintsugi_shared>" DESTINATION kintsugi RENAME "$<TARGET_SONAME_FILE_NAME:kintsugi_shared>"
         COMPONENT python)

@@ -2,6 +2,8 @@
 #include "runtime/base/collective_marks.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -96,6 +98,29 @@ TEST(CollectiveMarks, ThreadsTakeNumbersOfTheirOwn) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(marks->Read().at(0).entered, 20000u);
+}
+
+TEST(CollectiveMarks, AreSeenByAnotherProcessThroughTheirFile) {
+  const std::string folder = ::testing::TempDir() + "/marks_" + std::to_string(getpid());
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const std::string path = folder + "/one.marks";
+  auto made = CollectiveMarks::CreateIn(path);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_FALSE(CollectiveMarks::CreateIn(folder + "/none/one.marks").ok());
+  auto opened = CollectiveMarks::OpenFrom(path);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  EXPECT_EQ(opened.value()->memory().stack_fd, -1);
+  const int group = made.value()->Open("dp", kRanks, 5);
+  const uint64_t ticket = made.value()->Enter(group, {CollectiveKind::kBarrier, 0, 0, -1, 0, 0});
+  ASSERT_EQ(opened.value()->Read().size(), 1u);
+  EXPECT_EQ(opened.value()->Read()[0].newest.at(0).left_ns, 0u);
+  made.value()->Leave(group, ticket, false);
+  EXPECT_NE(opened.value()->Read()[0].newest.at(0).left_ns, 0u);
+  // Of another build, as far as its size shows.
+  ASSERT_EQ(truncate(path.c_str(), sizeof(MarkMemory) - 64), 0);
+  EXPECT_EQ(CollectiveMarks::OpenFrom(path).status().code(), StatusCode::kInvalidArgument);
+  unlink(path.c_str());
+  rmdir(folder.c_str());
 }
 
 }  // namespace

@@ -105,6 +105,63 @@ TEST(Blame, NobodyIsNamedWhoHasJustNotComeYet) {
   EXPECT_EQ(story.Judge().kind, BlameKind::kNone);
 }
 
+TEST(Blame, ARankThatHasEndedIsMissing) {
+  Story story = OneIsMissing(3);
+  story.question.ranks[3].ended = true;
+  const Blame blame = story.Judge();
+  EXPECT_EQ(blame.kind, BlameKind::kMissing);
+  EXPECT_EQ(blame.ranks, Ranks({3}));
+  EXPECT_NE(blame.text.find("its process has ended"), std::string::npos) << blame.text;
+}
+
+TEST(Blame, WhatWasTakenForOverIsSeenWhereSomethingBroke) {
+  Story story(4);
+  for (int i = 0; i < 3; ++i) story.All("dp", kWorld, kSum);
+  for (int r = 0; r < 4; ++r) {
+    story.Enter(r, "dp", kWorld, Story::Call(CollectiveKind::kBroadcast, r == 2 ? 2 : 3, r == 2 ? 5 : 7, 0));
+    story.Of(r, "dp", kWorld).newest.back().end = CollectiveEnd::kDone;
+    if (r != 2) story.Enter(r, "dp", kWorld, Story::Call(CollectiveKind::kAllGather));
+  }
+  story.question.waits = false;
+  EXPECT_EQ(story.Judge().kind, BlameKind::kOtherType);
+  EXPECT_EQ(story.Judge().ranks, Ranks({2}));
+  // Without all members' word nothing is said of what is over.
+  story.question.ranks[1].marks.reset();
+  EXPECT_EQ(story.Judge().kind, BlameKind::kNone);
+}
+
+// A ring of messages behind each sum; one leaves its own out and is in the next sum, or the gate, with the others.
+TEST(Blame, WhoLeftAMessageOutIsNamedAndNotWhoAwaitsIt) {
+  for (int i = 0; i < 4; ++i) {
+    const int culprit = i % 2 * 2;
+    const bool gate = i / 2 == 1;
+    Story story(4);
+    const auto message = [&](int rank, CollectiveKind kind, int peer, bool open) {
+      story.Enter(rank, "dp", kWorld, Story::Call(kind, 5, 7, peer));
+      if (!open) story.Of(rank, "dp", kWorld).newest.back().end = CollectiveEnd::kDone;
+    };
+    for (int step = 0; step < 6; ++step) {
+      const bool last = step == 5;
+      story.All("dp", kWorld, kSum);
+      for (int r = 0; r < 4; ++r) {
+        const int right = (r + 1) % 4, left = (r + 3) % 4;
+        const bool awaits = last && left == culprit;
+        if (r % 2 == 0 && !(last && r == culprit)) message(r, CollectiveKind::kSend, right, false);
+        message(r, CollectiveKind::kReceive, left, awaits);
+        if (r % 2 == 1 && !awaits) message(r, CollectiveKind::kSend, right, false);
+      }
+    }
+    for (int r = 0; r < 4; ++r) {
+      const bool awaits = r == (culprit + 1) % 4;
+      if (!gate && !awaits) story.Enter(r, "dp", kWorld, kSum);
+      if (gate) story.PlaceOf(r) = {.step = 6, .phase = awaits ? TrainPhase::kBackward : TrainPhase::kGate};
+    }
+    const Blame blame = story.Judge();
+    EXPECT_EQ(blame.kind, BlameKind::kOtherOrder) << blame.text;
+    EXPECT_EQ(blame.ranks, Ranks({culprit})) << blame.text;
+  }
+}
+
 TEST(Blame, AStoppedRankIsCalledSo) {
   for (const char* state : {"T", "D"}) {
     Story story = OneIsMissing(1);

@@ -31,6 +31,19 @@ TEST(Stand, IsTheNewestOfAllWhereNoneIsTheProgram) {
   EXPECT_TRUE(FramesOf(kTraceback, 0x7f0000000003, "").stack.empty());
 }
 
+TEST(Stand, InTorchIsWhereItCallsWhatHasNoFrames) {
+  const auto in_torch = [](const std::string& newest) {
+    return FramesOf("Thread 0x0000000000000001 (most recent call first):\n  File \"/kintsugi/watch/calls.py\", line 7 in call\n  File \"" + newest +
+                        "\", line 1 in f\n  File \"/home/me/torch/distributed/train.py\", line 12 in <module>\n",
+                    1, "/kintsugi")
+        .in_torch;
+  };
+  EXPECT_TRUE(in_torch("/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"));
+  EXPECT_TRUE(in_torch("/opt/lib/python3.11/site-packages/torch/autograd/graph.py"));
+  EXPECT_FALSE(in_torch("/opt/lib/python3.11/site-packages/torch/utils/data/dataloader.py"));
+  EXPECT_FALSE(in_torch("/home/me/train.py")) << "what is below it has called, and is not where it stands";
+}
+
 TEST(Stand, AnyTextIsTaken) {
   for (size_t cut = 0; cut <= kTraceback.size(); ++cut) (void)FramesOf(kTraceback.substr(0, cut), 0x7f0000000002, "/kintsugi");
   (void)FramesOf("Thread 0x00007f0000000002\n  File \"", 0x7f0000000002, "");

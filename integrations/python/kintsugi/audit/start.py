@@ -15,7 +15,7 @@ from pathlib import Path
 from .records import NotRecorded
 from .stopping import POLL_SECONDS, SENT
 
-SITE = Path(__file__).resolve().parent / "site"
+SITE = Path(__file__).resolve().parents[1] / "site"
 LEAVE_SECONDS = 60.0  # for a program that was asked to end
 TOGETHER_SECONDS = 30.0  # between the first rank that waits for its end and the last
 LAST_WORDS_BYTES = 3000
