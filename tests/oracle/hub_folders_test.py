@@ -52,6 +52,24 @@ def check_bin(torch, hub, transformers, kintsugi, folder):
         assert json.loads(kintsugi.run("verify", place, "--json").stdout)["format"] == "torch"
     index = folder / "one-0/model.safetensors.index.json"
     assert keys(kintsugi, index)[0] == keys(kintsugi, index.parent)[0] == set(model.state_dict())
+    # One file and shards side by side, of two saves: what transformers takes.
+    other = transformers.LlamaForCausalLM(config)
+    for name, ending, is_safe in (("one", "bin", False), ("one-0", "safetensors", True)):
+        both = folder / f"two-saves-{ending}"
+        shutil.copytree(folder / name, both)
+        for shard in both.glob("*-of-*"):
+            os.unlink(shard)
+        for index in both.glob("*.index.json"):
+            os.unlink(index)
+        save(hub, other.state_dict(), both, safe_serialization=is_safe, max_shard_size="8KB")  # removes what it replaces
+        single = "model.safetensors" if is_safe else "pytorch_model.bin"
+        save(hub, model.state_dict(), folder / f"single-{ending}", safe_serialization=is_safe)
+        shutil.copy(folder / f"single-{ending}" / single, both)
+        config.save_pretrained(both)
+        loaded = transformers.LlamaForCausalLM.from_pretrained(both).state_dict()
+        found = torch.load(kintsugi.convert(both, folder / "two-saves.pt", "torch", "--overwrite"))
+        states.assert_equal_states(torch, {key: loaded[key] for key in found}, found, both)
+        states.assert_equal_states(torch, dict(model.state_dict()), found, both)
     # Index and files say one thing.
     place = folder / "shards"
     table = json.loads((place / "pytorch_model.bin.index.json").read_text())

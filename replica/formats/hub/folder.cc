@@ -16,18 +16,8 @@ constexpr std::string_view kDiffusers = "diffusion_pytorch_model", kAdapter = "a
 constexpr std::string_view kBases[] = {kModelBase, "pytorch_model", kDiffusers, kAdapter};
 constexpr std::string_view kIndexWord = ".index", kJson = ".json", kPipeline = "model_index.json";
 
-bool IsIndexOfModel(const std::string& name) {
-  return ParseModelFile(name, kSafetensors) ? ParseModelFile(name, kSafetensors)->is_index
-                                            : ParseModelFile(name, kBin) && ParseModelFile(name, kBin)->is_index;
-}
-
-size_t PlaceOf(const ModelFile& model) {
-  return static_cast<size_t>(std::find(std::begin(kBases), std::end(kBases), model.base) - std::begin(kBases));
-}
-
-}  // namespace
-
-std::optional<ModelFile> ParseModelFile(std::string_view name, std::string_view ending) {
+// Whatever its base.
+std::optional<ModelFile> ParseName(std::string_view name, std::string_view ending) {
   ModelFile model;
   model.name = std::string(name);
   const auto take = [&](std::string_view word) {
@@ -52,8 +42,23 @@ std::optional<ModelFile> ParseModelFile(std::string_view name, std::string_view 
     name = name.substr(0, dot);
   }
   model.base = std::string(name);
-  if (PlaceOf(model) == std::size(kBases)) return std::nullopt;
   return model;
+}
+
+size_t PlaceOf(const ModelFile& model) {
+  return static_cast<size_t>(std::find(std::begin(kBases), std::end(kBases), model.base) - std::begin(kBases));
+}
+
+}  // namespace
+
+std::optional<ModelFile> ParseModelFile(std::string_view name, std::string_view ending) {
+  auto model = ParseName(name, ending);
+  return model && PlaceOf(*model) < std::size(kBases) ? model : std::nullopt;
+}
+
+bool IsIndexName(std::string_view name, std::string_view ending) {
+  const auto model = ParseName(name, ending);
+  return model && model->is_index;
 }
 
 std::vector<ModelFile> ModelsIn(const std::string& folder, std::string_view ending) {
@@ -63,9 +68,12 @@ std::vector<ModelFile> ModelsIn(const std::string& folder, std::string_view endi
   for (const std::string& name : *names)
     if (auto model = ParseModelFile(name, ending); model && IsFile(Join(folder, name)))
       models.push_back(*std::move(model));
-  std::stable_sort(models.begin(), models.end(), [](const ModelFile& a, const ModelFile& b) {
-    return std::tuple(a.is_variant, PlaceOf(a), !a.is_index) < std::tuple(b.is_variant, PlaceOf(b), !b.is_index);
-  });
+  // transformers looks for the one file before the index, diffusers for the index before the file.
+  const auto order = [](const ModelFile& model) {
+    return std::tuple(model.is_variant, PlaceOf(model), model.is_index != (model.base == kDiffusers));
+  };
+  std::stable_sort(models.begin(), models.end(),
+                   [&](const ModelFile& a, const ModelFile& b) { return order(a) < order(b); });
   return models;
 }
 
@@ -105,7 +113,8 @@ Status AddSideFiles(Catalog* catalog, const std::string& folder) {
     const bool is_side =
         name == "training_args.bin" ||
         std::any_of(std::begin(kEndings), std::end(kEndings), [&](auto ending) { return name.ends_with(ending); });
-    if (is_side && !IsIndexOfModel(name) && name != kSidecarName && checkpoint::IsPlainName(name) &&
+    const bool is_index = IsIndexName(name, kSafetensors) || IsIndexName(name, kBin);
+    if (is_side && !is_index && name != kSidecarName && checkpoint::IsPlainName(name) &&
         IsFile(Join(folder, name)))
       catalog->AddSideFile(name, Join(folder, name));
   }

@@ -26,7 +26,10 @@ struct ModelFile {
 };
 // By its name alone; nothing: it is called like no model, or one shard of several.
 std::optional<ModelFile> ParseModelFile(std::string_view name, std::string_view ending);
-// Those that lie there, what the libraries take first: transformers' before diffusers' before PEFT's, indexes before files.
+// An index of shards by its name alone, whatever the model is called: for one that is named.
+bool IsIndexName(std::string_view name, std::string_view ending);
+// Those that lie there, what the libraries take first: transformers' before diffusers' before PEFT's; one file before an
+// index, but for diffusers.
 std::vector<ModelFile> ModelsIn(const std::string& folder, std::string_view ending);
 // The one that is meant by naming the folder, and a note of the others. kInvalidArgument: several variants alone.
 // REQUIRES: there are some.

@@ -263,8 +263,7 @@ class Safetensors final : public Format {
     fields->emplace(object.key, text ? *text : DescribeValue(*scalar));
   }
   static bool IsIndex(const std::string& path) {
-    const auto model = hub::ParseModelFile(checkpoint::BaseName(path), kEnding);
-    return model && model->is_index;
+    return hub::IsIndexName(checkpoint::BaseName(path), kEnding);
   }
   static std::string NameIn(const ModelPart& model, const CatalogTensor& tensor) {
     return model.Has(tensor.key) ? model.OwnName(tensor.key) : tensor.key;

@@ -115,8 +115,7 @@ class Torch final : public Format {
     return tensor.path.empty() ? PathOf(tensor.key) : tensor.path;
   }
   static bool IsIndex(const std::string& path) {
-    const auto model = hub::ParseModelFile(checkpoint::BaseName(path), hub::kBin);
-    return model && model->is_index && KindOfPath(path) == PathKind::kFile;
+    return hub::IsIndexName(checkpoint::BaseName(path), hub::kBin) && KindOfPath(path) == PathKind::kFile;
   }
 
   static Status AddFile(Catalog* catalog, const std::string& path, const ReadOptions& options) {

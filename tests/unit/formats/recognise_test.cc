@@ -158,6 +158,38 @@ TEST(HubFolders, ModelFilesAreKnownByTheirNames) {
     EXPECT_FALSE(parsed(name, hub::kSafetensors)) << name;
 }
 
+TEST(HubFolders, WhatItsLibraryLooksForFirstIsTheModel) {
+  const TemporaryFolder folder;
+  const auto first = [&](std::initializer_list<const char*> names, std::string_view ending) {
+    const fs::path place = folder / "place";
+    fs::remove_all(place);
+    fs::create_directories(place);
+    for (const char* name : names) std::ofstream(place / name) << "{}";
+    const auto models = hub::ModelsIn(place, ending);
+    return models.empty() ? "" : models.front().name;
+  };
+  EXPECT_EQ(first({"model.safetensors", "model.safetensors.index.json"}, hub::kSafetensors), "model.safetensors");
+  EXPECT_EQ(first({"pytorch_model.bin", "pytorch_model.bin.index.json"}, hub::kBin), "pytorch_model.bin");
+  EXPECT_EQ(first({"diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.safetensors.index.json"},
+                  hub::kSafetensors),
+            "diffusion_pytorch_model.safetensors.index.json");
+  EXPECT_EQ(first({"model.fp16.safetensors", "model.safetensors.index.json"}, hub::kSafetensors),
+            "model.safetensors.index.json");
+}
+
+TEST(HubFolders, AnIndexThatIsNamedIsReadWhateverItIsCalled) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "named");
+  WriteModel(folder / "named/part.safetensors", {"w", "v"});
+  const std::string index = folder / "named/consolidated.safetensors.index.json";
+  std::ofstream(index) << R"({"weight_map": {"w": "part.safetensors", "v": "part.safetensors"}})";
+  EXPECT_EQ(Claimed(index), std::vector<std::string>{"safetensors"});
+  EXPECT_EQ(Claimed(folder / "named"), std::vector<std::string>{});
+  ASSERT_TRUE(Write(index, folder / "again", "safetensors").ok());
+  EXPECT_TRUE(fs::exists(folder / "again/model.safetensors"));
+  EXPECT_FALSE(fs::exists(folder / "again/consolidated.safetensors.index.json"));  // it would speak of files that are not there
+}
+
 TEST(HubFolders, AnAdapterKeepsItsName) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "adapter");
