@@ -206,10 +206,37 @@ Status ReplicaDefaults::Repair(HandlerContext& call) {
                 "', but no loader is installed: install the default save handlers, or register a repair handler"};
   }
   KINTSUGI_RETURN_IF_ERROR(WorkOff(call));
+  if (call.rung == Rung::kGrow) KINTSUGI_RETURN_IF_ERROR(TakeOverObjects(call));
   if (!call.from_snapshot || !registry_.HasMirrored()) return Status::Ok();
   // As after a reload from disk: the rollback takes the live ones.
   KINTSUGI_ASSIGN_OR_RETURN(const auto objects, Mirrored(call.step));
   return registry_.RestoreMirrored(JoinMirrored(objects));
+}
+
+Status ReplicaDefaults::TakeOverObjects(const HandlerContext& call) {
+  const auto move = std::find_if(call.moves.begin(), call.moves.end(),
+                                 [&](const RepairMove& each) { return each.destination == call.rank; });
+  if (move == call.moves.end() || !registry_.HasMirrored()) return Status::Ok();
+  MirroredObjects theirs, own;
+  for (Rank source : move->sources)
+    if (theirs.empty()) theirs = mirrored_.Get(source, call.step).value_or(MirroredObjects());
+  for (const auto& [key, object] : registry_.objects()) {
+    if (object.kind != ObjectKind::kMirrored) continue;
+    if (!IsTakenFromAnybody(object.take_over))
+      return {StatusCode::kFailedPrecondition, "object '" + key + "' is each rank's own: a rank that comes has none"};
+    if (object.take_over == TakeOver::kDerived) {
+      auto bytes = std::make_shared<std::vector<uint8_t>>();
+      object.capture(object.context, bytes.get());
+      own.push_back({key, std::move(bytes)});
+      continue;
+    }
+    const auto found = std::find_if(theirs.begin(), theirs.end(), [&](const MirroredObject& each) { return each.key == key; });
+    if (found == theirs.end())
+      return {StatusCode::kNotFound, "object '" + key + "' did not come with the state of step " + call.step.ToString()};
+    own.push_back(*found);
+  }
+  mirrored_.Put(call.rank, call.step, std::move(own));
+  return Status::Ok();
 }
 
 void ReplicaDefaults::AwaitQuiet() {

@@ -73,6 +73,8 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   Status OpenLinks(HandlerContext& call, CancelToken& cancel);
   Status RestoreOwn(HandlerContext& call);
   Status WorkOff(HandlerContext& call);
+  // Of a rank that comes to a live run: its own objects are made of those of whom it has the state from.
+  Status TakeOverObjects(const HandlerContext& call);
   Status ServeMove(HandlerContext& call, const RepairMove& move, size_t number);
   Status ReceiveMove(HandlerContext& call, const RepairMove& move, size_t number);
   Result<std::vector<StreamItem>> ItemsOf(const RepairMove& move) const;

@@ -135,11 +135,13 @@ class KINTSUGI_EXPORT Agent {
   // The rank's group for `layout` (ascending, itself included) and the number of replicas, which divides its size:
   // MindIO's stride rule says who holds the same shard.
   Status SetReplicaLayout(int layout, const std::vector<Rank>& group, int replicas);
-  // The trainer can go on with fewer ranks. `slice`: those that together hold one whole replica of the model, itself
+  // The trainer can go on with other ranks. `slice`: those that together hold one whole replica of the model, itself
   // included, ascending; `worlds`: how many ranks it can run with, ascending. Where ranks are lost for good, and none can
   // replace them, whole slices are left out, and not a byte moves: rebuild_group finds the new world_size, crew and
   // Number() in its context, and cuts batches and groups anew. A rank that is left out ends: Run returns ok, exit_code() is
-  // 0. The same `worlds` on all ranks. Without it a run keeps its world. kInvalidArgument says what is no offer.
+  // 0. Where somebody asks for more ranks again (`kintsugi scale`), the places that are empty get new processes: they join with
+  // the larger crew(), and have state and mirrored objects from the others; so each object's take_over must be kRankZero or
+  // kDerived, or nobody comes. The same `worlds` on all ranks. Without it a run keeps its world. kInvalidArgument says what is no offer.
   Status OfferWorlds(const std::vector<Rank>& slice, const std::vector<int>& worlds);
   Status RegisterHandler(HandlerKind kind, HandlerFunction function, void* context);
   // What is registered for a kind now: a trainer that replaces one of the defaults that kintsugi::Join installed can

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "callbacks/state/descriptors.h"
 #include "runtime/base/export.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
@@ -30,6 +31,11 @@ struct RankObjects {
   Rank rank;
   MirroredObjects objects;
 };
+
+// A rank that comes to a live run can have such an object from any of those that are there, or works it out.
+inline bool IsTakenFromAnybody(TakeOver take_over) {
+  return take_over == TakeOver::kRankZero || take_over == TakeOver::kDerived;
+}
 
 // The frames of StateRegistry::CaptureMirrored, and the way back.
 KINTSUGI_EXPORT std::vector<uint8_t> JoinMirrored(const MirroredObjects& objects);

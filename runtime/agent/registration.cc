@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "callbacks/state/mirrored.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi {
@@ -50,6 +51,15 @@ Status Registration::SetOffer(const std::vector<Rank>& slice, const std::vector<
                                               " ranks, ascending, without repeats"};
   offer_ = {slice, worlds};
   return Status::Ok();
+}
+
+core::Offer Registration::offer() const {
+  core::Offer offer = offer_;
+  if (offer.worlds.empty()) return offer;
+  for (const auto& [key, object] : registry_.objects())
+    if (offer.own_object.empty() && object.kind == ObjectKind::kMirrored && !IsTakenFromAnybody(object.take_over))
+      offer.own_object = key;
+  return offer;
 }
 
 Status Registration::SetHandler(HandlerKind kind, HandlerFunction function, void* context) {

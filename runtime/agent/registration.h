@@ -62,7 +62,8 @@ class Registration {
   const std::shared_ptr<StateService>& service() const { return service_; }
   const std::shared_ptr<SnapshotService>& snapshots() const { return snapshots_; }
   const std::map<int, core::GroupClaim>& layouts() const { return layouts_; }
-  const core::Offer& offer() const { return offer_; }
+  // With the object that keeps others from coming, of those that are registered by now.
+  core::Offer offer() const;
   const TrainerGate& gate() const { return gate_; }
   // What an error of this text is to the trainer; null: nothing was said of it.
   const FaultClass* FaultClassOf(const std::string& text) const;

@@ -195,7 +195,7 @@ struct PhaseOrder {
   bool from_snapshot = false;             // kRepair with rung reload: from memory, not from `directory`
   bool moves_latest = true;               // kRename: false for ranks that save without a majority
   std::vector<std::string> unregistered;  // what is no part of the state any more, on whatever rank it was said
-  std::vector<Rank> crew = {};            // kRebuild: who takes part from this generation on; no ranks: all
+  std::vector<Rank> crew = {};            // who takes part in this generation; no ranks: all
 };
 struct ResumeOrder {  // back to the loop, from `step`
   Step step;

@@ -44,6 +44,11 @@ Result<ControlWords> ReadControlWords(std::string_view request) {
     if (!number.ok()) return Wrong("has a \"node\" that is no node: it must be a number from 0");
     words.node = static_cast<int>(*number);
   }
+  if (const auto ranks = root.Find("ranks")) {
+    const auto number = ranks->Integer(1, std::numeric_limits<int32_t>::max());
+    if (!number.ok()) return Wrong("has \"ranks\" that are no number of ranks: it must be a number from 1");
+    words.ranks = static_cast<int>(*number);
+  }
   return words;
 }
 

@@ -18,12 +18,13 @@ namespace kintsugi {
 struct ControlWords {
   std::string command;
   std::string spec;          // of inject; empty: there is none
-  bool wait = true;          // of save, pause, replace and drain: for the outcome
+  bool wait = true;          // of save, pause, replace, drain and scale: for the outcome
   std::optional<Rank> rank;  // of replace
   std::optional<int> node;   // of drain
+  std::optional<int> ranks;  // of scale
 };
 
-// One JSON object: "command", and "spec", "wait", "rank" and "node" where they are there. Other fields are not looked at.
+// One JSON object: "command", and "spec", "wait", "rank", "node" and "ranks" where they are there. Other fields are not looked at.
 Result<ControlWords> ReadControlWords(std::string_view request);
 
 // One line. Names and causes may hold bytes that are no UTF-8: they are shown as replacement characters.

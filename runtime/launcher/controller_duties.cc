@@ -63,6 +63,12 @@ void ControllerDuties::OnReplaceRefused(const core::ReplaceRefused& refused) {
   desk_.OnReplaceRefused(refused.rank, refused.why);
 }
 
+void ControllerDuties::OnScaleRefused(const core::ScaleRefused& refused) {
+  hosts_.Say(LogLevel::kWarning,
+             LogLine("not_scaled", {{"ranks", std::to_string(refused.ranks)}, {"why", refused.why}}));
+  desk_.OnScaleRefused(refused);
+}
+
 void ControllerDuties::OnRoadClosed(const core::RoadClosed& road) {
   hosts_.Say(LogLevel::kWarning, UnreachableLine(road));
 }

@@ -38,6 +38,7 @@ class ControllerDuties final : public ControllerHost {
   void OnSave(const core::SaveSettled& settled) override;
   void OnInexact(Rank rank, const std::string& text) override { account_.OnInexact(rank, text); }
   void OnReplaceRefused(const core::ReplaceRefused& refused) override;
+  void OnScaleRefused(const core::ScaleRefused& refused) override;
   void OnRoadClosed(const core::RoadClosed& road) override;
   void OnAttempts(const core::AttemptsGrow& grown) override;
   void OnHang(const core::Blame& blame) override;

@@ -36,19 +36,22 @@ std::string IncidentsLine(const std::vector<core::IncidentRecord>& over,
 
 std::string UnknownCommand(const std::string& command) {
   return RefusalLine("unknown command '" + command +
-                     "': status, incidents, save, pause, continue, replace, drain, stop or inject");
+                     "': status, incidents, save, pause, continue, replace, scale, drain, stop or inject");
 }
 
 bool OperatorDesk::OnRequest(const ControlWords& words, RunState run, Respond respond) {
   const std::string& command = words.command;
-  if (command != "save" && command != "pause" && command != "continue" && command != "replace") return false;
+  if (command != "save" && command != "pause" && command != "continue" && command != "replace" && command != "scale")
+    return false;
   if (command == "save" && save_directory_.empty())
     return respond(RefusalLine("this run has no save directory: it was started without --save-dir")), true;
   if (command == "replace" && !words.rank) return respond(RefusalLine("replace needs a \"rank\"")), true;
+  if (command == "scale" && !words.ranks) return respond(RefusalLine("scale needs \"ranks\"")), true;
   if (run.ended) return respond(RefusalLine("the run has ended")), true;
   if (command == "save") return Save(words, std::move(respond)), true;
   if (command == "pause") return Pause(words, run, std::move(respond)), true;
   if (command == "continue") return Continue(std::move(respond)), true;
+  if (command == "scale") return Scale(words, std::move(respond)), true;
   return Replace(words, std::move(respond)), true;
 }
 
@@ -105,6 +108,20 @@ void OperatorDesk::Replace(const ControlWords& words, Respond respond) {
   if (!words.wait) respond(AnswerLine({{"ok", true}, {"rank", words.rank->value()}}));
 }
 
+// Answered when all ranks step again, in the new world.
+void OperatorDesk::Scale(const ControlWords& words, Respond respond) {
+  if (const std::string why = controller_.core().WhyNotScaled(*words.ranks); !why.empty())
+    return respond(RefusalLine(why));
+  KINTSUGI_CHECK(!waiting_scale_, "two wait for another world");
+  if (words.wait) waiting_scale_ = respond;
+  controller_.Feed(core::OperatorScale{*words.ranks});
+  if (!words.wait) respond(AnswerLine({{"ok", true}, {"ranks", *words.ranks}}));
+}
+
+void OperatorDesk::OnScaleRefused(const core::ScaleRefused& refused) {
+  if (const Respond respond = std::exchange(waiting_scale_, nullptr)) respond(InVain(refused.why));
+}
+
 void OperatorDesk::Drain(core::RankBlock ranks, bool wait, Respond respond) {
   KINTSUGI_CHECK(ranks.ranks > 0, "a node without ranks is drained");
   if (const std::string why = controller_.core().WhyNotDrained(ranks.first, ranks.ranks); !why.empty())
@@ -123,6 +140,11 @@ void OperatorDesk::OnReplaceRefused(Rank refused, const std::string& why) {
 }
 
 void OperatorDesk::OnIncident(const core::IncidentRecord& record) {
+  if (waiting_scale_ && !controller_.core().scales()) {
+    json answer{{"ok", true}, {"ranks", controller_.core().crew().size()}};
+    answer["incident"] = IncidentJson(record, true, SteadyClock::SteadyNow());
+    std::exchange(waiting_scale_, nullptr)(AnswerLine(answer));
+  }
   for (auto waiting = waiting_replaces_.begin(); waiting != waiting_replaces_.end();) {
     const Rank rank = waiting->first;
     // It may have been struck by something else, and still be in its place.
@@ -142,6 +164,7 @@ void OperatorDesk::AnswerAll(const std::string& why) {
   for (const auto& respond : std::exchange(waiting_saves_, {})) respond(InVain(why));
   for (const auto& respond : std::exchange(waiting_pauses_, {})) respond(InVain(why));
   for (const auto& [rank, respond] : std::exchange(waiting_replaces_, {})) respond(InVain(why));
+  if (const Respond respond = std::exchange(waiting_scale_, nullptr)) respond(InVain(why));
 }
 
 }  // namespace kintsugi

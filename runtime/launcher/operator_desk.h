@@ -38,13 +38,14 @@ class OperatorDesk {
   OperatorDesk(Controller& controller, std::string save_directory)
       : controller_(controller), save_directory_(std::move(save_directory)) {}
 
-  // save, pause, continue and replace; false: the command is none of these, and nothing was answered.
+  // save, pause, continue, replace and scale; false: the command is none of these, and nothing was answered.
   bool OnRequest(const ControlWords& words, RunState run, Respond respond);
   // The ranks of this node go to a spare one, which is here. Answered when all step again.
   void Drain(core::RankBlock ranks, bool wait, Respond respond);
   // What the controller tells its host.
   void OnSave(const core::SaveSettled& settled);
   void OnReplaceRefused(Rank rank, const std::string& why);
+  void OnScaleRefused(const core::ScaleRefused& refused);
   void OnIncident(const core::IncidentRecord& record);
   // Now and then, while somebody waits for a pause: they are told when all ranks stand.
   void Poll();
@@ -57,12 +58,14 @@ class OperatorDesk {
   void Pause(const ControlWords& words, RunState run, Respond respond);
   void Continue(Respond respond);
   void Replace(const ControlWords& words, Respond respond);
+  void Scale(const ControlWords& words, Respond respond);
 
   Controller& controller_;
   const std::string save_directory_;
   std::vector<Respond> waiting_saves_;   // who asked for a save and waits for its outcome
   std::vector<Respond> waiting_pauses_;  // ... for a pause, until all ranks stand
   std::vector<std::pair<Rank, Respond>> waiting_replaces_;
+  Respond waiting_scale_;  // one at a time: another is refused meanwhile
 };
 
 }  // namespace kintsugi

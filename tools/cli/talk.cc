@@ -1,4 +1,4 @@
-// kintsugi status, inject, save, pause, continue, replace, stop: talk to a live run through its control socket. Of several nodes any will do:
+// kintsugi status, inject, save, pause, continue, replace, scale, stop: talk to a live run through its control socket. Of several nodes any will do:
 // what the leader must answer is passed on to it.
 #include <cstdio>
 #include <iostream>
@@ -21,6 +21,7 @@ struct TalkOptions {
   bool no_wait = false;
   int rank = 0;
   int node = 0;
+  int ranks = 0;
   double watch = 0;  // seconds between two looks; 0: one look
   double timeout = 600;
 };
@@ -181,6 +182,33 @@ void AddDrain(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& e
   });
 }
 
+void AddScale(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& exit_code) {
+  CLI::App* scale = AddCommand(
+      app, "scale",
+      "Let a live run go on with another number of ranks: places that ranks were lost from get processes again, or ranks leave",
+      options);
+  scale->add_option("--ranks", options->ranks, "How many are to take part")->required()->check(CLI::Range(1, 1 << 30));
+  AddWaiting(scale, options);
+  scale->footer(
+      "For programs that offer other worlds (Agent::OfferWorlds), in whole data-parallel slices; up to as many ranks as the run\n"
+      "was started with. New processes start beside the run. Once they are ready all ranks meet at the end of a step, those that\n"
+      "come get the state from the others, and the run goes on with the numbers of one that was saved at that step and resumed\n"
+      "with so many ranks. Whatever becomes of them before that costs the run nothing.\n"
+      "Exit codes: 0 all ranks step again (with --no-wait: asked for), 1 it was begun and did not come about: the run goes on as\n"
+      "before, or it ended, 2 refused.");
+  scale->callback([options, &exit_code] {
+    const auto answer = AskRun(options->run_dir, {{"command", "scale"}, {"ranks", options->ranks}, {"wait", !options->no_wait}},
+                               exit_code, Limit(*options));
+    if (!answer) return;
+    if (options->no_wait)
+      std::cout << "scaling to " << options->ranks << " ranks" << std::endl;
+    else
+      std::cout << "the run goes on with " << (*answer)["ranks"] << " ranks after step " << (*answer)["incident"]["step"]
+                << ", all step again after " << static_cast<int64_t>((*answer)["incident"]["down_ms"].get<double>()) << " ms"
+                << std::endl;
+  });
+}
+
 }  // namespace
 
 void AddTalk(CLI::App& app, int& exit_code) {
@@ -234,6 +262,7 @@ void AddTalk(CLI::App& app, int& exit_code) {
   });
   AddPause(app, options, exit_code);
   AddDrain(app, options, exit_code);
+  AddScale(app, options, exit_code);
   CLI::App* stop = AddCommand(
       app, "stop", "End a live run in order: all ranks finish their step, save, and leave with exit code 75", options);
   stop->callback([options, &exit_code] {

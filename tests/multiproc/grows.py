@@ -1,0 +1,162 @@
+"""Ranks that come back to a run: the very losses of a run that was saved at that step and resumed in the larger world."""
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+
+from harness import Failure, script
+from live_run import LiveRun, wait_until
+
+# Twelve windows in every world; steps long enough for an order to come between.
+STEPS, GLOBAL_BATCH, SLOW = 120, 12, ["--step-delay-us", "100000"]
+
+
+def trainer(ranks, tp=1):
+    return ["--steps", str(STEPS), "--tp", str(tp), "--batch", str(GLOBAL_BATCH * tp // ranks)]
+
+
+def must(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def order(run, ranks, *words, code=0):
+    done = run.runner.tool(["scale", "--run", str(run.run_dir), "--ranks", str(ranks), *words], timeout=120)
+    must(done.returncode == code,
+         f"kintsugi scale --ranks {ranks}: code {done.returncode}\n{done.stdout}{done.stderr}{run.log()[-5000:]}")
+    return done.stdout if code == 0 else done.stderr
+
+
+def resumed(runner, worlds, tp):
+    """The losses of a run that goes on with these numbers of ranks from these steps on, each time saved and resumed."""
+    losses, resume = [], []
+    for at, (ranks, begin) in enumerate(worlds):
+        end = worlds[at + 1][1] if at + 1 < len(worlds) else STEPS
+        if end == begin:
+            continue
+        here = runner.folder / f"reference-{at}"
+        saves = ["--save-every", str(end), "--keep", "1000"] if end < STEPS else []
+        steps = [*trainer(ranks, tp)]
+        summary, log = runner.run([*resume, *saves, "--save-dir", str(here), "--replicas", str(ranks // tp)], steps, nproc=ranks)
+        must(len(summary["losses"]) == STEPS - begin, f"{len(summary['losses'])} losses of the reference\n{log[-3000:]}")
+        losses += summary["losses"][:end - begin]
+        name, root = f"step_{end:010d}", runner.folder / f"half-{at}"
+        if end < STEPS:
+            shutil.copytree(here / name, root / name)
+        resume = ["--resume", str(root)]
+        shutil.rmtree(here, ignore_errors=True)
+    return losses
+
+
+def changes(log):
+    return [(int(world), left, int(step), came) for world, left, step, came in re.findall(
+        r'event=world_changed world=(\d+) of=\d+ left="?([\d,]+|none)"? step=(\d+) came="?([\d,]+|none)"?', log)]
+
+
+def as_if_resumed(runner, summary, log, expected, tp=1):
+    """The run went through these worlds, with the losses of one that was saved and resumed where it changed."""
+    seen = changes(log)
+    must([(world, left, came) for world, left, _, came in seen] == expected, f"{seen}, not {expected}\n{log[-5000:]}")
+    worlds = [(4, 0)] + [(world, step) for world, _, step, _ in seen]
+    losses = resumed(runner, worlds, tp)
+    must(summary["losses"] == losses, f"{worlds}: losses {summary['losses']}\nresumed {losses}\n{log[-3000:]}")
+    must(summary["samples_consumed"] == GLOBAL_BATCH * STEPS, f"{summary['samples_consumed']} samples\n{log[-3000:]}")
+    must(not summary.get("reports_lost"), f"{summary.get('reports_lost')} reports are missing")
+
+
+def elastic(runner, tp=1, *args):
+    return LiveRun(runner, ["--max-respawns", "0", "--replicas", str(4 // tp), *args], [*trainer(4, tp), *SLOW, "--elastic"])
+
+
+def lose(run, rank, world):
+    over = run.log().count("event=incident ")
+    run.signal_rank(rank, signal.SIGKILL)
+    wait_until(lambda: run.log().count("event=incident ") > over, "the end of the incident")
+    run.wait_status(lambda s: s["phase"] == "RUNNING" and len(s["ranks"]) == world, f"a world of {world}")
+
+
+def a_lost_rank_comes_back(tp, lost, smaller, gone):
+    def test(runner):
+        with elastic(runner, tp) as run:
+            run.wait_step(3)
+            lose(run, lost, smaller)
+            told = order(run, 4)
+            must(re.match(r"the run goes on with 4 ranks after step \d+, all step again after \d+ ms\n", told), told)
+            must(len(run.status()["ranks"]) == 4, "all ranks in the status")
+            summary, log = run.finish()
+        must([i["path"] for i in summary["incidents"]] == ["shrink", "grow"], f"{summary['incidents']}")
+        as_if_resumed(runner, summary, log, [(smaller, gone, "none"), (4, "none", gone)], tp)
+    return test
+
+
+def down_and_up_by_word(runner):
+    """Nobody is lost: two ranks leave, and two come."""
+    with elastic(runner) as run:
+        run.wait_step(3)
+        must("with 2 ranks" in order(run, 2), "two leave")
+        must("with 4 ranks" in order(run, 4), "two come")
+        summary, log = run.finish()
+    must([i["path"] for i in summary["incidents"]] == ["shrink", "grow"], f"{summary['incidents']}")
+    as_if_resumed(runner, summary, log, [(2, "2,3", "none"), (4, "none", "2,3")])
+
+
+def what_nobody_offers_is_refused(runner):
+    with elastic(runner) as run:
+        run.wait_step(3)
+        for ranks, why in [(4, "has 4 ranks already"), (9, "has 4 places"), (0, "in range")]:
+            must(why in order(run, ranks, code=2), f"{ranks}: {why}")
+        lose(run, 1, 3)
+        must("has 3 ranks already" in order(run, 3, code=2), "there are three")
+        summary, log = run.finish()
+    as_if_resumed(runner, summary, log, [(3, "1", "none")])
+    with LiveRun(runner, ["--max-respawns", "0"], [*trainer(4), *SLOW]) as run:
+        run.wait_step(3)
+        must("offers no other worlds" in order(run, 2, code=2), "a program that offers nothing")
+        summary, log = run.finish()
+    must(not summary["incidents"] and "world_changed" not in log, log[-3000:])
+
+
+def a_newcomer_that_is_lost_costs_nothing(runner):
+    """Killed as soon as it starts, and as soon as the run stands for it: the three go on, and the next one comes."""
+    with elastic(runner) as run:
+        run.wait_step(3)
+        lose(run, 1, 3)
+        order(run, 4, "--no-wait")
+        pid = wait_until(lambda: spawned(run, 1, 2), "the newcomer's process")
+        os.kill(pid, signal.SIGKILL)
+        run.wait_log("event=not_scaled")
+        must(len(run.status()["ranks"]) == 3 and run.status()["incidents"] == 1, f"{run.status()}")
+        must("with 4 ranks" in order(run, 4), "the next one")
+        summary, log = run.finish()
+    as_if_resumed(runner, summary, log, [(3, "1", "none"), (4, "none", "1")])
+
+
+def spawned(run, rank, incarnation):
+    found = re.search(rf"spawned rank={rank} incarnation={incarnation} pid=(\d+)", run.log())
+    return int(found.group(1)) if found else None
+
+
+def and_is_lost_again(runner):
+    """A rank that came is one as any other: it has its respawns, may be lost for good, and come once more."""
+    with elastic(runner) as run:
+        run.wait_step(3)
+        lose(run, 1, 3)
+        order(run, 4)
+        lose(run, 1, 3)
+        time.sleep(0.2)
+        order(run, 4)
+        summary, log = run.finish()
+    as_if_resumed(runner, summary, log, [(3, "1", "none"), (4, "none", "1")] * 2)
+
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, [
+        ("TP 1, 4 ranks, 3, and 4 again: bit for bit as if saved and resumed", a_lost_rank_comes_back(1, 1, 3, "1")),
+        ("TP 2, 4 ranks, 2, and 4 again: a whole slice comes", a_lost_rank_comes_back(2, 3, 2, "2,3")),
+        ("4 ranks, 2 and 4, by word", down_and_up_by_word),
+        ("what nobody offers is refused", what_nobody_offers_is_refused),
+        ("a newcomer that is lost costs nothing", a_newcomer_that_is_lost_costs_nothing),
+        ("it is lost again, and comes again", and_is_lost_again),
+    ]))
