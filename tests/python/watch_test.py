@@ -141,8 +141,16 @@ def goes_on(door):
         raise Failure(f"rank 3 was late: {found}\n{err[-4000:]}")
 
 
+def leaves(door):
+    """A rank that ends before the others fail is who they miss, whether they have failed already (it has ended, then) or wait (it may be on its way out)."""
+    found, _, err = Watched(door, [door.python, "-W", "ignore", str(HERE / "watch_ranks.py"), str(HERE / "watch_leaves.py")]).whole()
+    said = SAID.findall(err)
+    if found == 0 or len(said) != 1 or said[0][:2] != ("missing", "2") or "all_reduce 13" not in said[0][2]:
+        raise Failure(f"rank 2 left early: {found}, {said}\n{err[-3000:]}")
+
+
 PLAIN = {"says nothing of a program that is well": is_its_own, "ends as the program did": ends_as_it_did, "refuses what cannot be": refuses,
-         "a wait that ends": goes_on, "under torchrun": under_torchrun}  # fmt: skip
+         "a wait that ends": goes_on, "a rank that leaves early": leaves, "under torchrun": under_torchrun}  # fmt: skip
 
 
 # ---- torch's own words ----------------------------------------------------------------------------------------------------------
