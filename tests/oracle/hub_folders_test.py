@@ -70,6 +70,11 @@ def check_bin(torch, hub, transformers, kintsugi, folder):
         found = torch.load(kintsugi.convert(both, folder / "two-saves.pt", "torch", "--overwrite"))
         states.assert_equal_states(torch, {key: loaded[key] for key in found}, found, both)
         states.assert_equal_states(torch, dict(model.state_dict()), found, both)
+    # What a Trainer keeps of its optimizer is another file, and told of.
+    torch.save({"state": {0: {"exp_avg": torch.ones(2)}}}, folder / "one/optimizer.pt")
+    assert any("'optimizer.pt'" in note for note in keys(kintsugi, folder / "one")[1])
+    assert keys(kintsugi, folder / "one/optimizer.pt")[0] == {"state.0.exp_avg"}
+    os.unlink(folder / "one/optimizer.pt")
     # Index and files say one thing.
     place = folder / "shards"
     table = json.loads((place / "pytorch_model.bin.index.json").read_text())

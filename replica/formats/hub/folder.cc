@@ -107,6 +107,10 @@ std::string PipelineParts(const std::string& folder) {
 }
 
 Status AddSideFiles(Catalog* catalog, const std::string& folder) {
+  for (const char* optimizer : {"optimizer.pt", "optimizer.bin"})  // transformers' Trainer; accelerate
+    if (IsFile(Join(folder, optimizer)))
+      catalog->AddNote(std::string("'") + optimizer +
+                       "' lies there too, the optimizer's states, and is not read: name it to read it");
   constexpr std::string_view kEndings[] = {kJson, ".txt", ".model", ".jinja", ".tiktoken"};
   KINTSUGI_ASSIGN_OR_RETURN(const auto names, SortedNames(folder));
   for (const std::string& name : names) {

@@ -37,7 +37,7 @@ Result<ModelFile> ChooseModel(Catalog* catalog, const std::string& folder, const
 // The folders of the models of a pipeline of diffusers (model_index.json), as a sentence's end; empty: it is none.
 std::string PipelineParts(const std::string& folder);
 
-// What the libraries save beside the weights: configuration, tokenizer, training arguments.
+// What the libraries save beside the weights: configuration, tokenizer, training arguments. Of an optimizer's file a note.
 Status AddSideFiles(Catalog* catalog, const std::string& folder);
 
 }  // namespace kintsugi::formats::hub
