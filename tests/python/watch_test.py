@@ -10,12 +10,14 @@ of the groups of 10 s; nothing is checked then.
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 from door import HERE, Door, Failure, main
 from hang_steps import PLACES, STANDS
@@ -43,9 +45,21 @@ class Watched:
         except ProcessLookupError:
             pass
 
+    def _marks(self):
+        """The command's own folder, which it cannot remove where it is killed."""
+        try:
+            child = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0]
+            words = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        except (OSError, IndexError):
+            return None
+        return next((os.fsdecode(word.partition(b"=")[2]) for word in words if word.startswith(b"KINTSUGI_WATCH_MARKS=")), None)
+
     def end(self):
         self._over.cancel()
+        marks = self._marks()
         self.kill()
+        if marks:
+            shutil.rmtree(marks, ignore_errors=True)
         self.process.wait()
         self.process.stdout.close()
         self.process.stderr.close()
