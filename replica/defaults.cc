@@ -230,9 +230,11 @@ Status ReplicaDefaults::TakeOverObjects(const HandlerContext& call) {
       own.push_back({key, std::move(bytes)});
       continue;
     }
-    const auto found = std::find_if(theirs.begin(), theirs.end(), [&](const MirroredObject& each) { return each.key == key; });
+    const auto found =
+        std::find_if(theirs.begin(), theirs.end(), [&](const MirroredObject& each) { return each.key == key; });
     if (found == theirs.end())
-      return {StatusCode::kNotFound, "object '" + key + "' did not come with the state of step " + call.step.ToString()};
+      return {StatusCode::kNotFound,
+              "object '" + key + "' did not come with the state of step " + call.step.ToString()};
     own.push_back(*found);
   }
   mirrored_.Put(call.rank, call.step, std::move(own));

@@ -97,8 +97,7 @@ class KINTSUGI_EXPORT Agent {
   // needs it, so what a program does before it joins is then done, and which rank it is it learns here (rank()).
   // kPermissionDenied: wrong secret. kDeadlineExceeded: no controller. kFailedPrecondition: the controller refuses this
   // incarnation. kEnded: no rank needed this spare.
-  static Result<std::unique_ptr<Agent>> Join(const AgentOptions& options,
-                                             std::shared_ptr<LogSink> log = NullLogSink());
+  static Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr<LogSink> log = NullLogSink());
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;

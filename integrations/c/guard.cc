@@ -288,15 +288,15 @@ kintsugi_code kintsugi_done(kintsugi_agent* agent, kintsugi_code outcome, const 
 }
 
 kintsugi_code kintsugi_note_unreached(kintsugi_agent* agent, int32_t rank, uint16_t port, kintsugi_error** error) {
-  return c::Answer(c::AtEdge(agent,
-                             [&]() -> Status {
-                               if (!agent->in_task || agent->task.kind != TaskKind::kRebuildGroup)
-                                 return {StatusCode::kFailedPrecondition,
-                                         "kintsugi_note_unreached: no REBUILD_GROUP is being done"};
-                               agent->task.call->unreached.push_back({Rank(rank), port});
-                               return Status::Ok();
-                             }),
-                   error);
+  return c::Answer(
+      c::AtEdge(agent,
+                [&]() -> Status {
+                  if (!agent->in_task || agent->task.kind != TaskKind::kRebuildGroup)
+                    return {StatusCode::kFailedPrecondition, "kintsugi_note_unreached: no REBUILD_GROUP is being done"};
+                  agent->task.call->unreached.push_back({Rank(rank), port});
+                  return Status::Ok();
+                }),
+      error);
 }
 
 kintsugi_code kintsugi_default(kintsugi_agent* agent, kintsugi_error** error) {

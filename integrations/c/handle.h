@@ -92,8 +92,8 @@ struct kintsugi_agent {
   std::vector<kintsugi_save_entry> entries;
   std::atomic<bool> in_task{false};
   std::map<std::vector<int32_t>, std::unique_ptr<kintsugi::ReshardGroup>> reshards;  // by ranks; none: all
-  std::string unread, unfilled, notes;               // of the newest
-  std::vector<uint8_t> object_of;                    // kintsugi_get_object_of's newest
+  std::string unread, unfilled, notes;                                               // of the newest
+  std::vector<uint8_t> object_of;                                                    // kintsugi_get_object_of's newest
   std::unique_ptr<kintsugi::Agent> agent;  // last: its threads use what is above until it is destroyed
 };
 

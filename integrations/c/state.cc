@@ -234,17 +234,17 @@ kintsugi_code kintsugi_bytes_append(kintsugi_bytes* bytes, const void* data, siz
 
 kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const char* key, uint64_t step, const void* bytes,
                                   size_t size_bytes, kintsugi_error** error) {
-  return c::Answer(c::AtEdge(agent,
-                             [&]() -> Status {
-                               KINTSUGI_ASSIGN_OR_RETURN(kintsugi_agent::Object* const object, Find(agent, key));
-                               KINTSUGI_RETURN_IF_ERROR(
-                                   c::CheckArray("kintsugi_put_object", "bytes", bytes, size_bytes));
-                               Take(object, static_cast<const uint8_t*>(bytes), size_bytes);
-                               object->step = step;
-                               object->put = true;
-                               return Status::Ok();
-                             }),
-                   error);
+  return c::Answer(
+      c::AtEdge(agent,
+                [&]() -> Status {
+                  KINTSUGI_ASSIGN_OR_RETURN(kintsugi_agent::Object* const object, Find(agent, key));
+                  KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_put_object", "bytes", bytes, size_bytes));
+                  Take(object, static_cast<const uint8_t*>(bytes), size_bytes);
+                  object->step = step;
+                  object->put = true;
+                  return Status::Ok();
+                }),
+      error);
 }
 
 kintsugi_code kintsugi_keep_object(kintsugi_agent* agent, const char* key, uint64_t step, kintsugi_error** error) {
@@ -280,7 +280,8 @@ kintsugi_code kintsugi_get_object_of(kintsugi_agent* agent, int32_t rank, const 
                              [&]() -> Status {
                                if (!key || !bytes || !size_bytes)
                                  return c::IsNull("kintsugi_get_object_of", "key, bytes or size_bytes");
-                               KINTSUGI_ASSIGN_OR_RETURN(auto objects, agent->agent->MirroredOf(Rank(rank), Step(step)));
+                               KINTSUGI_ASSIGN_OR_RETURN(auto objects,
+                                                         agent->agent->MirroredOf(Rank(rank), Step(step)));
                                const auto found = objects.find(key);
                                if (found == objects.end())
                                  return {StatusCode::kNotFound, "rank " + std::to_string(rank) + " has no object '" +

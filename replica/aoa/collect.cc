@@ -169,7 +169,7 @@ void Evaluator::FindUnread() {
       if (model != evaluation_.products.end()) read_all(model->second, split.form);
     }
   for (const auto& [key, tensor] : source_)
-    if (!read.contains(key) && !IsRemoved(key)) evaluation_.unread.push_back(key);
+    if (!read.contains(key) && !IsRemoved(key) && !removed_.contains(key)) evaluation_.unread.push_back(key);
 }
 
 }  // namespace kintsugi::aoa

@@ -112,6 +112,7 @@ Status Evaluator::RunSplit(const Operation& operation, size_t index) {
 
 Status Evaluator::RunRemove(const Operation& operation, const Name& name) {
   KINTSUGI_RETURN_IF_ERROR(Read(operation, name).status());
+  removed_.insert(name.text);
   if (names_.IsState(name.text)) evaluation_.removed_states.emplace(name.text, operation.statement->line->number);
   Set(operation, name, Variable::State::kRemoved, nullptr);
   return Status::Ok();

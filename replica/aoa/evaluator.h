@@ -120,6 +120,7 @@ class Evaluator {
   // Every name of the program; kUnknown until a statement assigns, adds or removes it.
   std::unordered_map<std::string_view, Variable> variables_;
   std::unordered_map<std::string, DescriptionPtr> inputs_;
+  std::set<std::string, std::less<>> removed_;  // also where another came in its place
   Evaluation evaluation_;
 };
 

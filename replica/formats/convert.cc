@@ -78,6 +78,15 @@ void NoteFused(const aoa::Engine& engine, const Format& to, std::vector<std::str
   }
 }
 
+// A stored name that the program makes anew without having read it.
+void NoteUnread(const aoa::Engine& engine, std::vector<std::string>* notes) {
+  const std::vector<std::string>& unread = engine.unread();
+  if (unread.empty()) return;
+  const std::string more = unread.size() > 1 ? " and " + std::to_string(unread.size() - 1) + " more" : "";
+  notes->push_back("'" + PrintableKey(unread.front()) + "'" + more +
+                   " of the source: in nothing that the program makes, though no statement removes what was stored");
+}
+
 // Eight bits alone are mostly no value: a tensor beside them says what they are to be multiplied with. Their cast is the
 // cast of codes.
 void NoteCodes(const Catalog& source, const aoa::Engine* engine, const Content& content, DType dtype,
@@ -246,6 +255,7 @@ Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destin
     }
     converted.notes.insert(converted.notes.end(), engine->notes().begin(), engine->notes().end());
     NoteFused(*engine, *to, &converted.notes);
+    NoteUnread(*engine, &converted.notes);
     for (const auto& [key, output] : engine->outputs()) {
       if (output.is_added)
         converted.notes.push_back("'" + key + "' is added by the program without a source: it is not written");

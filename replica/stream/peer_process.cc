@@ -22,7 +22,7 @@ HostId ThisHost() {
   std::getline(boot, id);
   // Process ids mean something within one pid namespace, StartTicks within one of time.
   for (const char* space : {"/proc/self/ns/pid", "/proc/self/ns/time"}) {
-    struct stat found{};
+    struct stat found {};
     stat(space, &found);
     id += "/" + std::to_string(found.st_dev) + "/" + std::to_string(found.st_ino);
   }
@@ -56,8 +56,7 @@ Result<PeerProcess> PeerProcess::Watch(pid_t pid) {
   return PeerProcess(pid, fd);
 }
 
-PeerProcess::PeerProcess(PeerProcess&& other) noexcept
-    : pid_(other.pid_), pidfd_(std::exchange(other.pidfd_, -1)) {}
+PeerProcess::PeerProcess(PeerProcess&& other) noexcept : pid_(other.pid_), pidfd_(std::exchange(other.pidfd_, -1)) {}
 
 PeerProcess& PeerProcess::operator=(PeerProcess&& other) noexcept {
   std::swap(pid_, other.pid_);

@@ -43,8 +43,8 @@ Status Registration::SetOffer(const std::vector<Rank>& slice, const std::vector<
   };
   if (begun_) return {StatusCode::kFailedPrecondition, "worlds offered after Agent::Run began"};
   if (!ascending(slice) || !std::binary_search(slice.begin(), slice.end(), self_.options.rank))
-    return {StatusCode::kInvalidArgument,
-            "the slice of rank " + self_.options.rank.ToString() + " must be ascending, without repeats, with the rank in it"};
+    return {StatusCode::kInvalidArgument, "the slice of rank " + self_.options.rank.ToString() +
+                                              " must be ascending, without repeats, with the rank in it"};
   if (worlds.empty() || !ascending(worlds) || worlds.front() < 1 || worlds.back() > self_.options.world_size)
     return {StatusCode::kInvalidArgument, "the worlds that are offered must be 1 to " +
                                               std::to_string(self_.options.world_size) +

@@ -30,13 +30,15 @@ uint64_t Now() {
 
 uint64_t Pack(const CollectiveCall& call) {
   return static_cast<uint64_t>(call.kind) | static_cast<uint64_t>(call.type) << 8 |
-         static_cast<uint64_t>(call.operation) << 16 | static_cast<uint64_t>(static_cast<uint32_t>(call.root + 1)) << 32;
+         static_cast<uint64_t>(call.operation) << 16 |
+         static_cast<uint64_t>(static_cast<uint32_t>(call.root + 1)) << 32;
 }
 
 CollectiveCall Unpack(uint64_t packed, uint64_t size, uint64_t parts) {
   CollectiveCall call;
   const auto kind = static_cast<uint8_t>(packed);
-  call.kind = kind <= static_cast<uint8_t>(CollectiveKind::kOther) ? static_cast<CollectiveKind>(kind) : CollectiveKind::kOther;
+  call.kind =
+      kind <= static_cast<uint8_t>(CollectiveKind::kOther) ? static_cast<CollectiveKind>(kind) : CollectiveKind::kOther;
   call.type = static_cast<uint8_t>(packed >> 8);
   call.operation = static_cast<uint8_t>(packed >> 16);
   call.root = std::max(-1, static_cast<int32_t>(static_cast<uint32_t>(packed >> 32)) - 1);
@@ -48,7 +50,8 @@ CollectiveCall Unpack(uint64_t packed, uint64_t size, uint64_t parts) {
 template <typename Group>
 auto& RecordOf(Group& group, uint64_t ticket) {
   const uint64_t number = ticket & (kMessageBit - 1);
-  return ticket & kMessageBit ? group.exchanged[number % MarkMemory::kMessages] : group.records[number % MarkMemory::kRecords];
+  return ticket & kMessageBit ? group.exchanged[number % MarkMemory::kMessages]
+                              : group.records[number % MarkMemory::kRecords];
 }
 
 }  // namespace
@@ -56,7 +59,8 @@ auto& RecordOf(Group& group, uint64_t ticket) {
 Result<std::unique_ptr<CollectiveMarks>> CollectiveMarks::Create() {
   void* const pages = mmap(nullptr, sizeof(MarkMemory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED)
-    return Status(StatusCode::kResourceExhausted, std::string("room for marks of collectives: ") + std::strerror(errno));
+    return Status(StatusCode::kResourceExhausted,
+                  std::string("room for marks of collectives: ") + std::strerror(errno));
   auto* const memory = static_cast<MarkMemory*>(pages);
   memory->stack_fd = -1;
   return std::unique_ptr<CollectiveMarks>(new CollectiveMarks(memory));
@@ -166,7 +170,8 @@ uint64_t CollectiveMarks::Enter(int group_at, const CollectiveCall& call) {
 void CollectiveMarks::Wait(int group_at, uint64_t ticket) {
   if (group_at < 0) return;
   MarkMemory::Record& record = RecordOf(memory_->groups[group_at], ticket);
-  if (record.ticket.load(std::memory_order_relaxed) == ticket) record.call.fetch_or(kWaitedBit, std::memory_order_relaxed);
+  if (record.ticket.load(std::memory_order_relaxed) == ticket)
+    record.call.fetch_or(kWaitedBit, std::memory_order_relaxed);
 }
 
 void CollectiveMarks::Leave(int group_at, uint64_t ticket, bool failed) {

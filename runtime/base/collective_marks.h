@@ -65,9 +65,9 @@ struct MarkMemory {
   std::atomic<uint64_t> main_thread{0};  // as such a traceback calls it
   // Somebody asks whether Python's lock is to be had: a thread that waits for this word gets it and answers.
   std::atomic<uint32_t> asked{0}, awake{0};
-  std::atomic<uint32_t> python{0};       // 1: there is such a thread
-  std::atomic<uint64_t> ended_ns{0};     // its program came to its own end: no signal took it
-  char own_folder[kFolderBytes] = {};    // of this library's Python files: frames that are not the program's
+  std::atomic<uint32_t> python{0};     // 1: there is such a thread
+  std::atomic<uint64_t> ended_ns{0};   // its program came to its own end: no signal took it
+  char own_folder[kFolderBytes] = {};  // of this library's Python files: frames that are not the program's
   alignas(64) std::atomic<uint64_t> order{0};
   alignas(64) std::atomic<uint32_t> group_count{0};
   std::atomic<uint32_t> member_count{0};

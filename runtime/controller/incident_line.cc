@@ -33,7 +33,8 @@ std::vector<std::string> HangLines(const core::Blame& blame) {
     return text.empty() ? "none" : text;
   };
   std::vector<std::string> lines = {LogLine(
-      "hang", {{"why", std::string(core::BlameKindName(blame.kind))}, {"ranks", joined(blame.ranks)}, {"text", blame.text}})};
+      "hang",
+      {{"why", std::string(core::BlameKindName(blame.kind))}, {"ranks", joined(blame.ranks)}, {"text", blame.text}})};
   for (const core::FoldedStack& stack : blame.stacks)
     lines.push_back(LogLine("hang_stack", {{"ranks", joined(stack.ranks)}, {"stack", stack.text}}));
   return lines;

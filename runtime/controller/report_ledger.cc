@@ -13,7 +13,9 @@ namespace kintsugi {
 core::SampleSum SumOf(std::span<const uint64_t> ids) { return {ids.size(), XXH64(ids.data(), ids.size_bytes(), 0)}; }
 
 ReportLedger::ReportLedger(Step before, int ranks, core::LedgerTotals folded)
-    : before_(folded.step > 0 ? folded.step - folded.steps : before.value()), ranks_(static_cast<size_t>(ranks)), folded_(std::move(folded)) {
+    : before_(folded.step > 0 ? folded.step - folded.steps : before.value()),
+      ranks_(static_cast<size_t>(ranks)),
+      folded_(std::move(folded)) {
   KINTSUGI_CHECK(ranks > 0, "a ledger of no ranks");
   folded_.step = start_ = std::max(folded_.step, before_);
 }
@@ -134,7 +136,8 @@ ReportLedger::Totals ReportLedger::Committed(Step committed) const {
   int64_t left_out = 0;
   for (const auto& [after, left] : left_)
     if (committed.value() > after) left_out += left * static_cast<int64_t>(committed.value() - after);
-  totals.missing = static_cast<uint64_t>(std::max<int64_t>(0, expected - left_out - static_cast<int64_t>(sums.reports)));
+  totals.missing =
+      static_cast<uint64_t>(std::max<int64_t>(0, expected - left_out - static_cast<int64_t>(sums.reports)));
   return totals;
 }
 

@@ -99,9 +99,9 @@ class ReportLedger {
   uint64_t before_;
   size_t ranks_;
   std::vector<std::pair<uint64_t, int64_t>> left_;  // after this step, so many more than came
-  uint64_t start_;                // what was folded when this ledger began
-  std::optional<Rank> leader_;    // who stood farthest so far,
-  uint64_t leader_at_ = 0;        // where,
+  uint64_t start_;                                  // what was folded when this ledger began
+  std::optional<Rank> leader_;                      // who stood farthest so far,
+  uint64_t leader_at_ = 0;                          // where,
   std::optional<uint64_t> next_;  // and the farthest that anyone else stood; none: nobody else has told
   uint64_t refused_ = 0;
   core::LedgerTotals folded_;

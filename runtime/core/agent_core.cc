@@ -62,37 +62,35 @@ void AgentCore::OnMessage(const FromController& event) {
   // Nor is a question.
   if (const auto* ask = std::get_if<AskMarks>(&event.message)) return out_.push_back(TellMarks{ask->round});
   const bool locks = Advance(header.generation);
-  std::visit(Overloaded{
-                 [](const JoinReply&) {},  // its driver's: it says what became of the connection
-                 [](const StoreReply&) {},
-                 [&](const LockOrder&) { OnLock(locks); },
-                 [this](const StopOrder& m) { OnStop(m); },
-                 [this](const PhaseOrder& m) { OnPhaseOrder(m); },
-                 [this](const ResumeOrder& m) {
-                   news_.OnRunGoesOn();
-                   OnResume(m);
-                 },
-                 [this](const ContinueOrder&) {
-                   news_.OnRunGoesOn();
-                   OnContinue();
-                 },
-                 [this](const PauseAt& m) {
-                   pause_ = {m.step, true};
-                   out_.push_back(StorePause{m.step});
-                 },
-                 [this](const GateOpen& m) {
-                   if (!locked_ && news_.LeaveGate(m.step)) out_.push_back(OpenGate{m.step});
-                 },
-                 [this](const InjectOrder& m) { out_.push_back(ArmInjection{m.injection}); },
-                 [this](const EndOrder& m) {
-                   ended_ = true;
-                   if (trainer_ == Trainer::kInHandler) out_.push_back(CancelHandler{});
-                   out_.push_back(EndTrainer{m.exit_code, m.text});
-                 },
-                 [this](const SnapshotOrder& m) { OnSnapshotOrder(m); },
-                 [](const AskMarks&) {},  // a question, answered above
-             },
-             event.message);
+  std::visit(
+      Overloaded{
+          [](const JoinReply&) {},  // its driver's: it says what became of the connection
+          [](const StoreReply&) {}, [&](const LockOrder&) { OnLock(locks); }, [this](const StopOrder& m) { OnStop(m); },
+          [this](const PhaseOrder& m) { OnPhaseOrder(m); },
+          [this](const ResumeOrder& m) {
+            news_.OnRunGoesOn();
+            OnResume(m);
+          },
+          [this](const ContinueOrder&) {
+            news_.OnRunGoesOn();
+            OnContinue();
+          },
+          [this](const PauseAt& m) {
+            pause_ = {m.step, true};
+            out_.push_back(StorePause{m.step});
+          },
+          [this](const GateOpen& m) {
+            if (!locked_ && news_.LeaveGate(m.step)) out_.push_back(OpenGate{m.step});
+          },
+          [this](const InjectOrder& m) { out_.push_back(ArmInjection{m.injection}); },
+          [this](const EndOrder& m) {
+            ended_ = true;
+            if (trainer_ == Trainer::kInHandler) out_.push_back(CancelHandler{});
+            out_.push_back(EndTrainer{m.exit_code, m.text});
+          },
+          [this](const SnapshotOrder& m) { OnSnapshotOrder(m); }, [](const AskMarks&) {},  // a question, answered above
+      },
+      event.message);
 }
 
 // Whatever was under way belongs to the old generation. A generation begins with LOCK; should that order have been lost,

@@ -144,12 +144,14 @@ std::optional<Difference> FindDifference(const Scene& scene, const Group& group)
     for (const CollectiveMark& mark : marks->newest) {
       if (IsPointToPoint(mark.kind)) continue;
       by_number[mark.number].emplace_back(rank, &mark);
-      if (mark.end == CollectiveEnd::kFailed || scene.IsOpen(mark)) first = std::min(first.value_or(mark.number), mark.number);
+      if (mark.end == CollectiveEnd::kFailed || scene.IsOpen(mark))
+        first = std::min(first.value_or(mark.number), mark.number);
     }
   if (!first) return std::nullopt;
   for (auto found = by_number.lower_bound(*first); found != by_number.end(); ++found) {
     const auto& at = found->second;
-    if (std::all_of(at.begin(), at.end(), [&](const auto& one) { return CallOf(*one.second) == CallOf(*at[0].second); }))
+    if (std::all_of(at.begin(), at.end(),
+                    [&](const auto& one) { return CallOf(*one.second) == CallOf(*at[0].second); }))
       continue;
     Difference difference{&group, at, {}};
     for (const auto& [rank, mark] : at) difference.age = std::max(difference.age, mark->entered);
@@ -172,7 +174,8 @@ std::optional<Difference> FindDifferenceBehind(const Group& group) {
       }
   const auto& at = difference.at;
   if (at.size() != group.ranks().size()) return std::nullopt;
-  if (std::all_of(at.begin(), at.end(), [&](const auto& one) { return CallOf(*one.second) == CallOf(*at[0].second); })) return std::nullopt;
+  if (std::all_of(at.begin(), at.end(), [&](const auto& one) { return CallOf(*one.second) == CallOf(*at[0].second); }))
+    return std::nullopt;
   return difference;
 }
 
@@ -219,10 +222,12 @@ Blame BlameDifference(const Scene& scene, const Difference& difference) {
       if (call != most->first) blame.ranks.insert(blame.ranks.end(), ranks.begin(), ranks.end());
     std::sort(blame.ranks.begin(), blame.ranks.end());
   }
-  const auto other = std::find_if(sides.begin(), sides.end(), [&](const auto& side) { return side.first != most->first; });
+  const auto other =
+      std::find_if(sides.begin(), sides.end(), [&](const auto& side) { return side.first != most->first; });
   blame.kind = KindOf(*marks[other->first], *marks[most->first]);
-  blame.text = Named(other->second) + (other->second.size() == 1 ? " is in " : " are in ") + WholeCall(*marks[other->first]) +
-               " of " + difference.group->Name() + ", " + Named(most->second) + " in " + WholeCall(*marks[most->first]);
+  blame.text = Named(other->second) + (other->second.size() == 1 ? " is in " : " are in ") +
+               WholeCall(*marks[other->first]) + " of " + difference.group->Name() + ", " + Named(most->second) +
+               " in " + WholeCall(*marks[most->first]);
   if (blame.ranks.empty()) blame.text += "; which of them is wrong cannot be told";
   const RankSaid* const said = scene.At(other->second.front());
   if (said && scene.asked.waits) blame.text += StandText(*said);
@@ -240,7 +245,9 @@ struct Wait {
   bool message = false;          // between two of its members
 };
 
-bool Has(const std::vector<Rank>& ranks, Rank rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+bool Has(const std::vector<Rank>& ranks, Rank rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
 
 // A rank that said nothing may be anywhere; only where it gives no sign of life it counts as one that does not come.
 bool IsMissing(const Scene& scene, const Group& group, Rank member, uint64_t number) {
@@ -283,10 +290,12 @@ void AddReceives(const Scene& scene, const Group& group, std::vector<Wait>* wait
       bool sends = false;
       if (theirs != group.of.end())
         for (const CollectiveMark& other : theirs->second->newest)
-          sends |= other.kind == CollectiveKind::kSend && other.end == CollectiveEnd::kOpen && other.root.value() >= 0 &&
-                   static_cast<size_t>(other.root.value()) < group.ranks().size() &&
+          sends |= other.kind == CollectiveKind::kSend && other.end == CollectiveEnd::kOpen &&
+                   other.root.value() >= 0 && static_cast<size_t>(other.root.value()) < group.ranks().size() &&
                    group.ranks()[static_cast<size_t>(other.root.value())] == rank;
-      if (!sends) waits->push_back({"the message of " + CallText(mark) + " in " + group.Name(), {rank}, {peer}, mark.entered, &group, true});
+      if (!sends)
+        waits->push_back(
+            {"the message of " + CallText(mark) + " in " + group.Name(), {rank}, {peer}, mark.entered, &group, true});
     }
 }
 
@@ -365,7 +374,9 @@ std::optional<Blame> BlameMissing(const Scene& scene, const std::vector<Wait>& w
     blame.text += MissingText(scene, rank, *wait);
   }
   const RankSaid& first = *scene.At(blame.ranks.front());
-  blame.kind = StandsStill(first) ? BlameKind::kStopped : first.marks || first.finished ? BlameKind::kMissing : BlameKind::kNoAnswer;
+  blame.kind = StandsStill(first)              ? BlameKind::kStopped
+               : first.marks || first.finished ? BlameKind::kMissing
+                                               : BlameKind::kNoAnswer;
   return blame;
 }
 
@@ -467,7 +478,8 @@ std::vector<FoldedStack> Fold(const Scene& scene) {
   std::vector<FoldedStack> folded;
   for (auto& [text, ranks] : by_text) folded.push_back({std::move(ranks), text});
   // The fewest first: they are those that differ.
-  std::stable_sort(folded.begin(), folded.end(), [](const FoldedStack& a, const FoldedStack& b) { return a.ranks.size() < b.ranks.size(); });
+  std::stable_sort(folded.begin(), folded.end(),
+                   [](const FoldedStack& a, const FoldedStack& b) { return a.ranks.size() < b.ranks.size(); });
   if (folded.size() > kStacksMost) folded.resize(kStacksMost);
   return folded;
 }
@@ -475,10 +487,12 @@ std::vector<FoldedStack> Fold(const Scene& scene) {
 Blame Judge(const Scene& scene) {
   std::optional<Difference> oldest;
   for (const auto& [key, group] : scene.groups)
-    if (auto found = FindDifference(scene, group); found && (!oldest || oldest->age < found->age)) oldest = std::move(found);
+    if (auto found = FindDifference(scene, group); found && (!oldest || oldest->age < found->age))
+      oldest = std::move(found);
   if (!oldest && !scene.asked.waits)
     for (const auto& [key, group] : scene.groups)
-      if (auto found = FindDifferenceBehind(group); found && (!oldest || oldest->age < found->age)) oldest = std::move(found);
+      if (auto found = FindDifferenceBehind(group); found && (!oldest || oldest->age < found->age))
+        oldest = std::move(found);
   if (oldest) return BlameDifference(scene, *oldest);
   if (!scene.asked.waits) return {};
   const std::vector<Wait> waits = FindWaits(scene);

@@ -11,7 +11,12 @@ bool NeedsStep(Phase phase) { return phase == Phase::kClean || (phase >= Phase::
 
 }  // namespace
 
-Board::Board(Policy given, Term of) : policy(std::move(given)), term(of), members(policy.world_size), incident(policy.incidents_before), majority(policy) {
+Board::Board(Policy given, Term of)
+    : policy(std::move(given)),
+      term(of),
+      members(policy.world_size),
+      incident(policy.incidents_before),
+      majority(policy) {
   const Status valid = policy.Validate();
   KINTSUGI_CHECK(valid.ok(), valid.message());
 }

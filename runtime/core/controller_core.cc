@@ -125,7 +125,8 @@ void ControllerCore::OnFitting(const Header& header, const AgentMessage& message
                  },
                  [&](const FaultReport& m) {
                    // An exception may be of a message that was another one's.
-                   if ((m.kind == FaultKind::kCommError || m.kind == FaultKind::kException) && current) parts_.hangs.OnBroken();
+                   if ((m.kind == FaultKind::kCommError || m.kind == FaultKind::kException) && current)
+                     parts_.hangs.OnBroken();
                    parts_.faults.OnReport(rank, m, current);
                  },
                  [&](const LockReply& m) { halt_.OnLockReply(rank, m); },

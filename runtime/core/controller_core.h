@@ -55,7 +55,9 @@ class ControllerCore {
   // Empty: an operator may have a new process for this rank.
   std::string WhyNotReplaced(Rank rank) const { return parts_.saves.replacements().WhyNot(rank); }
   // ... may have the node of these ranks drained.
-  std::string WhyNotDrained(Rank first, int ranks) const { return parts_.saves.replacements().WhyNotDrained(first, ranks); }
+  std::string WhyNotDrained(Rank first, int ranks) const {
+    return parts_.saves.replacements().WhyNotDrained(first, ranks);
+  }
   // ... may have so many ranks take part.
   std::string WhyNotScaled(int ranks) const { return parts_.scaling.WhyNot(ranks); }
   // That was asked for, and is not so yet.

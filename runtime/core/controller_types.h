@@ -96,10 +96,10 @@ struct WitnessWord {
 };
 struct Tick {};
 
-using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
-                                     OperatorInject, ProcessFound, Tick, SparesWaiting, StateHeld, TieRuleTaken,
-                                     WitnessWord, OperatorPause, OperatorContinue, OperatorReplace, RanksMoved,
-                                     SpareNodes, LauncherNew, OperatorDrain, OperatorScale>;
+using ControllerEvent =
+    std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop, OperatorInject, ProcessFound,
+                 Tick, SparesWaiting, StateHeld, TieRuleTaken, WitnessWord, OperatorPause, OperatorContinue,
+                 OperatorReplace, RanksMoved, SpareNodes, LauncherNew, OperatorDrain, OperatorScale>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 
@@ -260,10 +260,10 @@ struct HangExplained {
   Blame blame;
 };
 
-using ControllerAction = std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided,
-                                      CheckpointReady, RunEnded, Notice, AskWitness, SnapshotSettled, SaveSettled,
-                                      InexactNews, RoadClosed, NodeCutOff, AttemptsGrow, ReplaceRefused,
-                                      HangExplained, CrewChanged, ScaleRefused>;
+using ControllerAction =
+    std::variant<Send, SpawnProcess, KillProcess, Transition, IncidentClosed, StepDecided, CheckpointReady, RunEnded,
+                 Notice, AskWitness, SnapshotSettled, SaveSettled, InexactNews, RoadClosed, NodeCutOff, AttemptsGrow,
+                 ReplaceRefused, HangExplained, CrewChanged, ScaleRefused>;
 
 // Exit codes of a run (tools/OPERATIONS.md and --help).
 inline constexpr int kExitSuccess = 0;

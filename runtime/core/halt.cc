@@ -162,10 +162,8 @@ std::vector<LockReport> Halt::Reports() const {
   for (Rank rank : board_.members.ranks()) {
     const Member& member = board_.At(rank);
     if (!member.held || (member.life == Life::kReady && !member.fresh)) continue;
-    reports.push_back({.rank = rank,
-                       .state = GateState::kCommitted,
-                       .step = member.held->step,
-                       .doubtful = !member.held->clean});
+    reports.push_back(
+        {.rank = rank, .state = GateState::kCommitted, .step = member.held->step, .doubtful = !member.held->clean});
   }
   return reports;
 }
@@ -271,7 +269,8 @@ void Halt::Stop() {
   // Who hangs has had its time already: one rank the learnt limit, all together the longest healthy step.
   const std::optional<Duration> ran_out = board_.incident.TakeRanOut();
   // Where all stand in one place nobody is to blame, and what they are in may be their own: that has its whole time.
-  const bool hung = ran_out || (board_.incident.record().signal == FaultKind::kHang && !board_.incident.Named().empty());
+  const bool hung =
+      ran_out || (board_.incident.record().signal == FaultKind::kHang && !board_.incident.Named().empty());
   Duration limit = hung ? std::min(hangs_.ParkLimit(), board_.policy.StopLimit()) : board_.policy.StopLimit();
   if (ran_out) limit = std::min(limit, *ran_out);
   // What is left of the grace period is for writing.

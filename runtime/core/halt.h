@@ -77,7 +77,7 @@ class Halt : public NextAttempt {
   Recovery& recovery_;
   HaltState state_ = HaltState::kNone;
   std::optional<ReplicaMap> before_;  // in an attempt with another crew: the map of the crew before
-  TimePoint next_word_until_;  // after the newest word of an end
+  TimePoint next_word_until_;         // after the newest word of an end
 };
 
 }  // namespace kintsugi::core

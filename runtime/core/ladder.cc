@@ -191,8 +191,7 @@ Verdict TryReload(const Context& c) {
 
 Verdict TryDump(const Context& c) {
   if (!c.incident.save_possible) return Refuse(Rung::kDump, Refusal::kNoSaveDirectory, "no save directory is set");
-  if (!c.incident.step.step)
-    return Refuse(Rung::kDump, Refusal::kShardLost, NoCommonStep(c.incident.step));
+  if (!c.incident.step.step) return Refuse(Rung::kDump, Refusal::kShardLost, NoCommonStep(c.incident.step));
   if (const auto lost = c.Unsourced()) return Refuse(Rung::kDump, Refusal::kShardLost, NobodyHolds(*lost));
   for (const ReplicaMap::Shard& shard : c.replicas.shards())
     if (std::none_of(shard.holders.begin(), shard.holders.end(),
@@ -347,8 +346,7 @@ std::vector<RepairMove> PlanMoves(const IncidentFacts& incident, const ReplicaMa
 std::vector<Rank> PlanRescue(const IncidentFacts& incident, const ReplicaMap& replicas) {
   std::set<Rank> rescued;
   for (const ReplicaMap::Shard& shard : replicas.shards()) {
-    if (std::any_of(shard.holders.begin(), shard.holders.end(),
-                    [&](Rank r) { return IsGood(incident.At(r)); }))
+    if (std::any_of(shard.holders.begin(), shard.holders.end(), [&](Rank r) { return IsGood(incident.At(r)); }))
       continue;
     for (Rank holder : shard.holders)
       if (CanRescue(incident, replicas, holder)) rescued.insert(holder);

@@ -33,13 +33,13 @@ struct RankFacts {
   Condition condition = Condition::kGood;
   std::map<int, std::vector<std::string>> damaged;  // kDamaged: which tensors, by layout
   int respawns_left = 0;
-  std::string start_failure;              // why its newest replacement did not come; empty: nothing is known of that
-  bool replacement_started = false;       // kGone: a new process is on its way
-  std::optional<HeldState> held;          // kGone: what its launcher still has of the lost process
-  int rescues_left = 0;                   // kGone: so often may a process be started only to save what is held
-  bool spare_takes_over = false;          // kGone: and it is one that had been waiting, warm, on the rank's node
-  bool objects_ahead = false;             // nobody but itself has its newest mirrored objects
-  bool can_write = true;                  // false: it failed to save before; another holder is asked first
+  std::string start_failure;         // why its newest replacement did not come; empty: nothing is known of that
+  bool replacement_started = false;  // kGone: a new process is on its way
+  std::optional<HeldState> held;     // kGone: what its launcher still has of the lost process
+  int rescues_left = 0;              // kGone: so often may a process be started only to save what is held
+  bool spare_takes_over = false;     // kGone: and it is one that had been waiting, warm, on the rank's node
+  bool objects_ahead = false;        // nobody but itself has its newest mirrored objects
+  bool can_write = true;             // false: it failed to save before; another holder is asked first
   // Whether it lacks something of its shard of a layout.
   bool Lacks(int layout) const {
     return condition != Condition::kGood && (condition != Condition::kDamaged || damaged.count(layout) > 0);
@@ -89,15 +89,15 @@ struct AskedWorld {
 struct IncidentFacts {
   std::vector<RankFacts> ranks;  // all that take part, ascending
   StepChoice step;
-  bool confirmed = true;            // false: the signal healed, nothing was stopped
-  bool checkpoint_exists = false;   // a complete checkpoint that a reload can use
-  std::optional<Step> checkpoint;   // ... and its step
-  std::optional<Step> snapshot;     // the newest in-memory snapshot that counts and is still held whole
-  std::string no_snapshot;          // why there is none; empty where none is made
+  bool confirmed = true;           // false: the signal healed, nothing was stopped
+  bool checkpoint_exists = false;  // a complete checkpoint that a reload can use
+  std::optional<Step> checkpoint;  // ... and its step
+  std::optional<Step> snapshot;    // the newest in-memory snapshot that counts and is still held whole
+  std::string no_snapshot;         // why there is none; empty where none is made
   // Step S and those since this one were computed with gradients that may hold damage: no copy of them is any good.
   std::optional<Step> suspect_from;
-  bool save_possible = false;       // a save directory is set
-  std::string leaving;              // why what can be saved is saved and nothing repaired any more; empty: it is
+  bool save_possible = false;  // a save directory is set
+  std::string leaving;         // why what can be saved is saved and nothing repaired any more; empty: it is
   // Where replicas are compared between steps: the newest step at which all agreed, 0 for the registered state.
   std::optional<Step> compared;
 

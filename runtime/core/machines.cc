@@ -21,7 +21,7 @@ Machines::Machines(Policy policy, Term term)
       scaling(board, processes, survey),
       saves(board, end, faults, comparison, survey, scaling, hangs, checkpoints, repeats),
       rescue(board, processes, faults, comparison, survey, saves),
-      recovery(board, processes, faults, end, comparison, rounds, snapshots, hangs, scaling, saves, checkpoints, repeats,
-               roads) {}
+      recovery(board, processes, faults, end, comparison, rounds, snapshots, hangs, scaling, saves, checkpoints,
+               repeats, roads) {}
 
 }  // namespace kintsugi::core

@@ -96,10 +96,9 @@ Result<Crew> ChooseSmaller(const Crew& crew, const OfferedWorlds& slices, const 
     kept.pop_back();
   }
   if (kept.empty())
-    return Status(StatusCode::kNotFound, "no world of " + std::to_string(most) +
-                                             " ranks or fewer is offered that its slices of " +
-                                             std::to_string(of_slice) + " make up: offered are " +
-                                             ListOf(slices.worlds));
+    return Status(StatusCode::kNotFound,
+                  "no world of " + std::to_string(most) + " ranks or fewer is offered that its slices of " +
+                      std::to_string(of_slice) + " make up: offered are " + ListOf(slices.worlds));
   return crew.Without(leaving);
 }
 
@@ -109,11 +108,11 @@ Status CheckSize(const OfferedWorlds& slices, int ranks) {
   KINTSUGI_CHECK(!slices.all.empty(), "a world is looked for where none is offered");
   const size_t of_slice = slices.all.front().size();
   if (!std::binary_search(slices.worlds.begin(), slices.worlds.end(), ranks))
-    return {StatusCode::kNotFound, "no world of " + std::to_string(ranks) + " ranks is offered: offered are " +
-                                       ListOf(slices.worlds)};
+    return {StatusCode::kNotFound,
+            "no world of " + std::to_string(ranks) + " ranks is offered: offered are " + ListOf(slices.worlds)};
   if (static_cast<size_t>(ranks) % of_slice != 0)
-    return {StatusCode::kNotFound, "a world of " + std::to_string(ranks) + " ranks is not made up of slices of " +
-                                       std::to_string(of_slice)};
+    return {StatusCode::kNotFound,
+            "a world of " + std::to_string(ranks) + " ranks is not made up of slices of " + std::to_string(of_slice)};
   return Status::Ok();
 }
 
@@ -138,11 +137,13 @@ Result<Crew> ChooseMore(const Crew& crew, const OfferedWorlds& slices, int ranks
     const Rank rank(seat);
     if (crew.Has(rank) || std::find(coming.begin(), coming.end(), rank) != coming.end()) continue;
     const Offer* const its = of_slice == 1 ? nullptr : offer(rank);
-    const std::vector<Rank> slice = of_slice == 1 ? std::vector<Rank>{rank} : IsOffer(its) ? its->slice : std::vector<Rank>();
+    const std::vector<Rank> slice = of_slice == 1  ? std::vector<Rank>{rank}
+                                    : IsOffer(its) ? its->slice
+                                                   : std::vector<Rank>();
     const bool is_free = slice.size() == of_slice && std::none_of(slice.begin(), slice.end(), [&](Rank each) {
-      return each.value() < 0 || each.value() >= crew.seats() || crew.Has(each) || !free(each) ||
-             std::find(coming.begin(), coming.end(), each) != coming.end();
-    });
+                           return each.value() < 0 || each.value() >= crew.seats() || crew.Has(each) || !free(each) ||
+                                  std::find(coming.begin(), coming.end(), each) != coming.end();
+                         });
     if (is_free) coming.insert(coming.end(), slice.begin(), slice.end());
   }
   if (coming.size() < wanted)

@@ -113,8 +113,7 @@ bool Recovery::MayMove(Rank first, int ranks) const {
       first.value() < 0 || ranks < 1 || first.value() > board_.policy.world_size - ranks)
     return false;
   const auto begin = board_.members.all().begin() + first.value();
-  return std::all_of(begin, begin + ranks,
-                     [](const Member& m) { return m.life == Life::kStarting && m.takes_part; });
+  return std::all_of(begin, begin + ranks, [](const Member& m) { return m.life == Life::kStarting && m.takes_part; });
 }
 
 Status Recovery::MapReplicas() {
@@ -228,9 +227,8 @@ void Recovery::CheckMoves(bool reload, bool from_snapshot) const {
   if (reload) return;
   for (Rank rank : board_.members.ranks()) {
     const Member& member = board_.At(rank);
-    KINTSUGI_CHECK(
-        repaired[static_cast<size_t>(rank.value())] || !member.needs_repair || !member.damaged_keys.empty(),
-        "rank " + rank.ToString() + " needs a repair, and nothing moves to it");
+    KINTSUGI_CHECK(repaired[static_cast<size_t>(rank.value())] || !member.needs_repair || !member.damaged_keys.empty(),
+                   "rank " + rank.ToString() + " needs a repair, and nothing moves to it");
   }
 }
 
@@ -286,7 +284,8 @@ void Recovery::OnDone(Rank rank, const PhaseDone& done) {
 
 // Before the first incident nobody knows how long CLEAN takes here. All do the same in it: those who are done tell.
 void Recovery::LimitTheLast() {
-  if (board_.phase() != Phase::kClean || 2 * static_cast<size_t>(board_.members.waiting()) > board_.members.crew().size())
+  if (board_.phase() != Phase::kClean ||
+      2 * static_cast<size_t>(board_.members.waiting()) > board_.members.crew().size())
     return;
   const Duration limit = times_.Within(board_.now() - board_.phase_began(), board_.policy.HandlerLimit());
   board_.SetDeadline(std::min(board_.deadline(), board_.phase_began() + limit + board_.policy.AnswerSlack()));

@@ -34,9 +34,10 @@ Status Narrow(const Crew& crew, Claims* claims) {
     for (auto& [layout, claim] : layouts) {
       const std::optional<GroupClaim> within = ClaimWithin(claim, crew);
       if (!within)
-        return {StatusCode::kFailedPrecondition,
-                "layout " + std::to_string(layout) + " is cut over the ranks of rank " + rank.ToString() +
-                    "'s data-parallel group: among " + std::to_string(crew.size()) + " ranks its bytes would have to move"};
+        return {StatusCode::kFailedPrecondition, "layout " + std::to_string(layout) +
+                                                     " is cut over the ranks of rank " + rank.ToString() +
+                                                     "'s data-parallel group: among " + std::to_string(crew.size()) +
+                                                     " ranks its bytes would have to move"};
       claim = *within;
     }
   return Status::Ok();

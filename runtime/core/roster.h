@@ -48,7 +48,7 @@ struct Member {
   Kept<bool, false> waiting;  // in the current phase's wait set
   Kept<bool, true> resumed;   // it is in its loop since the run last went on, as far as it was asked
   Step begun;                 // step being computed
-  TimePoint closed_at;  // where not connected
+  TimePoint closed_at;        // where not connected
   bool watched_by_launcher = false;
   uint64_t pid = 0;
   std::string host;
@@ -72,13 +72,13 @@ struct Member {
   Incarnation doubted;                 // the newest life whose memory is not to be adopted
   bool adopted = false;                // this process was told to map it, and may have
   int rescues = 0;                     // processes that were started only to save what is held
-  bool state_held = false;     // its launcher keeps its state whole should the process end
-  bool objects_ahead = false;  // its partners do not have its newest mirrored objects
+  bool state_held = false;             // its launcher keeps its state whole should the process end
+  bool objects_ahead = false;          // its partners do not have its newest mirrored objects
   bool needs_repair = false;
   std::vector<std::string> damaged_keys;  // with needs_repair: only these
   int digest_mismatches = 0;
-  bool save_failed = false;   // it could not write or publish a checkpoint: others are asked first
-  int handler_failures = 0;   // weighed, in this incident
+  bool save_failed = false;  // it could not write or publish a checkpoint: others are asked first
+  int handler_failures = 0;  // weighed, in this incident
   TimePoint wait_began;
   std::optional<ControllerMessage> order;  // with `waiting`: told again when the connection was lost meanwhile
   LockReport report;

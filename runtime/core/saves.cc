@@ -13,8 +13,8 @@ constexpr int kLastSavesMax = 3;
 
 }  // namespace
 
-Saves::Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, const Survey& survey,
-             Scaling& scaling, HangWatch& hangs,             CheckpointList& checkpoints, const Repeats& repeats)
+Saves::Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, const Survey& survey, Scaling& scaling,
+             HangWatch& hangs, CheckpointList& checkpoints, const Repeats& repeats)
     : board_(board),
       end_(end),
       faults_(faults),
@@ -129,8 +129,7 @@ void Saves::LeavePoints() {
 // ---- new processes that somebody asks for ------------------------------------------------------------------------
 
 void Saves::AskToReplace(Rank rank) {
-  if (const std::string why = replacements_.WhyNot(rank); !why.empty())
-    return board_.Act(ReplaceRefused{rank, why});
+  if (const std::string why = replacements_.WhyNot(rank); !why.empty()) return board_.Act(ReplaceRefused{rank, why});
   replacements_.Ask(rank);
   BeginRequested();
 }
@@ -182,7 +181,8 @@ void Saves::AskToScale(int ranks) {
 
 // In place of going on from where all have parked: nothing is wrong with anybody, and the crew is changed as after a fault.
 bool Saves::Scales() {
-  if (board_.course.leaving || board_.phase() != Phase::kRunning || !points_.ParkedAt() || !scaling_.IsDue()) return false;
+  if (board_.course.leaving || board_.phase() != Phase::kRunning || !points_.ParkedAt() || !scaling_.IsDue())
+    return false;
   const std::string text = "an operator asked for another number of ranks";
   faults_.Record(board_.members.ranks().front(), FaultKind::kOperator, text, board_.now());
   board_.incident.BlameNobody();
@@ -190,7 +190,9 @@ bool Saves::Scales() {
   return true;
 }
 
-void Saves::RefuseReplacement(const std::string& why) { board_.Act(ReplaceRefused{replacements_.Take().ranks.front(), why}); }
+void Saves::RefuseReplacement(const std::string& why) {
+  board_.Act(ReplaceRefused{replacements_.Take().ranks.front(), why});
+}
 
 void Saves::CheckReplacements() {
   if (board_.phase() != Phase::kRunning || !InLoops(board_.save())) return;

@@ -28,8 +28,8 @@ namespace kintsugi::core {
 
 class Saves {
  public:
-  Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, const Survey& survey, Scaling& scaling, HangWatch& hangs,
-        CheckpointList& checkpoints, const Repeats& repeats);
+  Saves(Board& board, RunEnd& end, Faults& faults, Comparison& comparison, const Survey& survey, Scaling& scaling,
+        HangWatch& hangs, CheckpointList& checkpoints, const Repeats& repeats);
 
   // What an operator asks for. `then_end`: the run leaves.
   void Request(bool then_end);

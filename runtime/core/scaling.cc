@@ -38,22 +38,25 @@ Result<Crew> Scaling::Find(int ranks) const {
   if (!grows) {
     KINTSUGI_ASSIGN_OR_RETURN(Crew fewer, ChooseFewer(crew, offered, ranks));
     if (!board_.policy.shrinks) return NotToBeHad("a smaller world is forbidden (Policy::shrinks)");
-    if (RungReason why = survey_.WhyNotWithin(fewer); why.reason != Refusal::kChosen) return NotToBeHad(std::move(why.text));
+    if (RungReason why = survey_.WhyNotWithin(fewer); why.reason != Refusal::kChosen)
+      return NotToBeHad(std::move(why.text));
     return fewer;
   }
   if (!board_.policy.can_spawn) return NotToBeHad("no launcher of this run starts processes");
   for (const Member& member : members)
     if (member.registered && !member.offer.own_object.empty())
-      return NotToBeHad("object '" + member.offer.own_object +
-                "' is each rank's own (ShardedObject::take_over is neither kRankZero nor kDerived): a rank that comes to the "
-                "run would have none");
+      return NotToBeHad(
+          "object '" + member.offer.own_object +
+          "' is each rank's own (ShardedObject::take_over is neither kRankZero nor kDerived): a rank that comes to the "
+          "run would have none");
   const auto may_live = [&members](Rank rank) { return members.At(rank).unconfirmed.has_value(); };
   Result<Crew> more = ChooseMore(crew, offered, ranks, std::not_fn(may_live), [&members](Rank rank) {
     return members.At(rank).registered ? &members.At(rank).offer : nullptr;
   });
   for (int seat = 0; seat < crew.seats() && !more.ok(); ++seat)
     if (!crew.Has(Rank(seat)) && may_live(Rank(seat)))
-      return NotToBeHad(more.status().message() + "; the last process of rank " + std::to_string(seat) + " is not known to have ended");
+      return NotToBeHad(more.status().message() + "; the last process of rank " + std::to_string(seat) +
+                        " is not known to have ended");
   return more;
 }
 
@@ -99,9 +102,8 @@ void Scaling::OnReady(Rank rank) {
 
 std::string Scaling::WhyUnfit() const {
   if (order_->coming.empty()) return survey_.WhyNotWithin(order_->crew).text;
-  const Result<OfferedWorlds> offered = OfferedBy(order_->crew, [this](Rank each) {
-    return board_.At(each).registered ? &board_.At(each).offer : nullptr;
-  });
+  const Result<OfferedWorlds> offered = OfferedBy(
+      order_->crew, [this](Rank each) { return board_.At(each).registered ? &board_.At(each).offer : nullptr; });
   if (!offered.ok()) return offered.status().message();
   if (!std::binary_search(offered->worlds.begin(), offered->worlds.end(), order_->ranks))
     return "with the ranks that came no world of " + std::to_string(order_->ranks) + " is offered";

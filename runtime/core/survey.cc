@@ -63,7 +63,9 @@ Result<OfferedWorlds> Survey::Offered() const {
 }
 
 RungReason Survey::WhyNotWithin(const Crew& crew) const {
-  const auto refused = [](Refusal reason, std::string why) { return RungReason{Rung::kShrink, reason, std::move(why)}; };
+  const auto refused = [](Refusal reason, std::string why) {
+    return RungReason{Rung::kShrink, reason, std::move(why)};
+  };
   const Result<ReplicaMap> map = board_.registered.MapOf(board_.members, crew, board_.policy.takes_over);
   if (!map.ok()) return refused(Refusal::kBytesWouldMove, map.status().message());
   for (const ReplicaMap::Shard& shard : board_.replicas().shards())
@@ -78,18 +80,20 @@ RungReason Survey::WhyNotWithin(const Crew& crew) const {
 
 SmallerWorld Survey::FindSmaller(const IncidentFacts& facts) const {
   const Roster& members = board_.members;
-  const auto refused = [](Refusal reason, std::string why) { return SmallerWorld{std::nullopt, reason, std::move(why)}; };
+  const auto refused = [](Refusal reason, std::string why) {
+    return SmallerWorld{std::nullopt, reason, std::move(why)};
+  };
   const Result<OfferedWorlds> slices = Offered();
   if (!slices.ok()) return refused(Refusal::kNotOffered, slices.status().message());
   if (slices->all.empty()) return {};
   if (!board_.policy.shrinks) return refused(Refusal::kForbidden, "a smaller world is forbidden (Policy::shrinks)");
   const std::vector<Rank> lost = facts.LostForGood();
   if (lost.empty()) return refused(Refusal::kNobodyLostForGood, "no rank is lost for good");
-  const Result<Crew> crew = ChooseSmaller(members.crew(), *slices, lost, [&facts](Rank rank) {
-    return facts.At(rank).condition != Condition::kGood;
-  });
+  const Result<Crew> crew = ChooseSmaller(members.crew(), *slices, lost,
+                                          [&facts](Rank rank) { return facts.At(rank).condition != Condition::kGood; });
   if (!crew.ok()) return refused(Refusal::kNotOffered, crew.status().message());
-  if (RungReason why = WhyNotWithin(*crew); why.reason != Refusal::kChosen) return refused(why.reason, std::move(why.text));
+  if (RungReason why = WhyNotWithin(*crew); why.reason != Refusal::kChosen)
+    return refused(why.reason, std::move(why.text));
   if (LacksState(facts.Within(*crew), *board_.registered.MapOf(members, *crew, board_.policy.takes_over)))
     return refused(Refusal::kNoSource, "those that would stay do not hold every shard at one step");
   return {*crew, Refusal::kChosen,

@@ -125,7 +125,8 @@ void RunTakeover::GiveUpAbsent() {
   const std::vector<Rank> absent = board_.members.Where([](const Member& m) { return m.life == Life::kAbsent; });
   for (Rank rank : absent) {
     Member& member = board_.At(rank);
-    member.incarnation = std::max(member.incarnation, processes_.FirstOfTerm());  // its earlier lives nobody here has seen
+    member.incarnation =
+        std::max(member.incarnation, processes_.FirstOfTerm());  // its earlier lives nobody here has seen
     processes_.MarkDead(rank);
     member.needs_repair = board_.course.ever_ran;
     faults_.Record(rank, FaultKind::kSilence, "neither it nor its launcher came to the new controller", board_.now());

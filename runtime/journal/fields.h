@@ -76,10 +76,11 @@ KINTSUGI_SAID("save_settled", core::SaveSettled, (step), (saved), (rank), (text)
 
 // ---- what the core goes by: as words --------------------------------------------------------------------------------
 
-KINTSUGI_FIELDS(core::Policy, (world_size), (node_ranks), (max_respawns), (silence), (step_timeout), (join_timeout), (grace),
-                (repairs_per_rank), (save_every), (verify_every), (snapshot_every), (snapshot_auto), (save_directory),
-                (resume_directory), (resume_step), (begins_again), (resume_by_trainer), (hang_factor), (hang_least), (can_spawn),
-                (adopts), (shrinks), (needs_consent), (consent_wait), (tie_rule), (takes_over), (began), (incidents_before), (pause_asked), (part), (checkpoints))
+KINTSUGI_FIELDS(core::Policy, (world_size), (node_ranks), (max_respawns), (silence), (step_timeout), (join_timeout),
+                (grace), (repairs_per_rank), (save_every), (verify_every), (snapshot_every), (snapshot_auto),
+                (save_directory), (resume_directory), (resume_step), (begins_again), (resume_by_trainer), (hang_factor),
+                (hang_least), (can_spawn), (adopts), (shrinks), (needs_consent), (consent_wait), (tie_rule),
+                (takes_over), (began), (incidents_before), (pause_asked), (part), (checkpoints))
 
 #undef KINTSUGI_SAID
 

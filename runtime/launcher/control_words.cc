@@ -27,8 +27,7 @@ Result<ControlWords> ReadControlWords(std::string_view request) {
   const auto document = JsonDocument::Parse(request);
   if (!document.ok()) return Wrong("is not JSON in UTF-8; " + document.status().message());
   const JsonField root = document->Root();
-  if (!root.IsObject())
-    return Wrong("is " + KindOf(root) + ": it must be an object, as in {\"command\": \"status\"}");
+  if (!root.IsObject()) return Wrong("is " + KindOf(root) + ": it must be an object, as in {\"command\": \"status\"}");
   ControlWords words;
   KINTSUGI_RETURN_IF_ERROR(ReadText(root, "command", &words.command));
   KINTSUGI_RETURN_IF_ERROR(ReadText(root, "spec", &words.spec));

@@ -58,8 +58,7 @@ void ControllerDuties::OnSave(const core::SaveSettled& settled) {
 }
 
 void ControllerDuties::OnReplaceRefused(const core::ReplaceRefused& refused) {
-  hosts_.Say(LogLevel::kWarning,
-             LogLine("not_replaced", {{"rank", refused.rank.ToString()}, {"why", refused.why}}));
+  hosts_.Say(LogLevel::kWarning, LogLine("not_replaced", {{"rank", refused.rank.ToString()}, {"why", refused.why}}));
   desk_.OnReplaceRefused(refused.rank, refused.why);
 }
 

@@ -80,7 +80,8 @@ bool IsOfThePrograms(std::string_view file, std::string_view own_folder) {
 
 // Where torch calls what has no Python frames, and may wait for other ranks there.
 bool MayWaitForOthers(std::string_view file) {
-  for (const std::string_view part : {"/torch/distributed/", "/torch/_ops.py", "/torch/autograd/graph.py", "/torch/nn/parallel/distributed.py"})
+  for (const std::string_view part :
+       {"/torch/distributed/", "/torch/_ops.py", "/torch/autograd/graph.py", "/torch/nn/parallel/distributed.py"})
     if (file.find(part) != std::string_view::npos) return true;
   return false;
 }
@@ -153,7 +154,8 @@ void StandReader::Begin() {
   const int fd = marks_.stack_fd, signal = marks_.stack_signal, thread = marks_.stack_thread;
   if (fd >= 0 && signal > 0 && signal < NSIG && thread > 0) {
     // What another process did not get to write yet is no answer.
-    const UniqueFd file(open(("/proc/" + std::to_string(pid_) + "/fd/" + std::to_string(fd)).c_str(), O_WRONLY | O_CLOEXEC));
+    const UniqueFd file(
+        open(("/proc/" + std::to_string(pid_) + "/fd/" + std::to_string(fd)).c_str(), O_WRONLY | O_CLOEXEC));
     dumped_ = file.get() >= 0 && ftruncate(file.get(), 0) == 0 && syscall(SYS_tgkill, pid_, thread, signal) == 0;
   }
   asked_ = marks_.asked.fetch_add(1) + 1;

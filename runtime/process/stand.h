@@ -27,7 +27,8 @@ struct ProcessStand {
   std::string state;
   bool python_stopped = false;
   std::vector<std::string> stack;  // newest first, "file.py:12 (function)"
-  bool in_torch = false;           // within torch.distributed, one of torch's operators, or a backward: it may wait there for others
+  bool in_torch =
+      false;  // within torch.distributed, one of torch's operators, or a backward: it may wait there for others
 };
 
 class KINTSUGI_EXPORT StandReader {

@@ -34,11 +34,11 @@ void Agents::TryConnect(Process* p) {
     return world_.For(p, world_.Between(20000, 300000), [this, p] { TryConnect(p); });
   p->alone_since.reset();
   p->connection = network_.Open(p, controller.seat);
-  network_.SendUp(p, p->core ? p->core->generation() : Generation(),
-                  JoinRequest{p->pid, "host" + p->rank.ToString(), world_.plan.watched,
-                              p->core ? p->core->standing() : core::Standing::kNew, p->core.has_value(),
-                              p->core ? p->core->crew() : std::vector<Rank>(),
-                              p->core ? p->core->crew_since() : Generation()});
+  network_.SendUp(
+      p, p->core ? p->core->generation() : Generation(),
+      JoinRequest{p->pid, "host" + p->rank.ToString(), world_.plan.watched,
+                  p->core ? p->core->standing() : core::Standing::kNew, p->core.has_value(),
+                  p->core ? p->core->crew() : std::vector<Rank>(), p->core ? p->core->crew_since() : Generation()});
 }
 
 void Agents::OnLost(Connection* connection) {
@@ -82,8 +82,7 @@ void Agents::OnJoinReply(Process* p, const Header& header, const JoinReply& repl
   p->core.emplace(p->rank, p->incarnation, header.term, header.generation, reply.replacement, reply.crew);
   p->newest_heard = header.generation;
   if (!reply.crew.empty())
-    p->crew = std::make_shared<const core::Crew>(
-        core::Crew::Of(static_cast<int>(world_.size), reply.crew).value());
+    p->crew = std::make_shared<const core::Crew>(core::Crew::Of(static_cast<int>(world_.size), reply.crew).value());
   p->memory.state = InitialState(world_.replicas, p->rank);
   if (reply.replacement) {  // nothing of the run is here yet
     for (Shard& shard : p->memory.state.shards)

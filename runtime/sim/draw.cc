@@ -259,7 +259,8 @@ void DrawScale(Random& random, const Plan& plan, PlannedFault* fault) {
   fault->in_trainer.reset();
   fault->delay = {};
   fault->count = random.Chance(0.6) ? plan.policy.world_size : plan.worlds[random.Below(plan.worlds.size())];
-  fault->at = 100ms + Duration(static_cast<int64_t>(random.Below(plan.steps * static_cast<uint64_t>(plan.step_time.count()))));
+  fault->at =
+      100ms + Duration(static_cast<int64_t>(random.Below(plan.steps * static_cast<uint64_t>(plan.step_time.count()))));
 }
 
 // The leader is lost, and about then somebody wants the run to end; what else strikes, strikes launchers.
@@ -489,9 +490,10 @@ const std::vector<Profile>& Profiles() {
        .elections = true,
        .roads = true},
       {.name = "elastic",
-       .description = "as quick, with 10 to 100 steps of 20 ms, trainers that offer other worlds, and 1 to 5 faults: processes "
-                      "that are lost for good first, orders of more ranks or fewer, then whatever, in every phase of the "
-                      "change; the controller, too",
+       .description =
+           "as quick, with 10 to 100 steps of 20 ms, trainers that offer other worlds, and 1 to 5 faults: processes "
+           "that are lost for good first, orders of more ranks or fewer, then whatever, in every phase of the "
+           "change; the controller, too",
        .nodes = 2,
        .steps_min = 10,
        .steps_max = 100,

@@ -161,8 +161,7 @@ std::vector<Rank> Handlers::TakersOf(Rank seat, const core::Crew& crew) const {
   std::vector<Rank> takers;
   for (Rank rank : crew.ranks()) {
     const std::vector<int> layouts = world_.replicas.LayoutsOf(seat);
-    if (layouts == world_.replicas.LayoutsOf(rank) &&
-        std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
+    if (layouts == world_.replicas.LayoutsOf(rank) && std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
           return &world_.replicas.Holders(layout, rank) == &world_.replicas.Holders(layout, seat);
         }))
       takers.push_back(rank);

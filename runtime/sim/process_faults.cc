@@ -40,7 +40,8 @@ bool ProcessFaults::Strike(const PlannedFault& fault, Process* p) {
       controllers_.Feed(OperatorSave{});
       return true;
     case FaultType::kReplace:
-      if (world_.seat().ended || world_.seat().down || !world_.core().WhyNotReplaced(Rank(fault.rank)).empty()) return false;
+      if (world_.seat().ended || world_.seat().down || !world_.core().WhyNotReplaced(Rank(fault.rank)).empty())
+        return false;
       world_.losses.Ask(fault.rank);
       controllers_.Feed(core::OperatorReplace{Rank(fault.rank)});
       return true;

@@ -54,8 +54,7 @@ void StateChecker::CheckCommit(const Process& p) {
   CheckState(p, p.begun, "committed", Promise::kBitIdentical);
 }
 
-bool StateChecker::CheckCrew(const Process& p, Generation generation,
-                             const std::shared_ptr<const core::Crew>& crew) {
+bool StateChecker::CheckCrew(const Process& p, Generation generation, const std::shared_ptr<const core::Crew>& crew) {
   const std::string who = "rank " + p.rank.ToString() + " in generation " + generation.ToString();
   if (!crew->Has(p.rank)) {
     sink_.Break(Promise::kOneDecider, who + " is told of a crew that it is not in: " + crew->ToString());
@@ -68,7 +67,8 @@ bool StateChecker::CheckCrew(const Process& p, Generation generation,
   }
   const auto [first, is_first] = crews_.emplace(generation, crew);
   if (is_first || *first->second == *crew) return true;
-  sink_.Break(Promise::kOneDecider, who + " is told of " + crew->ToString() + ", others of " + first->second->ToString());
+  sink_.Break(Promise::kOneDecider,
+              who + " is told of " + crew->ToString() + ", others of " + first->second->ToString());
   return false;
 }
 
@@ -85,8 +85,8 @@ void StateChecker::CheckReleased(const Process& p, const ReleaseTrainer& release
     CheckState(p, p.released_at, "released in generation " + release.generation.ToString(), Promise::kSameStep);
   if (p.group != release.generation)
     sink_.Break(Promise::kOneDecider, "rank " + p.rank.ToString() + " goes on in generation " +
-                                          release.generation.ToString() + " and was told who takes part in generation " +
-                                          p.group.ToString());
+                                          release.generation.ToString() +
+                                          " and was told who takes part in generation " + p.group.ToString());
   const auto [first, is_first] = released_.emplace(release.generation, release.step.value());
   if (!is_first && first->second != release.step.value())
     sink_.Break(Promise::kSameStep, "generation " + release.generation.ToString() + " goes on from two steps");
@@ -129,7 +129,8 @@ void StateChecker::CheckSuccess() {
     return !p.core || (world_.plan.elections && p.Word().step.value() < steps);
   };
   for (const Process* p : world_.processes.newest())
-    if (world_.core().crew().Has(p->rank) && !came_late(*p) && !p->damaged) Check(*p, steps, "at the end", Promise::kBitIdentical, 0);
+    if (world_.core().crew().Has(p->rank) && !came_late(*p) && !p->damaged)
+      Check(*p, steps, "at the end", Promise::kBitIdentical, 0);
   for (uint64_t step = 1; step <= steps; ++step)
     for (size_t r = 0; r < world_.size; ++r)
       if (const uint64_t sample = (step - 1) * world_.size + r; world_.samples[step][r] != sample)

@@ -122,8 +122,9 @@ void TableChecker::CheckWaits() {
 void TableChecker::CheckProgress() {
   const auto& incident = world_.core().incident();
   if (incident && world_.Now() - std::max(incident->detected_at, world_.course.last_struck) > kIncidentLimit)
-    sink_.Break(Promise::kProgress, "an incident has no end: " + std::to_string(incident->attempts) + " attempts within " +
-                                        Milliseconds(world_.Now() - incident->detected_at) + " ms");
+    sink_.Break(Promise::kProgress, "an incident has no end: " + std::to_string(incident->attempts) +
+                                        " attempts within " + Milliseconds(world_.Now() - incident->detected_at) +
+                                        " ms");
   if (world_.Now() - world_.course.last_progress > kProgressLimit)
     sink_.Break(Promise::kProgress, "nothing moves in " + std::string(PhaseName(world_.core().phase())) + " for " +
                                         Milliseconds(kProgressLimit) + " ms");

@@ -47,8 +47,7 @@ KINTSUGI_ENUM(StatusCode, "status code", StatusCode::kInternal, StatusCodeName(v
 KINTSUGI_ENUM(TrainPhase, "train phase", kTrainPhases.back().phase, TrainPhaseName(value))
 KINTSUGI_ENUM(Activity, "activity", static_cast<Activity>(kActivityNames.size() - 1), ActivityName(value))
 KINTSUGI_ENUM(DType, "dtype", kDTypeLast, DTypeName(value))
-KINTSUGI_ENUM(ObjectKind, "object kind", ObjectKind::kMirrored,
-              value == ObjectKind::kDerived ? "derived" : "mirrored")
+KINTSUGI_ENUM(ObjectKind, "object kind", ObjectKind::kMirrored, value == ObjectKind::kDerived ? "derived" : "mirrored")
 KINTSUGI_ENUM(LogLevel, "level", LogLevel::kError, kLogLevelNames[static_cast<size_t>(value)])
 #undef KINTSUGI_ENUM
 static_assert(static_cast<int>(core::Phase::kEnded) + 1 == core::kPhaseCount);

@@ -32,8 +32,8 @@ KINTSUGI_FIELDS(UnreachedPeer, (rank, 1), (port, 2))
 KINTSUGI_FIELDS(core::Offer, (slice, 18), (worlds, 19), (own_object, 20, SaidIfAny))
 KINTSUGI_FIELDS(core::HeldState, (of, 3), (step, 4), (clean, 5))
 KINTSUGI_FIELDS(core::Checkpoint, (step, 1), (directory, 2))
-KINTSUGI_FIELDS(core::CollectiveMark, (number, 1), (kind, 2), (type, 3), (operation, 4), (root, 5, RankOrNone), (size, 6),
-                (parts, 7), (order, 8), (end, 9), (entered, 10, Limit), (waited, 11))
+KINTSUGI_FIELDS(core::CollectiveMark, (number, 1), (kind, 2), (type, 3), (operation, 4), (root, 5, RankOrNone),
+                (size, 6), (parts, 7), (order, 8), (end, 9), (entered, 10, Limit), (waited, 11))
 KINTSUGI_FIELDS(core::GroupMarks, (name, 1), (ranks, 2), (entered, 3), (newest, 4))
 KINTSUGI_FIELDS(core::Stand, (at, 1), (call, 2), (state, 3), (python_stopped, 4), (stack, 5))
 
@@ -80,7 +80,8 @@ KINTSUGI_MESSAGE(42, "stop", core::StopOrder, (step, 1), (step_exists, 2), (stop
                  (park_limit, 4, Limit), (fault_ranks, 5), (activity_limit, 6, Limit), (step_limit, 7, Limit))
 KINTSUGI_MESSAGE(43, "order", core::PhaseOrder, (phase, 1), (step, 2), (rung, 3), (fault_ranks, 11),
                  (replaced_ranks, 12), (limit, 4, Limit), (partners, 5), (moves, 6), (entries, 7), (directory, 8),
-                 (from_snapshot, 10), (moves_latest, 9, Inverted), (unregistered, 13), (begins, 14), (crew, 25, SaidIfAny))
+                 (from_snapshot, 10), (moves_latest, 9, Inverted), (unregistered, 13), (begins, 14),
+                 (crew, 25, SaidIfAny))
 KINTSUGI_MESSAGE(44, "resume", core::ResumeOrder, (step, 1))
 KINTSUGI_MESSAGE(45, "continue", core::ContinueOrder)
 KINTSUGI_MESSAGE(46, "pause_at", core::PauseAt, (step, 1))

@@ -86,7 +86,8 @@ TEST(Cluster, KeepsItsPromisesWithSpareNodes) {
 TEST(Cluster, KeepsItsPromisesWhenOperatorsOrder) {
   const Campaign campaign = RunSeeds("orders", 1, 6001);
   EXPECT_GT(Struck(campaign, FaultType::kReplace), 3000u);
-  for (Rung rung : {Rung::kAdopt, Rung::kRespawn, Rung::kReload}) EXPECT_TRUE(campaign.rungs().count(rung)) << RungName(rung);
+  for (Rung rung : {Rung::kAdopt, Rung::kRespawn, Rung::kReload})
+    EXPECT_TRUE(campaign.rungs().count(rung)) << RungName(rung);
 }
 
 TEST(Cluster, KeepsItsPromisesWhereLaunchersComeAnewBetweenCuts) {

@@ -102,8 +102,8 @@ std::vector<Mutant> CrewMutants() {
       {"crew_untold", "a controller that takes over hears who takes part", "elastic", 433, Promise::kCheckpoint,
        Make<CrewUntold>},
       {"only_old_ones", "where ranks come, all are told of all", "elastic", 9, Promise::kOneDecider, Make<OnlyOldOnes>},
-      {"old_object", "who comes takes over what the others have, not what was kept of it", "elastic", 9, Promise::kSameStep,
-       Make<OldObject>},
+      {"old_object", "who comes takes over what the others have, not what was kept of it", "elastic", 9,
+       Promise::kSameStep, Make<OldObject>},
       {"parts_lost", "what a seat that is gone did is done", "elastic", 2, Promise::kBitIdentical, Make<PartsLost>},
       {"parts_doubled", "... once", "elastic", 6, Promise::kBitIdentical, Make<PartsDoubled>},
   };

@@ -64,8 +64,8 @@ void PrintStatus(const json& s) {
   PrintTime(s["time"]);
   PrintSaves(s["saves"]);
   for (const json& node : s.value("hosts", json::array())) {
-    std::cout << "  node " << node["node"].get<std::string>() << "  host " << node["host"].get<std::string>() << "  address "
-              << node["address"].get<std::string>();
+    std::cout << "  node " << node["node"].get<std::string>() << "  host " << node["host"].get<std::string>()
+              << "  address " << node["address"].get<std::string>();
     if (!node["here"].get<bool>()) std::cout << "  is away";
     if (node["spare"].get<bool>()) std::cout << "  is a spare";
     std::cout << "\n";
@@ -131,9 +131,11 @@ void AddPause(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& e
   replace->add_option("rank", options->rank, "The rank")->required()->check(CLI::Range(0, 1 << 30));
   AddWaiting(replace, options);
   replace->footer(
-      "The old process goes at the end of a step; with --verify-every replicas are compared first. Where nothing but one other\n"
+      "The old process goes at the end of a step; with --verify-every replicas are compared first. Where nothing but "
+      "one other\n"
       "rank would have its state meanwhile (no Agent::AllocateState, two replicas), the run is saved before.\n"
-      "Refused where the rank may not be replaced once more (--max-respawns), holds state that no other rank holds and\n"
+      "Refused where the rank may not be replaced once more (--max-respawns), holds state that no other rank holds "
+      "and\n"
       "nothing can be saved, or a repair is under way.\n"
       "Exit codes: 0 all ranks step again (with --no-wait: asked for), 1 the run ended, or they did not in time, 2\n"
       "refused.");
@@ -152,21 +154,27 @@ void AddPause(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& e
 }
 
 void AddDrain(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& exit_code) {
-  CLI::App* drain = AddCommand(
-      app, "drain",
-      "Free a node of a live run from its ranks: at the end of a step they go on on a spare node; without a spare node the\n"
-      "run saves and leaves with exit code 75",
-      options);
-  drain->add_option("--node", options->node, "The node's number, as `kintsugi status` has it")->required()->check(CLI::Range(0, 1 << 30));
+  CLI::App* drain = AddCommand(app, "drain",
+                               "Free a node of a live run from its ranks: at the end of a step they go on on a spare "
+                               "node; without a spare node the\n"
+                               "run saves and leaves with exit code 75",
+                               options);
+  drain->add_option("--node", options->node, "The node's number, as `kintsugi status` has it")
+      ->required()
+      ->check(CLI::Range(0, 1 << 30));
   AddWaiting(drain, options);
   drain->footer(
-      "Where the node alone, or but one rank outside of it, holds some state, the run is saved before. Afterwards its launcher\n"
-      "gets no ranks any more: end it with SIGTERM (exit code 0), also where it leads. Started again it is the next spare.\n"
-      "Exit codes: 0 all ranks step again elsewhere, or the run leaves (with --no-wait: asked for), 1 the run ended, or they\n"
+      "Where the node alone, or but one rank outside of it, holds some state, the run is saved before. Afterwards its "
+      "launcher\n"
+      "gets no ranks any more: end it with SIGTERM (exit code 0), also where it leads. Started again it is the next "
+      "spare.\n"
+      "Exit codes: 0 all ranks step again elsewhere, or the run leaves (with --no-wait: asked for), 1 the run ended, "
+      "or they\n"
       "did not in time, 2 refused.");
   drain->callback([options, &exit_code] {
-    const auto answer = AskRun(options->run_dir, {{"command", "drain"}, {"node", options->node}, {"wait", !options->no_wait}},
-                               exit_code, Limit(*options));
+    const auto answer =
+        AskRun(options->run_dir, {{"command", "drain"}, {"node", options->node}, {"wait", !options->no_wait}},
+               exit_code, Limit(*options));
     if (!answer) return;
     const std::string node = "node " + std::to_string(options->node);
     if (answer->value("leaves", false))
@@ -183,29 +191,34 @@ void AddDrain(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& e
 }
 
 void AddScale(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& exit_code) {
-  CLI::App* scale = AddCommand(
-      app, "scale",
-      "Let a live run go on with another number of ranks: places that ranks were lost from get processes again, or ranks leave",
-      options);
+  CLI::App* scale = AddCommand(app, "scale",
+                               "Let a live run go on with another number of ranks: places that ranks were lost from "
+                               "get processes again, or ranks leave",
+                               options);
   scale->add_option("--ranks", options->ranks, "How many are to take part")->required()->check(CLI::Range(1, 1 << 30));
   AddWaiting(scale, options);
   scale->footer(
-      "For programs that offer other worlds (Agent::OfferWorlds), in whole data-parallel slices; up to as many ranks as the run\n"
-      "was started with. New processes start beside the run. Once they are ready all ranks meet at the end of a step, those that\n"
-      "come get the state from the others, and the run goes on with the numbers of one that was saved at that step and resumed\n"
+      "For programs that offer other worlds (Agent::OfferWorlds), in whole data-parallel slices; up to as many ranks "
+      "as the run\n"
+      "was started with. New processes start beside the run. Once they are ready all ranks meet at the end of a step, "
+      "those that\n"
+      "come get the state from the others, and the run goes on with the numbers of one that was saved at that step and "
+      "resumed\n"
       "with so many ranks. Whatever becomes of them before that costs the run nothing.\n"
-      "Exit codes: 0 all ranks step again (with --no-wait: asked for), 1 it was begun and did not come about: the run goes on as\n"
+      "Exit codes: 0 all ranks step again (with --no-wait: asked for), 1 it was begun and did not come about: the run "
+      "goes on as\n"
       "before, or it ended, 2 refused.");
   scale->callback([options, &exit_code] {
-    const auto answer = AskRun(options->run_dir, {{"command", "scale"}, {"ranks", options->ranks}, {"wait", !options->no_wait}},
-                               exit_code, Limit(*options));
+    const auto answer =
+        AskRun(options->run_dir, {{"command", "scale"}, {"ranks", options->ranks}, {"wait", !options->no_wait}},
+               exit_code, Limit(*options));
     if (!answer) return;
     if (options->no_wait)
       std::cout << "scaling to " << options->ranks << " ranks" << std::endl;
     else
-      std::cout << "the run goes on with " << (*answer)["ranks"] << " ranks after step " << (*answer)["incident"]["step"]
-                << ", all step again after " << static_cast<int64_t>((*answer)["incident"]["down_ms"].get<double>()) << " ms"
-                << std::endl;
+      std::cout << "the run goes on with " << (*answer)["ranks"] << " ranks after step "
+                << (*answer)["incident"]["step"] << ", all step again after "
+                << static_cast<int64_t>((*answer)["incident"]["down_ms"].get<double>()) << " ms" << std::endl;
   });
 }
 

@@ -29,14 +29,17 @@ Result<int> StartWatched(const WatchCommandOptions& options) {
   watch::WatchOptions watched;
   watched.command = ByPython(options.module, options.program);
   watched.package = std::filesystem::path(part).parent_path().string();
-  watched.limits = {options.factor, OfSeconds(options.least_seconds), OfSeconds(options.most_seconds), OfSeconds(options.first_seconds)};
+  watched.limits = {options.factor, OfSeconds(options.least_seconds), OfSeconds(options.most_seconds),
+                    OfSeconds(options.first_seconds)};
   std::ofstream file;
   if (!options.file.empty()) {
     file.open(options.file, std::ios::app);
-    if (!file) return Status(StatusCode::kInvalidArgument, "'" + options.file + "' cannot be written: name another --log-file");
+    if (!file)
+      return Status(StatusCode::kInvalidArgument, "'" + options.file + "' cannot be written: name another --log-file");
   }
   std::ostream& out = options.file.empty() ? std::cerr : file;
-  return watch::WatchProgram(watched, [&out](const std::string& line) { out << "kintsugi watch: " << line << std::endl; });
+  return watch::WatchProgram(watched,
+                             [&out](const std::string& line) { out << "kintsugi watch: " << line << std::endl; });
 }
 
 }  // namespace
@@ -45,7 +48,8 @@ void AddWatch(CLI::App& app, int& exit_code) {
   auto o = std::make_shared<WatchCommandOptions>();
   CLI::App* command = app.add_subcommand(
       "watch",
-      "Start a torch program, unchanged, and say which rank the others wait for, and why, once they wait for longer than\n"
+      "Start a torch program, unchanged, and say which rank the others wait for, and why, once they wait for longer "
+      "than\n"
       "they are known to: the line it stands in, or the call that differs. Looks, and repairs nothing.");
   command->add_option("--least", o->least_seconds, "Seconds that a wait lasts at least before anything is said of it")
       ->check(CLI::PositiveNumber)
@@ -56,17 +60,25 @@ void AddWatch(CLI::App& app, int& exit_code) {
   command->add_option("--most", o->most_seconds, "Seconds after which a wait is long whatever came before")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--first", o->first_seconds, "Seconds of the first wait of its kind")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--log-file", o->file, "Write what is said to the end of this file, in the place of standard error");
+  command->add_option("--first", o->first_seconds, "Seconds of the first wait of its kind")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--log-file", o->file,
+                      "Write what is said to the end of this file, in the place of standard error");
   AddPythonOption(*command, o->module);
-  command->add_option("program", o->program, "Program and its arguments, after --: torchrun, accelerate, python, ...")->required();
+  command->add_option("program", o->program, "Program and its arguments, after --: torchrun, accelerate, python, ...")
+      ->required();
   command->positionals_at_end();
   command->footer(
-      "Says, on standard error: event=hang why= ranks= text=, and event=hang_stack for ranks that stand alike; event=hang_over\n"
-      "where it was none in the end. The program's output and its exit code are its own; a signal that ended it ends this\n"
+      "Says, on standard error: event=hang why= ranks= text=, and event=hang_stack for ranks that stand alike; "
+      "event=hang_over\n"
+      "where it was none in the end. The program's output and its exit code are its own; a signal that ended it ends "
+      "this\n"
       "command, too. 2 wrong usage, 3 the program could not be started.\n\n"
-      "On several hosts start it on each: it sees the ranks of its own host, names no other, and says where some are elsewhere.\n"
-      "Seen are collectives of tensors on the cpu (gloo, mpi), by DDP, FSDP2, DTensor and torch.distributed's functions;\n"
+      "On several hosts start it on each: it sees the ranks of its own host, names no other, and says where some are "
+      "elsewhere.\n"
+      "Seen are collectives of tensors on the cpu (gloo, mpi), by DDP, FSDP2, DTensor and torch.distributed's "
+      "functions;\n"
       "not what a compiled graph calls, nor those on devices.\n\n"
       "Example: kintsugi watch -- torchrun --nproc-per-node 4 train.py");
   command->callback([o, &exit_code] {

@@ -135,8 +135,8 @@ std::string VerdictWords(const RunRecord& record, const RunComparison* compariso
 }
 
 std::string LeadWords(const RunRecord& record, const RunComparison* comparison) {
-  std::string out = Counted(record.world_size, "rank", "ranks") + " committed " +
-                    Counted(record.steps, "step", "steps");
+  std::string out =
+      Counted(record.world_size, "rank", "ranks") + " committed " + Counted(record.steps, "step", "steps");
   if (record.resumed_from > 0) out += ", resumed after step " + FormatCount(record.resumed_from);
   out += ". " + RecoverySentence(record);
   if (comparison != nullptr) out += " " + ComparisonSentence(*comparison);

@@ -54,7 +54,8 @@ Result<WatchedProgram> WatchedProgram::Start(const std::vector<std::string>& com
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   std::vector<std::string> words = command, environment = EnvironmentWith(more);
   pid_t pid = 0;
-  const int error = posix_spawnp(&pid, words.front().c_str(), nullptr, &attributes, Pointers(words).data(), Pointers(environment).data());
+  const int error = posix_spawnp(&pid, words.front().c_str(), nullptr, &attributes, Pointers(words).data(),
+                                 Pointers(environment).data());
   posix_spawnattr_destroy(&attributes);
   if (error != 0) {
     sigprocmask(SIG_SETMASK, &before, nullptr);

@@ -32,7 +32,8 @@ class OwnFolder {
       std::string path = place + "/kintsugi-watch-XXXXXX";
       if (!place.empty() && mkdtemp(path.data()) != nullptr) return std::unique_ptr<OwnFolder>(new OwnFolder(path));
     }
-    return Status(StatusCode::kUnavailable, "no folder can be made in /dev/shm nor in '" + temporary + "': " + std::strerror(errno));
+    return Status(StatusCode::kUnavailable,
+                  "no folder can be made in /dev/shm nor in '" + temporary + "': " + std::strerror(errno));
   }
   ~OwnFolder() {
     std::error_code error;
@@ -77,7 +78,8 @@ class Worlds {
       worlds_.try_emplace(world, limits_).first->second.Add(std::move(rank));
     }
     for (const std::string& device : folder_.TakeUnseen())
-      tell_(LogLine("watch", {{"text", "collectives of tensors on " + device + " are not seen: those of tensors on the cpu alone are watched"}}));
+      tell_(LogLine("watch", {{"text", "collectives of tensors on " + device +
+                                           " are not seen: those of tensors on the cpu alone are watched"}}));
   }
   void TellAll(const std::vector<std::string>& lines) {
     for (const std::string& line : lines) tell_(line);
@@ -93,7 +95,8 @@ class Worlds {
 
 Result<int> WatchProgram(const WatchOptions& options, const std::function<void(const std::string&)>& tell) {
   KINTSUGI_ASSIGN_OR_RETURN(const std::unique_ptr<OwnFolder> own, OwnFolder::Make());
-  KINTSUGI_ASSIGN_OR_RETURN(WatchedProgram program, WatchedProgram::Start(options.command, EnvironmentOf(options.package, own->path())));
+  KINTSUGI_ASSIGN_OR_RETURN(WatchedProgram program,
+                            WatchedProgram::Start(options.command, EnvironmentOf(options.package, own->path())));
   MarkFolder folder(own->path());
   Worlds worlds(folder, options.limits, tell);
   std::optional<int> status;
@@ -101,8 +104,11 @@ Result<int> WatchProgram(const WatchOptions& options, const std::function<void(c
   const bool well = WIFEXITED(*status) && WEXITSTATUS(*status) == 0;
   worlds.End(SteadyClock::SteadyNow(), !well);
   if (!worlds.any())
-    tell(LogLine("watch", {{"text", "nothing was watched: no process of the program made a process group of torch.distributed, or its Python "
-                                    "takes no PYTHONPATH (-I, -E, -S)"}}));
+    tell(LogLine(
+        "watch",
+        {{"text",
+          "nothing was watched: no process of the program made a process group of torch.distributed, or its Python "
+          "takes no PYTHONPATH (-I, -E, -S)"}}));
   return *status;
 }
 

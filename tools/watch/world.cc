@@ -47,7 +47,8 @@ std::vector<core::GroupMarks> MarksOf(const WatchedRank& rank, TimePoint now) {
     for (const core::CollectiveMark& mark : group.newest)
       if (mark.end == core::CollectiveEnd::kDone && !IsPointToPoint(mark.kind)) over = std::max(over, mark.number);
     for (core::CollectiveMark& mark : group.newest)
-      if (mark.end == core::CollectiveEnd::kOpen && !IsPointToPoint(mark.kind) && mark.number < over) mark.end = core::CollectiveEnd::kDone;
+      if (mark.end == core::CollectiveEnd::kOpen && !IsPointToPoint(mark.kind) && mark.number < over)
+        mark.end = core::CollectiveEnd::kDone;
   }
   return groups;
 }
@@ -60,7 +61,8 @@ bool HasOpen(const core::RankMarks& marks) {
 }
 
 core::Stand StandOf(ProcessStand stand) {
-  return {std::move(stand.at), std::move(stand.call), std::move(stand.state), stand.python_stopped, std::move(stand.stack)};
+  return {std::move(stand.at), std::move(stand.call), std::move(stand.state), stand.python_stopped,
+          std::move(stand.stack)};
 }
 
 }  // namespace
@@ -83,7 +85,9 @@ void WatchedWorld::Learn(const WatchedRank& rank, const CollectiveMarks::GroupVi
   for (const CollectiveMarks::Mark& mark : view.newest) {
     if (IsPointToPoint(mark.call.kind) || mark.number <= newest || mark.left_ns == 0) continue;
     until = std::max(until, mark.number);
-    if (!mark.failed) limits_.Learn(view.name, mark.call, Duration(static_cast<int64_t>(mark.left_ns - std::min(mark.entered_ns, mark.left_ns))));
+    if (!mark.failed)
+      limits_.Learn(view.name, mark.call,
+                    Duration(static_cast<int64_t>(mark.left_ns - std::min(mark.entered_ns, mark.left_ns))));
   }
   newest = until;
 }
@@ -102,7 +106,8 @@ std::optional<WatchedWorld::Wait> WatchedWorld::LongestWait(TimePoint now) {
     if (!newest || newest->mark.left_ns != 0) continue;
     const uint64_t since = std::max(newest->mark.entered_ns, fresh_since_ns_);
     newest->age = Duration(static_cast<int64_t>(Nanoseconds(now) - std::min(since, Nanoseconds(now))));
-    if (newest->age >= limits_.LimitOf(newest->group, newest->mark.call) && (!longest || newest->age > longest->age)) longest = newest;
+    if (newest->age >= limits_.LimitOf(newest->group, newest->mark.call) && (!longest || newest->age > longest->age))
+      longest = newest;
   }
   return longest;
 }
@@ -121,7 +126,12 @@ void WatchedWorld::Ask(const Wait& wait, TimePoint now) {
   Question question{wait, {}, {}, now + kStandsFor};
   question.about.least = std::min(kLeastWait, wait.age / 2);
   for (const auto& [number, rank] : ranks_) {
-    core::RankSaid said{.rank = number, .marks = core::RankMarks{}, .finished = {}, .parked = false, .silent = false, .ended = rank->IsGone()};
+    core::RankSaid said{.rank = number,
+                        .marks = core::RankMarks{},
+                        .finished = {},
+                        .parked = false,
+                        .silent = false,
+                        .ended = rank->IsGone()};
     said.marks->groups = MarksOf(*rank, now);
     if (said.ended)
       for (core::GroupMarks& group : said.marks->groups)
@@ -140,7 +150,8 @@ void WatchedWorld::Answer(std::vector<std::string>* lines) {
     if (reader == question.readers.end()) continue;
     ProcessStand stand = reader->second.Read();
     // It may wait there for whom nobody sees.
-    said.parked = stand.in_torch && stand.state != "R" && stand.state != "T" && stand.state != "t" && !HasOpen(*said.marks);
+    said.parked =
+        stand.in_torch && stand.state != "R" && stand.state != "T" && stand.state != "t" && !HasOpen(*said.marks);
     said.marks->stand = StandOf(std::move(stand));
   }
   if (IsOver(question.wait)) return;
@@ -156,20 +167,25 @@ void WatchedWorld::Tell(const core::Blame& blame, std::vector<std::string>* line
 
 std::string WatchedWorld::Elsewhere() const {
   const size_t others = static_cast<size_t>(world_size_) - std::min(ranks_.size(), static_cast<size_t>(world_size_));
-  return others == 0 ? "" : "; " + std::to_string(others) + " of " + std::to_string(world_size_) + " ranks are not seen from here: they are on other hosts, or have no process group yet";
+  return others == 0 ? ""
+                     : "; " + std::to_string(others) + " of " + std::to_string(world_size_) +
+                           " ranks are not seen from here: they are on other hosts, or have no process group yet";
 }
 
 // Somebody waits, and it cannot be told for whom.
-void WatchedWorld::TellUnexplained(const Wait& wait, const core::BlameQuestion& about, std::vector<std::string>* lines) {
+void WatchedWorld::TellUnexplained(const Wait& wait, const core::BlameQuestion& about,
+                                   std::vector<std::string>* lines) {
   std::vector<Rank> within;
   std::string unseen;
   for (const core::RankSaid& said : about.ranks) {
     if (HasOpen(*said.marks)) within.push_back(said.rank);
     if (said.parked)
-      unseen += "; rank " + said.rank.ToString() + " stands in " + said.marks->stand.at + ", where what it waits for is not seen from Python";
+      unseen += "; rank " + said.rank.ToString() + " stands in " + said.marks->stand.at +
+                ", where what it waits for is not seen from Python";
   }
   const std::string what = CallText(wait.mark, wait.group);
-  std::string text = List(within) + (within.size() == 1 ? " waits" : " wait") + ", rank " + wait.rank.ToString() + " for " + Tenths(wait.age) + " in " + what;
+  std::string text = List(within) + (within.size() == 1 ? " waits" : " wait") + ", rank " + wait.rank.ToString() +
+                     " for " + Tenths(wait.age) + " in " + what;
   text += unseen + Elsewhere();
   if (!said_.insert(what + unseen).second) return;
   lines->push_back(LogLine("hang", {{"why", "unseen"}, {"ranks", "none"}, {"text", text}}));
@@ -180,9 +196,11 @@ void WatchedWorld::TellWhatGoesOn(TimePoint now, std::vector<std::string>* lines
   if (!told_ || broke_ || question_ || !IsOver(told_->wait)) return;
   const auto found = ranks_.find(told_->wait.rank);
   if (found != ranks_.end() && !found->second->IsGone()) {
-    const Duration waited(static_cast<int64_t>(Nanoseconds(now) - std::min(Nanoseconds(now), told_->wait.mark.entered_ns)));
-    lines->push_back(LogLine("hang_over", {{"text", "rank " + told_->wait.rank.ToString() + " has come out of " +
-                                                        CallText(told_->wait.mark, told_->wait.group) + " after " + Tenths(waited)}}));
+    const Duration waited(
+        static_cast<int64_t>(Nanoseconds(now) - std::min(Nanoseconds(now), told_->wait.mark.entered_ns)));
+    lines->push_back(LogLine(
+        "hang_over", {{"text", "rank " + told_->wait.rank.ToString() + " has come out of " +
+                                   CallText(told_->wait.mark, told_->wait.group) + " after " + Tenths(waited)}}));
   }
   told_.reset();
   said_.clear();
@@ -205,11 +223,13 @@ core::BlameQuestion WatchedWorld::AskWhatBroke(TimePoint now) const {
   core::BlameQuestion about;
   const Duration since_broke(static_cast<int64_t>(Nanoseconds(now) - std::min(Nanoseconds(now), broke_ns_)));
   for (const auto& [number, rank] : ranks_) {
-    core::RankSaid said{.rank = number, .marks = core::RankMarks{}, .finished = {}, .parked = false, .silent = false, .ended = false};
+    core::RankSaid said{
+        .rank = number, .marks = core::RankMarks{}, .finished = {}, .parked = false, .silent = false, .ended = false};
     said.marks->groups = MarksOf(*rank, now);
     said.ended = rank->ended_ns() != 0 && (broke_ns_ == 0 || rank->ended_ns() < broke_ns_);
     for (core::GroupMarks& group : said.marks->groups) {
-      std::erase_if(group.newest, [&](const core::CollectiveMark& mark) { return broke_ns_ != 0 && mark.entered < since_broke; });
+      std::erase_if(group.newest,
+                    [&](const core::CollectiveMark& mark) { return broke_ns_ != 0 && mark.entered < since_broke; });
       for (core::CollectiveMark& mark : group.newest)
         if (!said.ended && mark.end == core::CollectiveEnd::kFailed) mark.end = core::CollectiveEnd::kOpen;
     }

@@ -73,11 +73,11 @@ class WatchedWorld {
   std::optional<Question> question_;
   std::optional<Duration> asked_at_;  // of the longest wait, in this standstill
   std::optional<Told> told_;
-  std::set<std::string> said_;        // texts, once each in a standstill
-  std::optional<TimePoint> looked_;   // last
-  uint64_t fresh_since_ns_ = 0;       // before that we did not look: nobody is held to it
+  std::set<std::string> said_;       // texts, once each in a standstill
+  std::optional<TimePoint> looked_;  // last
+  uint64_t fresh_since_ns_ = 0;      // before that we did not look: nobody is held to it
   std::optional<TimePoint> broke_;
-  uint64_t broke_ns_ = 0;             // the first collective that failed
+  uint64_t broke_ns_ = 0;  // the first collective that failed
   bool told_broken_ = false;
 };
 

@@ -118,8 +118,7 @@ Status AddSideFiles(Catalog* catalog, const std::string& folder) {
         name == "training_args.bin" ||
         std::any_of(std::begin(kEndings), std::end(kEndings), [&](auto ending) { return name.ends_with(ending); });
     const bool is_index = IsIndexName(name, kSafetensors) || IsIndexName(name, kBin);
-    if (is_side && !is_index && name != kSidecarName && checkpoint::IsPlainName(name) &&
-        IsFile(Join(folder, name)))
+    if (is_side && !is_index && name != kSidecarName && checkpoint::IsPlainName(name) && IsFile(Join(folder, name)))
       catalog->AddSideFile(name, Join(folder, name));
   }
   return Status::Ok();

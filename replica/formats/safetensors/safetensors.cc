@@ -262,9 +262,7 @@ class Safetensors final : public Format {
     const auto* text = std::get_if<std::string>(&*scalar);
     fields->emplace(object.key, text ? *text : DescribeValue(*scalar));
   }
-  static bool IsIndex(const std::string& path) {
-    return hub::IsIndexName(checkpoint::BaseName(path), kEnding);
-  }
+  static bool IsIndex(const std::string& path) { return hub::IsIndexName(checkpoint::BaseName(path), kEnding); }
   static std::string NameIn(const ModelPart& model, const CatalogTensor& tensor) {
     return model.Has(tensor.key) ? model.OwnName(tensor.key) : tensor.key;
   }

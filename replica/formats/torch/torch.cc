@@ -119,7 +119,8 @@ class Torch final : public Format {
   }
 
   static Status AddFile(Catalog* catalog, const std::string& path, const ReadOptions& options) {
-    KINTSUGI_ASSIGN_OR_RETURN(const torch::ArchiveFile opened, torch::OpenArchiveFile(path, checkpoint::BaseName(path)));
+    KINTSUGI_ASSIGN_OR_RETURN(const torch::ArchiveFile opened,
+                              torch::OpenArchiveFile(path, checkpoint::BaseName(path)));
     const torch::Archive& archive = opened.archive;
     KINTSUGI_ASSIGN_OR_RETURN(const auto model, torch::ModelPartOf(archive));
     const uint32_t number = torch::AddTo(catalog, opened);

@@ -211,6 +211,11 @@ TEST(AoaInPlace, StoredKeysThatNobodyReadsAreListed) {
   EXPECT_EQ(engine.unread(), (std::vector<std::string>{"A.w_0", "X"}));
   const Engine all = MustBuild({{"A -> B", "Y -> _"}, source, std::nullopt, {}});
   EXPECT_TRUE(all.unread().empty());
+  // Another in its place: lost without a word, or because a statement said so.
+  const Engine shadowed = MustBuild({{"A -> X"}, source, std::nullopt, {}});
+  EXPECT_EQ(shadowed.unread(), std::vector<std::string>{"X"});
+  const Engine replaced = MustBuild({{"X -> _", "A -> X"}, source, std::nullopt, {}});
+  EXPECT_TRUE(replaced.unread().empty());
 }
 
 TEST(AoaInPlace, UnexpectedKeysAreListedWhereThatIsAllowed) {

@@ -87,7 +87,8 @@ TEST(CollectiveMarks, ThreadsTakeNumbersOfTheirOwn) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
-      for (int i = 0; i < 5000; ++i) marks->Leave(group, marks->Enter(group, {CollectiveKind::kAllReduce, 7, 1, -1, 8, 1}), false);
+      for (int i = 0; i < 5000; ++i)
+        marks->Leave(group, marks->Enter(group, {CollectiveKind::kAllReduce, 7, 1, -1, 8, 1}), false);
     });
   for (int i = 0; i < 200; ++i) {
     const std::vector<CollectiveMarks::GroupView> seen = marks->Read();

@@ -1,10 +1,10 @@
 // FindBlame: who is named, why, and that who waits never is, whatever was said late, in another order or not at all.
+#include "runtime/core/blame.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
-
-#include "runtime/core/blame.h"
 
 namespace kintsugi::core {
 namespace {
@@ -223,7 +223,8 @@ TEST(Blame, OfTwoTheOneThatLeavesItsHabitIsMeant) {
   Story story(2);
   const auto both = Ranks({0, 1});
   const auto barrier = Story::Call(CollectiveKind::kBarrier, 0, 0);
-  for (int i = 0; i < 4; ++i) story.All("dp", both, kSum), story.All("dp", both, Story::Call(CollectiveKind::kAllReduce, 3));
+  for (int i = 0; i < 4; ++i)
+    story.All("dp", both, kSum), story.All("dp", both, Story::Call(CollectiveKind::kAllReduce, 3));
   story.All("dp", both, kSum);
   story.Enter(0, "dp", both, Story::Call(CollectiveKind::kAllReduce, 3));
   story.Enter(1, "dp", both, barrier);
@@ -273,7 +274,8 @@ TEST(Blame, WhoHasNotComeToTheGate) {
   for (int r = 0; r < 4; ++r) story.PlaceOf(r) = {8, r == 2 ? TrainPhase::kBackward : TrainPhase::kGate};
   const Blame blame = story.Judge();
   EXPECT_EQ(blame.ranks, Ranks({2}));
-  EXPECT_NE(blame.text.find("has not come to the gate of step 8, where ranks 0, 1, 3 wait"), std::string::npos) << blame.text;
+  EXPECT_NE(blame.text.find("has not come to the gate of step 8, where ranks 0, 1, 3 wait"), std::string::npos)
+      << blame.text;
 }
 
 TEST(Blame, WhoHasEndedIsNamedWithItsLastStep) {
@@ -324,7 +326,8 @@ TEST(Blame, ASilentRankIsNamedAndOneWithoutAnAnswerIsNot) {
 
 TEST(Blame, StacksOfEqualsAreFolded) {
   Story story = OneIsMissing(2);
-  for (int r = 0; r < 4; ++r) story.StandOf(r).stack = {r == 2 ? "loader.py:88 (fetch)" : "train.py:9 (step)", "train.py:40 (main)"};
+  for (int r = 0; r < 4; ++r)
+    story.StandOf(r).stack = {r == 2 ? "loader.py:88 (fetch)" : "train.py:9 (step)", "train.py:40 (main)"};
   const Blame blame = story.Judge();
   ASSERT_EQ(blame.stacks.size(), 2u);
   EXPECT_EQ(blame.stacks[0].ranks, Ranks({2}));
@@ -352,7 +355,9 @@ TEST(Blame, WhateverIsLostLateOrReorderedNoInnocentIsNamed) {
         if (place % 2 ? r % tp == rank % tp : r / tp == rank / tp) m.ranks.push_back(Rank(r));
       return m;
     };
-    const auto call = [](int place) { return Story::Call(CollectiveKind::kAllReduce, 10 + static_cast<uint64_t>(place)); };
+    const auto call = [](int place) {
+      return Story::Call(CollectiveKind::kAllReduce, 10 + static_cast<uint64_t>(place));
+    };
     const int steps = 2 + below(3);
     // Everybody walks on as far as it can; collectives complete when all members are in them.
     std::vector<int> position(static_cast<size_t>(world), 0);
@@ -371,7 +376,8 @@ TEST(Blame, WhateverIsLostLateOrReorderedNoInnocentIsNamed) {
         const int here = position[static_cast<size_t>(r)];
         const Meeting m = meeting(r, here % 4);
         if (!std::all_of(m.ranks.begin(), m.ranks.end(), [&](Rank member) {
-              return position[static_cast<size_t>(member.value())] == here && within[static_cast<size_t>(member.value())];
+              return position[static_cast<size_t>(member.value())] == here &&
+                     within[static_cast<size_t>(member.value())];
             }))
           continue;
         for (const Rank member : m.ranks) {

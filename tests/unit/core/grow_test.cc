@@ -166,7 +166,8 @@ TEST(Grow, ANewcomerThatDoesNotComeCostsNothing) {
 }
 
 TEST(Grow, AFaultInBetweenGoesBackToTheWorldBefore) {
-  for (Phase phase : {Phase::kLock, Phase::kStop, Phase::kClean, Phase::kRebuild, Phase::kRepair, Phase::kVerify, Phase::kRollback})
+  for (Phase phase :
+       {Phase::kLock, Phase::kStop, Phase::kClean, Phase::kRebuild, Phase::kRepair, Phase::kVerify, Phase::kRollback})
     for (int struck : {1, 2}) {
       if (struck == 1 && phase < Phase::kClean) continue;  // of the run it is not then
       Bench bench = WithoutRank1();
@@ -225,7 +226,8 @@ TEST(Scale, WhoIsWellLeavesByWord) {
   EXPECT_EQ(bench.All<IncidentClosed>().back().record.rung, Rung::kShrink);
   EXPECT_EQ(bench.Sent<EndOrder>().size(), 2u);
   EXPECT_EQ(bench.core.WhyNotScaled(4),
-            "of the 3 empty places 1 can be had, in whole slices of 1: 3 are wanted; the last process of rank 2 is not known to "
+            "of the 3 empty places 1 can be had, in whole slices of 1: 3 are wanted; the last process of rank 2 is not "
+            "known to "
             "have ended");
   bench.Exit(2, "exited with code 0");
   bench.Exit(3, "exited with code 0");
@@ -246,7 +248,10 @@ TEST(Scale, SlicesComeAsAWhole) {
   const auto known = [&](Rank rank) { return rank.value() % 2 == 1 ? &far : &near; };
   EXPECT_EQ(ChooseMore(crew, pairs, 4, all, known)->ranks(), Places({0, 1, 2, 4}));
   EXPECT_EQ(ChooseMore(crew, pairs, 6, all, known)->ranks(), Places({0, 1, 2, 3, 4, 5}));
-  EXPECT_EQ(ChooseMore(crew, pairs, 4, [](Rank rank) { return rank != Rank(4); }, known)->ranks(), Places({0, 1, 3, 5}));
+  EXPECT_EQ(ChooseMore(
+                crew, pairs, 4, [](Rank rank) { return rank != Rank(4); }, known)
+                ->ranks(),
+            Places({0, 1, 3, 5}));
   const OfferedWorlds three{{Places({0, 1}), Places({2, 4}), Places({3, 5})}, {2, 4, 6}};
   EXPECT_EQ(ChooseFewer(Crew(6), three, 4)->ranks(), Places({0, 1, 2, 4}));
   EXPECT_EQ(ChooseFewer(Crew(6), three, 3).status().message(), "no world of 3 ranks is offered: offered are 2, 4, 6");

@@ -120,6 +120,23 @@ TEST_F(ConvertFused, IsSaidWhereItsTargetIsNotCut) {
   EXPECT_FALSE(HasNote(*halves, "fused_ffn"));
 }
 
+TEST_F(ConvertFused, WhatItLosesWithoutAStatementThatSaysSoIsNoted) {
+  const auto run = [&](const char* to, std::vector<std::string> statements) {
+    return Run(to, Cut("safetensors", 1, 1, std::move(statements)));
+  };
+  for (const auto& [to, statements] : std::vector<std::pair<const char*, std::vector<std::string>>>{
+           {"renamed.safetensors", {"model/F -> model/G"}},
+           {"swapped.safetensors", {"model/F -> t", "optimizer/F.exp_avg -> model/F", "t -> optimizer/F.exp_avg"}},
+           {"replaced.safetensors", {"model/F -> _", "optimizer/F.exp_avg -> model/F"}}}) {
+    const auto done = run(to, statements);
+    ASSERT_TRUE(done.ok()) << to << ": " << done.status().ToString();
+    EXPECT_FALSE(HasNote(*done, "in nothing that the program makes")) << to;
+  }
+  const auto shadowed = run("shadowed.safetensors", {"optimizer/F.exp_avg -> model/F"});
+  ASSERT_TRUE(shadowed.ok()) << shadowed.status().ToString();
+  EXPECT_TRUE(HasNote(*shadowed, "'model/F' of the source: in nothing that the program makes"));
+}
+
 TEST_F(ConvertFused, IsRefusedWhereItsRanksAreUnequalOrItsMeaningIsTwofold) {
   const auto uneven = Run("three", Cut("native", 3, 1, {"model/F -> F, fused_ffn"}));
   ASSERT_FALSE(uneven.ok());

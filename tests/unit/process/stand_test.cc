@@ -33,9 +33,11 @@ TEST(Stand, IsTheNewestOfAllWhereNoneIsTheProgram) {
 
 TEST(Stand, InTorchIsWhereItCallsWhatHasNoFrames) {
   const auto in_torch = [](const std::string& newest) {
-    return FramesOf("Thread 0x0000000000000001 (most recent call first):\n  File \"/kintsugi/watch/calls.py\", line 7 in call\n  File \"" + newest +
-                        "\", line 1 in f\n  File \"/home/me/torch/distributed/train.py\", line 12 in <module>\n",
-                    1, "/kintsugi")
+    return FramesOf(
+               "Thread 0x0000000000000001 (most recent call first):\n  File \"/kintsugi/watch/calls.py\", line 7 in "
+               "call\n  File \"" +
+                   newest + "\", line 1 in f\n  File \"/home/me/torch/distributed/train.py\", line 12 in <module>\n",
+               1, "/kintsugi")
         .in_torch;
   };
   EXPECT_TRUE(in_torch("/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"));
@@ -45,7 +47,8 @@ TEST(Stand, InTorchIsWhereItCallsWhatHasNoFrames) {
 }
 
 TEST(Stand, AnyTextIsTaken) {
-  for (size_t cut = 0; cut <= kTraceback.size(); ++cut) (void)FramesOf(kTraceback.substr(0, cut), 0x7f0000000002, "/kintsugi");
+  for (size_t cut = 0; cut <= kTraceback.size(); ++cut)
+    (void)FramesOf(kTraceback.substr(0, cut), 0x7f0000000002, "/kintsugi");
   (void)FramesOf("Thread 0x00007f0000000002\n  File \"", 0x7f0000000002, "");
   (void)FramesOf("Thread 0x00007f0000000002\n  File \", line \n", 0x7f0000000002, "");
 }

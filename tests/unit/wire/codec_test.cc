@@ -29,7 +29,8 @@ TEST(Codec, BringsBackEveryMessageOfAController) {
   RandomValues random(2);
   for (int round = 0; round < 3000; ++round) {
     const core::Header header = random.Any<core::Header>();
-    const core::ControllerMessage message = random.Alternative<core::ControllerMessage>(static_cast<size_t>(round) % kControllerKinds);
+    const core::ControllerMessage message =
+        random.Alternative<core::ControllerMessage>(static_cast<size_t>(round) % kControllerKinds);
     ASSERT_EQ(message.index(), static_cast<size_t>(round) % kControllerKinds);
     const auto frame = DecodeFromController("job", Encode("job", header, message));
     ASSERT_TRUE(frame.ok()) << "kind " << message.index() << ": " << frame.status().ToString();
@@ -60,7 +61,9 @@ TEST(Codec, SendsNothingThatItsReaderWouldRefuse) {
 
 TEST(Codec, RefusesAnotherJobAndNamesBoth) {
   RandomValues random(4);
-  const Status status = DecodeFromAgent("mine", Encode("theirs", random.Any<core::Header>(), random.Alternative<core::AgentMessage>(2))).status();
+  const Status status =
+      DecodeFromAgent("mine", Encode("theirs", random.Any<core::Header>(), random.Alternative<core::AgentMessage>(2)))
+          .status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("'theirs'"), std::string::npos);
   EXPECT_NE(status.message().find("'mine'"), std::string::npos);
@@ -69,10 +72,16 @@ TEST(Codec, RefusesAnotherJobAndNamesBoth) {
 TEST(Codec, RefusesAMessageOfTheOtherDirection) {
   RandomValues random(5);
   for (size_t kind = 0; kind < kControllerKinds; ++kind)
-    EXPECT_EQ(DecodeFromAgent("job", Encode("job", random.Any<core::Header>(), random.Alternative<core::ControllerMessage>(kind))).status().code(),
+    EXPECT_EQ(DecodeFromAgent(
+                  "job", Encode("job", random.Any<core::Header>(), random.Alternative<core::ControllerMessage>(kind)))
+                  .status()
+                  .code(),
               StatusCode::kInvalidArgument);
   for (size_t kind = 0; kind < kAgentKinds; ++kind)
-    EXPECT_EQ(DecodeFromController("job", Encode("job", random.Any<core::Header>(), random.Alternative<core::AgentMessage>(kind))).status().code(),
+    EXPECT_EQ(DecodeFromController(
+                  "job", Encode("job", random.Any<core::Header>(), random.Alternative<core::AgentMessage>(kind)))
+                  .status()
+                  .code(),
               StatusCode::kInvalidArgument);
 }
 
@@ -81,7 +90,8 @@ TEST(Codec, RefusesAMessageOfBothDirections) {
   const core::Header header = random.Any<core::Header>();
   for (size_t kind = 0; kind < kAgentKinds; ++kind) {
     // Protobuf takes two messages in a row for one: the fields of both.
-    const std::string both = Encode("job", header, random.Alternative<core::AgentMessage>(kind)) + Encode("job", header, random.Alternative<core::ControllerMessage>(0));
+    const std::string both = Encode("job", header, random.Alternative<core::AgentMessage>(kind)) +
+                             Encode("job", header, random.Alternative<core::ControllerMessage>(0));
     for (const Status& status : {DecodeFromAgent("job", both).status(), DecodeFromController("job", both).status()}) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_NE(status.message().find("other direction"), std::string::npos) << status.ToString();
@@ -141,7 +151,9 @@ TEST(Codec, RefusesUnknownValuesAndNamesTheField) {
 
 TEST(Codec, RefusalsNameMessageAndField) {
   const auto why = [](const char* text) {
-    return DecodeFromAgent("job", Schema::Get().Bytes("Envelope", std::string("job: 'job' ") + text)).status().message();
+    return DecodeFromAgent("job", Schema::Get().Bytes("Envelope", std::string("job: 'job' ") + text))
+        .status()
+        .message();
   };
   EXPECT_EQ(why("fault { kind: 14 }"), "control message: fault kind 14 is out of its range, in core::FaultReport.kind");
   EXPECT_EQ(why("beat { place_phase: 8 }"), "control message: train phase 8 is out of its range, in core::Beat.phase");
@@ -152,7 +164,9 @@ TEST(Codec, RefusalsNameMessageAndField) {
 // What a struct has where nobody said anything is not what the wire has: there it is zero.
 TEST(Codec, TakesWhatIsMissingForZero) {
   const auto said = [](const char* text) {
-    return DecodeFromController("job", Schema::Get().Bytes("Envelope", std::string("job: 'job' ") + text)).value().message;
+    return DecodeFromController("job", Schema::Get().Bytes("Envelope", std::string("job: 'job' ") + text))
+        .value()
+        .message;
   };
   EXPECT_FALSE(std::get<core::JoinReply>(said("joined {}")).accepted);
   const auto stop = std::get<core::StopOrder>(said("stop {}"));
@@ -169,8 +183,8 @@ TEST(Codec, TakesWhatIsMissingForZero) {
 // Whatever is kept of an optional without its flag is nobody's.
 TEST(Codec, AnOptionalIsThereWhereItsFlagSaysSo) {
   const auto range = [](const char* text) {
-    const std::string bytes = Schema::Get().Bytes(
-        "Envelope", std::string("job: 'job' ready { registry_tensors { ") + text + " } }");
+    const std::string bytes =
+        Schema::Get().Bytes("Envelope", std::string("job: 'job' ready { registry_tensors { ") + text + " } }");
     const AgentFrame frame = DecodeFromAgent("job", bytes).value();
     return std::get<core::Ready>(std::get<core::AgentMessage>(frame.message)).registry.tensors.at(0).flattened_range;
   };
@@ -182,7 +196,8 @@ TEST(Codec, AnOptionalIsThereWhereItsFlagSaysSo) {
 // That what was decoded can be encoded again and gives the same message: no value is out of what the codec itself takes.
 void ExpectInRange(const std::string& bytes) {
   if (const auto frame = DecodeFromAgent("job", bytes); frame.ok()) {
-    const std::string again = std::visit([&](const auto& m) { return Encode("job", frame->header, m); }, frame->message);
+    const std::string again =
+        std::visit([&](const auto& m) { return Encode("job", frame->header, m); }, frame->message);
     ASSERT_TRUE(DecodeFromAgent("job", again).ok());
   }
   if (const auto frame = DecodeFromController("job", bytes); frame.ok()) {
@@ -192,7 +207,8 @@ void ExpectInRange(const std::string& bytes) {
 
 std::string AnyFrame(RandomValues& random, uint64_t round) {
   const uint64_t kind = round % (kAgentKinds + kControllerKinds + 1);
-  if (kind < kAgentKinds) return Encode("job", random.Any<core::Header>(), random.Alternative<core::AgentMessage>(kind));
+  if (kind < kAgentKinds)
+    return Encode("job", random.Any<core::Header>(), random.Alternative<core::AgentMessage>(kind));
   if (kind < kAgentKinds + kControllerKinds)
     return Encode("job", random.Any<core::Header>(), random.Alternative<core::ControllerMessage>(kind - kAgentKinds));
   return Encode("job", random.Any<core::Header>(), random.Any<RankReport>());
@@ -214,9 +230,14 @@ TEST(Codec, AHundredThousandMutationsGiveNoCrashAndNoValueOutOfRange) {
     for (uint64_t i = 1 + random.Below(4); i > 0; --i) {
       const size_t at = random.Below(bytes.size());
       switch (random.Below(3)) {
-        case 0: bytes[at] = static_cast<char>(random.Below(256)); break;
-        case 1: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.Below(8))); break;
-        default: bytes.insert(at, 1, static_cast<char>(random.Below(256)));
+        case 0:
+          bytes[at] = static_cast<char>(random.Below(256));
+          break;
+        case 1:
+          bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.Below(8)));
+          break;
+        default:
+          bytes.insert(at, 1, static_cast<char>(random.Below(256)));
       }
     }
     ASSERT_NO_FATAL_FAILURE(ExpectInRange(bytes)) << "round " << round;

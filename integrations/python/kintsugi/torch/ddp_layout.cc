@@ -44,7 +44,8 @@ void CheckEachOnce(const std::vector<std::vector<size_t>>& buckets, size_t count
       ++found;
     }
   if (found != count)
-    throw std::invalid_argument("buckets with " + std::to_string(found) + " of " + std::to_string(count) + " parameters");
+    throw std::invalid_argument("buckets with " + std::to_string(found) + " of " + std::to_string(count) +
+                                " parameters");
 }
 
 }  // namespace

@@ -229,7 +229,8 @@ bool OuterGroup::IsOnDevice(const Tensors& outputs, const Tensors& inputs) const
   const Tensors& tensors = outputs.empty() ? inputs : outputs;
   if (tensors.empty() || tensors.front().device().is_cpu()) return false;
   TORCH_CHECK(device_, *called_, "has no connections for tensors on ", tensors.front().device(),
-              ": kintsugi.torch serves tensors on the cpu so far; integrations/python/docs/cuda.md says what is there for devices");
+              ": kintsugi.torch serves tensors on the cpu so far; integrations/python/docs/cuda.md says what is there "
+              "for devices");
   return true;
 }
 
@@ -292,13 +293,12 @@ OuterGroup::Asks OuterGroup::Of(const Tensors& tensors, const c10d::ReduceOp& op
 Marked OuterGroup::Mark(OpType type, const Asks& asks, int32_t group) const {
   const MarkCalls* const calls = mark_calls.load(std::memory_order_acquire);
   if (!calls || group < 0) return {};
-  return {calls, group,
-          calls->enter(group, KindOf(type), asks.type, asks.operation, asks.root, asks.size, asks.parts)};
+  return {calls, group, calls->enter(group, KindOf(type), asks.type, asks.operation, asks.root, asks.size, asks.parts)};
 }
 
 template <typename Call, typename Alone>
-OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outputs, const Call& call, const Alone& alone,
-                                    std::function<void()> after, const Tensors& inputs) {
+OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outputs, const Call& call,
+                                    const Alone& alone, std::function<void()> after, const Tensors& inputs) {
   ++calls_;
   all_calls.fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<InnerGroup> inner;
@@ -400,12 +400,14 @@ constexpr auto kNothing = [] {};
 
 OuterGroup::WorkPtr OuterGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   return Run(
-      OpType::BROADCAST, Of(tensors, opts.rootRank), tensors, [&](Backend& inner) { return inner.broadcast(tensors, opts); }, kNothing);
+      OpType::BROADCAST, Of(tensors, opts.rootRank), tensors,
+      [&](Backend& inner) { return inner.broadcast(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   return Run(
-      OpType::ALLREDUCE, Of(tensors, opts.reduceOp), tensors, [&](Backend& inner) { return inner.allreduce(tensors, opts); }, kNothing);
+      OpType::ALLREDUCE, Of(tensors, opts.reduceOp), tensors,
+      [&](Backend& inner) { return inner.allreduce(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
@@ -416,25 +418,27 @@ OuterGroup::WorkPtr OuterGroup::allreduce_sparse(Tensors& tensors, const c10d::A
 
 OuterGroup::WorkPtr OuterGroup::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   return Run(
-      OpType::ALLREDUCE_COALESCED, Of(tensors, opts.reduceOp), tensors, [&](Backend& inner) { return inner.allreduce_coalesced(tensors, opts); },
-      kNothing);
+      OpType::ALLREDUCE_COALESCED, Of(tensors, opts.reduceOp), tensors,
+      [&](Backend& inner) { return inner.allreduce_coalesced(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   return Run(
-      OpType::REDUCE, Of(tensors, opts.reduceOp, opts.rootRank), tensors, [&](Backend& inner) { return inner.reduce(tensors, opts); }, kNothing);
+      OpType::REDUCE, Of(tensors, opts.reduceOp, opts.rootRank), tensors,
+      [&](Backend& inner) { return inner.reduce(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   return Run(
-      OpType::ALLGATHER, Of(inputs), Flat(outputs), [&](Backend& inner) { return inner.allgather(outputs, inputs, opts); },
-      [&] { FillWithOwn(outputs, inputs); });
+      OpType::ALLGATHER, Of(inputs), Flat(outputs),
+      [&](Backend& inner) { return inner.allgather(outputs, inputs, opts); }, [&] { FillWithOwn(outputs, inputs); });
 }
 
 OuterGroup::WorkPtr OuterGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                 const c10d::AllgatherOptions& opts) {
   return Run(
-      OpType::_ALLGATHER_BASE, Of({input}), {output}, [&](Backend& inner) { return inner._allgather_base(output, input, opts); },
+      OpType::_ALLGATHER_BASE, Of({input}), {output},
+      [&](Backend& inner) { return inner._allgather_base(output, input, opts); },
       [&] { FillWithOwn(output, input, getSize()); });
 }
 
@@ -461,13 +465,15 @@ OuterGroup::WorkPtr OuterGroup::allgather_into_tensor_coalesced(Tensors& outputs
 
 OuterGroup::WorkPtr OuterGroup::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
   return Run(
-      OpType::GATHER, Of(inputs, opts.rootRank), Flat(outputs), [&](Backend& inner) { return inner.gather(outputs, inputs, opts); },
-      [&] { FillWithOwn(outputs, inputs); }, {}, inputs);
+      OpType::GATHER, Of(inputs, opts.rootRank), Flat(outputs),
+      [&](Backend& inner) { return inner.gather(outputs, inputs, opts); }, [&] { FillWithOwn(outputs, inputs); }, {},
+      inputs);
 }
 
 OuterGroup::WorkPtr OuterGroup::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) {
   return Run(
-      OpType::SCATTER, Of(outputs, opts.rootRank), outputs, [&](Backend& inner) { return inner.scatter(outputs, inputs, opts); },
+      OpType::SCATTER, Of(outputs, opts.rootRank), outputs,
+      [&](Backend& inner) { return inner.scatter(outputs, inputs, opts); },
       [&] {
         if (inputs.empty()) FillWithZeros(outputs);
         for (size_t i = 0; i < outputs.size() && i < inputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
@@ -507,7 +513,8 @@ OuterGroup::WorkPtr OuterGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
                                                const c10d::ReduceScatterOptions& opts) {
   if (LieOnDevice(outputs))
     return Run(
-        OpType::REDUCE_SCATTER, Of(outputs, opts.reduceOp), outputs, [&](Backend& inner) { return inner.reduce_scatter(outputs, inputs, opts); },
+        OpType::REDUCE_SCATTER, Of(outputs, opts.reduceOp), outputs,
+        [&](Backend& inner) { return inner.reduce_scatter(outputs, inputs, opts); },
         [&] {
           for (size_t i = 0; i < outputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
         });
@@ -569,7 +576,8 @@ OuterGroup::WorkPtr OuterGroup::alltoall(Tensors& outputs, Tensors& inputs, cons
 
 OuterGroup::WorkPtr OuterGroup::send(Tensors& tensors, int destination, int tag) {
   return Run(
-      OpType::SEND, Of(tensors, destination), tensors, [&](Backend& inner) { return inner.send(tensors, destination, tag); }, kNothing);
+      OpType::SEND, Of(tensors, destination), tensors,
+      [&](Backend& inner) { return inner.send(tensors, destination, tag); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::recv(Tensors& tensors, int source, int tag) {

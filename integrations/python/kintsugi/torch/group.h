@@ -124,10 +124,10 @@ class OuterGroup final : public c10d::Backend {
 
   mutable std::mutex mutex_;
   State state_ = State::kJoining;
-  std::string why_;  // it is closed
+  std::string why_;                            // it is closed
   std::shared_ptr<const std::string> called_;  // in errors, those of a generation
-  std::shared_ptr<InnerGroup> host_;    // null: not connected
-  std::shared_ptr<InnerGroup> device_;  // may be null beside it
+  std::shared_ptr<InnerGroup> host_;           // null: not connected
+  std::shared_ptr<InnerGroup> device_;         // may be null beside it
   std::vector<c10::weak_intrusive_ptr<c10d::Work>> works_;
   std::shared_ptr<OpenWorks> open_;
   std::string place_;

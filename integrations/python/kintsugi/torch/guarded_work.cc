@@ -161,7 +161,8 @@ bool GuardedWork::WaitInner(std::chrono::milliseconds timeout) {
   std::exception_ptr error;
   marked_.Wait();
   try {
-    error = inner_->wait(timeout == kNoTimeout ? patience_ : timeout) && !failed_ ? DoAfter() : FailureOf("was aborted");
+    error =
+        inner_->wait(timeout == kNoTimeout ? patience_ : timeout) && !failed_ ? DoAfter() : FailureOf("was aborted");
   } catch (const std::exception& e) {
     error = FailureOf(TextOf(std::current_exception()));
   }

@@ -49,8 +49,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
             std::vector<NcclGeneration::Member> asked;
             for (const auto& [ranks, rank, id] : members) {
               NcclGeneration::Member member{ranks, rank, {}};
-              TORCH_CHECK(id.size() == sizeof(member.id.bytes), "an id of NCCL has ", sizeof(member.id.bytes), " bytes, and not ",
-                          id.size());
+              TORCH_CHECK(id.size() == sizeof(member.id.bytes), "an id of NCCL has ", sizeof(member.id.bytes),
+                          " bytes, and not ", id.size());
               std::copy(id.begin(), id.end(), member.id.bytes);
               asked.push_back(member);
             }
@@ -61,22 +61,24 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           unlocked, py::arg("members"))
       .def("cut", &NcclGeneration::Cut, unlocked)
       .def(
-          "free", [](NcclGeneration& generation, int64_t limit_ms) { return generation.Free(std::chrono::milliseconds(limit_ms)); },
+          "free",
+          [](NcclGeneration& generation, int64_t limit_ms) {
+            return generation.Free(std::chrono::milliseconds(limit_ms));
+          },
           unlocked, py::arg("limit_ms"))
       .def_property_readonly("is_void", &NcclGeneration::Void);
   py::class_<NcclCollectives, c10::intrusive_ptr<NcclCollectives>, c10d::Backend>(module, "NcclCollectives")
       .def(py::init([](int rank, int size, const std::shared_ptr<NcclGeneration>& generation, uintptr_t comm,
                        const c10::Device& device, const c10::intrusive_ptr<c10d::Store>& store, const std::string& name,
                        bool high_priority) {
-             const auto called = std::make_shared<const std::string>(
-                 std::string(kintsugi::torch_door::kFailureMark) + " '" + name + "', rank " + std::to_string(rank) + " of " +
-                 std::to_string(size) + ", ");
-             return c10::make_intrusive<NcclCollectives>(
-                 rank, size, generation, reinterpret_cast<void*>(comm),
-                 NcclCollectives::Place{device, high_priority, called, store});
+             const auto called = std::make_shared<const std::string>(std::string(kintsugi::torch_door::kFailureMark) +
+                                                                     " '" + name + "', rank " + std::to_string(rank) +
+                                                                     " of " + std::to_string(size) + ", ");
+             return c10::make_intrusive<NcclCollectives>(rank, size, generation, reinterpret_cast<void*>(comm),
+                                                         NcclCollectives::Place{device, high_priority, called, store});
            }),
-           py::arg("rank"), py::arg("size"), py::arg("generation"), py::arg("comm"), py::arg("device"), py::arg("store"),
-           py::arg("name"), py::arg("high_priority") = false, unlocked);
+           py::arg("rank"), py::arg("size"), py::arg("generation"), py::arg("comm"), py::arg("device"),
+           py::arg("store"), py::arg("name"), py::arg("high_priority") = false, unlocked);
   py::class_<OuterGroup, c10::intrusive_ptr<OuterGroup>, c10d::Backend>(module, "OuterGroup")
       .def(py::init([](int rank, int size, const std::string& name, int64_t timeout_ms) {
              return OuterGroup::Make(rank, size, name, std::chrono::milliseconds(timeout_ms));
@@ -102,7 +104,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_property_readonly("state", &OuterGroup::state)
       .def_property_readonly("calls", &OuterGroup::calls)
       .def_property_readonly("group_name", &OuterGroup::name);
-  module.def("renumber", &kintsugi::torch_door::Renumber, py::arg("group"), py::arg("outer"), py::arg("rank"), py::arg("size"));
+  module.def("renumber", &kintsugi::torch_door::Renumber, py::arg("group"), py::arg("outer"), py::arg("rank"),
+             py::arg("size"));
   py::class_<Farewell>(module, "Farewell")
       .def(py::init([](int64_t after_ms, const std::string& why) {
              return std::make_unique<Farewell>(std::chrono::milliseconds(after_ms), why);
@@ -162,16 +165,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readwrite("is_used_known", &DdpLayout::is_used_known);
   module.def(
       "layout_of",
-      [](const std::shared_ptr<c10d::Reducer>& reducer) { return kintsugi::torch_door::LayoutOf(*reducer); },
-      unlocked,
+      [](const std::shared_ptr<c10d::Reducer>& reducer) { return kintsugi::torch_door::LayoutOf(*reducer); }, unlocked,
       py::arg("reducer"));
   module.def(
       "lay_out",
-      [](const std::shared_ptr<c10d::Reducer>& reducer, const DdpLayout& layout) { LayOut(*reducer, layout); }, unlocked,
-      py::arg("reducer"), py::arg("layout"));
+      [](const std::shared_ptr<c10d::Reducer>& reducer, const DdpLayout& layout) { LayOut(*reducer, layout); },
+      unlocked, py::arg("reducer"), py::arg("layout"));
   module.def("destroy_drained", &kintsugi::torch_door::DestroyDrained, unlocked);
   module.def("pack", &kintsugi::torch_door::Pack, py::arg("tensors"));
-  module.def("holds", &kintsugi::torch_door::Holds, py::arg("tensor"), py::arg("packed"), py::arg("at"), py::arg("begin"), py::arg("end"));
+  module.def("holds", &kintsugi::torch_door::Holds, py::arg("tensor"), py::arg("packed"), py::arg("at"),
+             py::arg("begin"), py::arg("end"));
   module.def("unpack", &kintsugi::torch_door::Unpack, py::arg("tensors"), py::arg("packed"));
   // The storage of a tensor, and of all that share it, lies in memory that stays in place for good, and holds what is there.
   module.def("place", [](const at::Tensor& tensor, uintptr_t address) {
@@ -190,7 +193,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       py::arg("marker"), py::arg("agent"));
   // The address of what collectives are marked by; 0: nothing.
   module.def(
-      "mark_by", [](uintptr_t calls) { kintsugi::torch_door::MarkBy(reinterpret_cast<const kintsugi::torch_door::MarkCalls*>(calls)); },
+      "mark_by",
+      [](uintptr_t calls) {
+        kintsugi::torch_door::MarkBy(reinterpret_cast<const kintsugi::torch_door::MarkCalls*>(calls));
+      },
       py::arg("calls"));
   // The address of what kintsugi_on_stop calls.
   module.def("stop_function", [] { return reinterpret_cast<uintptr_t>(&AbortAll); });
