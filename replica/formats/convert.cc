@@ -78,7 +78,7 @@ void NoteFused(const aoa::Engine& engine, const Format& to, std::vector<std::str
   }
 }
 
-// A stored name that the program makes anew without having read it.
+// A stored name that the program makes anew without having read it, and states of a weight that becomes a state.
 void NoteUnread(const aoa::Engine& engine, std::vector<std::string>* notes) {
   const std::vector<std::string>& unread = engine.unread();
   if (unread.empty()) return;
