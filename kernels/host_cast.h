@@ -2,15 +2,13 @@
 //
 // What: the elements of a region are read in one type and written in another, by the strides of host_region.h. Rules:
 //   to the same type       the bits are copied, whatever they mean
-//   to a float             rounded once, to nearest, ties to even (IEEE 754-2019 5.4.2), from the exact value: a
-//   binary64
-//                          or int64 is not rounded to binary32 on the way. Subnormals are kept. Above the largest value
+//   to a float             rounded once, to nearest, ties to even (IEEE 754-2019 5.4.2), from the exact value: one of
+//                          64 bits is not rounded to binary32 on the way. Subnormals are kept. Above the largest value
 //                          after rounding: infinity; float8_e4m3, which has none, gives NaN, also for infinity (OCP
-//                          OFP8 1.0 without saturation, as torch does)
+//                          OFP8 1.0 without saturation; torch 2.13 saturates: too large a value is to be seen)
 //   a NaN                  becomes the target's quiet NaN with no other payload bit; the sign is kept
-//   float to integer       toward zero (C++ [conv.fpint]); what does not fit becomes the nearest limit, NaN becomes 0
-//   (as
-//                          PTX cvt does, where C++ leaves it undefined)
+//   float to integer       toward zero (C++ [conv.fpint]); what does not fit becomes the nearest limit, NaN becomes 0,
+//                          as PTX cvt does, where C++ leaves it undefined
 //   integer to integer     modulo 2^n (C++ [conv.integral])
 //   to bool                1 unless the value is 0 or -0; NaN is 1.  From bool: 0 or 1, whatever byte stands there
 //   complex                to complex only, part by part

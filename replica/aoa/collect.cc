@@ -157,8 +157,8 @@ void Evaluator::FindUnread() {
   };
   for (const auto& [key, product] : evaluation_.products) {
     if (!destination_ || destination_->contains(key)) read_all(product, nullptr);
-    // Without a destination any state may be asked for.
-    if (!destination_)
+    // Without a destination any state may be asked for; states themselves have none.
+    if (!destination_ && !names_.IsState(key))
       for (const StateForm* form : evaluation_.stored_forms) read_all(product, form);
   }
   if (destination_)

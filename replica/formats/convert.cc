@@ -78,7 +78,7 @@ void NoteFused(const aoa::Engine& engine, const Format& to, std::vector<std::str
   }
 }
 
-// A stored name that the program makes anew without having read it.
+// A stored name that the program makes anew without having read it, and states of a weight that becomes a state.
 void NoteUnread(const aoa::Engine& engine, std::vector<std::string>* notes) {
   const std::vector<std::string>& unread = engine.unread();
   if (unread.empty()) return;
@@ -183,7 +183,8 @@ void NoteUnwritten(const Content& content, const Outline& outline, std::vector<s
   for (uint32_t i = 0; i < content.size(); ++i) {
     if (written.contains(owners[i]) || layout::Product(content[i].shape) == 0) continue;
     // What DeepSpeed counts once for a group is written once.
-    if (const auto state = deepspeed::StateOf(content[i].path, content[i].key); state && state->state == "step") continue;
+    if (const auto state = deepspeed::StateOf(content[i].path, content[i].key); state && state->state == "step")
+      continue;
     if (count++ == 0) first = content[i].key;
   }
   if (count == 0) return;

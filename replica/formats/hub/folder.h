@@ -28,8 +28,8 @@ struct ModelFile {
 std::optional<ModelFile> ParseModelFile(std::string_view name, std::string_view ending);
 // An index of shards by its name alone, whatever the model is called: for one that is named.
 bool IsIndexName(std::string_view name, std::string_view ending);
-// Those that lie there, what the libraries take first: transformers' before diffusers' before PEFT's; one file before an
-// index, but for diffusers.
+// Those that lie there, what the libraries take first: transformers' before diffusers' before PEFT's; one file before
+// an index, but for diffusers.
 std::vector<ModelFile> ModelsIn(const std::string& folder, std::string_view ending);
 // The one that is meant by naming the folder, and a note of the others. kInvalidArgument: several variants alone.
 // REQUIRES: there are some.
@@ -37,7 +37,8 @@ Result<ModelFile> ChooseModel(Catalog* catalog, const std::string& folder, const
 // The folders of the models of a pipeline of diffusers (model_index.json), as a sentence's end; empty: it is none.
 std::string PipelineParts(const std::string& folder);
 
-// What the libraries save beside the weights: configuration, tokenizer, training arguments. Of an optimizer's file a note.
+// What the libraries save beside the weights: configuration, tokenizer, training arguments. An optimizer's file is
+// told of.
 Status AddSideFiles(Catalog* catalog, const std::string& folder);
 
 }  // namespace kintsugi::formats::hub

@@ -214,6 +214,8 @@ TEST(AoaInPlace, StoredKeysThatNobodyReadsAreListed) {
   // Another in its place: lost without a word, or because a statement said so.
   const Engine shadowed = MustBuild({{"A -> X"}, source, std::nullopt, {}});
   EXPECT_EQ(shadowed.unread(), std::vector<std::string>{"X"});
+  const Engine master = MustBuild({{"A -> A.w_0"}, {{"A", Whole({2})}, {"A.moment1_0", Whole({2})}}, std::nullopt, {}});
+  EXPECT_EQ(master.unread(), std::vector<std::string>{"A.moment1_0"});
   const Engine replaced = MustBuild({{"X -> _", "A -> X"}, source, std::nullopt, {}});
   EXPECT_TRUE(replaced.unread().empty());
 }

@@ -187,8 +187,8 @@ TEST(HubFolders, AnIndexThatIsNamedIsReadWhateverItIsCalled) {
   EXPECT_EQ(Claimed(folder / "named"), std::vector<std::string>{});
   ASSERT_TRUE(Write(index, folder / "again", "safetensors").ok());
   EXPECT_TRUE(fs::exists(folder / "again/model.safetensors"));
-  EXPECT_FALSE(
-      fs::exists(folder / "again/consolidated.safetensors.index.json"));  // it would speak of files that are not there
+  // It would speak of files that are not there.
+  EXPECT_FALSE(fs::exists(folder / "again/consolidated.safetensors.index.json"));
 }
 
 TEST(HubFolders, AnAdapterKeepsItsName) {
