@@ -56,15 +56,14 @@ typedef enum kintsugi_code {
   KINTSUGI_INVALID_ARGUMENT = 5,    /* the call is wrong: repeating it is useless */
   KINTSUGI_FAILED_PRECONDITION = 6, /* the call is out of turn: the text says what comes first */
   KINTSUGI_NOT_FOUND = 7,
-  KINTSUGI_DATA_LOSS = 8, /* bytes are damaged or missing: use another copy */
+  KINTSUGI_DATA_LOSS = 8,           /* bytes are damaged or missing: use another copy */
   KINTSUGI_RESOURCE_EXHAUSTED = 9,
   KINTSUGI_PERMISSION_DENIED = 10,
-  KINTSUGI_CANCELLED = 11, /* a newer generation superseded the work: drop it */
-  KINTSUGI_ENDED = 12,     /* the run is over */
-  KINTSUGI_INTERNAL = 13,  /* a bug of ours, or an exception of the trainer's */
-  KINTSUGI_PAUSED = 14,    /* kintsugi_begin_step: call kintsugi_next until CONTINUE or UNWIND comes */
-  KINTSUGI_THROW =
-      15 /* kintsugi_mark, kintsugi_begin_collective: an exception was asked for here (--inject throw): throw one */
+  KINTSUGI_CANCELLED = 11,          /* a newer generation superseded the work: drop it */
+  KINTSUGI_ENDED = 12,              /* the run is over */
+  KINTSUGI_INTERNAL = 13,           /* a bug of ours, or an exception of the trainer's */
+  KINTSUGI_PAUSED = 14,             /* kintsugi_begin_step: call kintsugi_next until CONTINUE or UNWIND comes */
+  KINTSUGI_THROW = 15               /* kintsugi_mark, kintsugi_begin_collective: an exception was asked for here (--inject throw): throw one */
 } kintsugi_code;
 
 typedef enum kintsugi_join_kind {
@@ -82,9 +81,9 @@ typedef enum kintsugi_task_kind {
   KINTSUGI_TASK_ROLLBACK = 5,      /* set all that is derived to `step`; objects have been put back already */
   KINTSUGI_TASK_SAVE = 6,          /* kintsugi_default does it, as the next */
   KINTSUGI_TASK_RENAME = 7,
-  KINTSUGI_TASK_CONTINUE = 8, /* at a save point: go on where the loop stands; nothing to answer */
-  KINTSUGI_TASK_UNWIND = 9,   /* at a save point: leave the loop, then kintsugi_left_loop; it begins anew, or ends */
-  KINTSUGI_TASK_ENDED = 10    /* leave with kintsugi_exit_code */
+  KINTSUGI_TASK_CONTINUE = 8,      /* at a save point: go on where the loop stands; nothing to answer */
+  KINTSUGI_TASK_UNWIND = 9,        /* at a save point: leave the loop, then kintsugi_left_loop; it begins anew, or ends */
+  KINTSUGI_TASK_ENDED = 10         /* leave with kintsugi_exit_code */
 } kintsugi_task_kind;
 
 /* How an incident is repaired. */
@@ -117,9 +116,8 @@ typedef enum kintsugi_activity {
   KINTSUGI_EVAL = 2,
   KINTSUGI_SAVE = 3,
   KINTSUGI_COMPILE = 4,
-  KINTSUGI_WAIT = 5, /* for another rank: never the one that hangs. Since version 9 */
-  KINTSUGI_SECTION =
-      6 /* code of the trainer's alone: no hang as long as it takes, nor is waiting for it. Since version 9 */
+  KINTSUGI_WAIT = 5,   /* for another rank: never the one that hangs. Since version 9 */
+  KINTSUGI_SECTION = 6 /* code of the trainer's alone: no hang as long as it takes, nor is waiting for it. Since version 9 */
 } kintsugi_activity;
 
 typedef enum kintsugi_object_kind {
@@ -133,9 +131,8 @@ typedef enum kintsugi_take_over {
   KINTSUGI_TAKE_OVER_UNSAID = 0,
   KINTSUGI_TAKE_OVER_SAME_RANK = 1, /* what the same rank saved; a rank that saved nothing cannot go on */
   KINTSUGI_TAKE_OVER_RANK_ZERO = 2, /* what rank 0 saved: an object that is the same on all ranks */
-  KINTSUGI_TAKE_OVER_DERIVED =
-      3,                      /* nothing: it stays as it was put before kintsugi_guard_begin; ROLLBACK says the step */
-  KINTSUGI_TAKE_OVER_OWN = 4, /* what a function makes of all that was saved */
+  KINTSUGI_TAKE_OVER_DERIVED = 3,   /* nothing: it stays as it was put before kintsugi_guard_begin; ROLLBACK says the step */
+  KINTSUGI_TAKE_OVER_OWN = 4,       /* what a function makes of all that was saved */
   /* What any rank saved of one cell of a grid of objects (Megatron-core's ShardedObject), which the key names: "NAME/shard_0.1_2.2"
    * is the first of two along one axis and the second of two along the other. Cells are moved, never cut or joined: a resume with
    * a grid of another shape is refused by name. Since version 8. */
@@ -150,15 +147,13 @@ typedef enum kintsugi_gate_mode {
 
 /* What ended the loop. */
 typedef enum kintsugi_outcome {
-  KINTSUGI_FINISHED = 0,        /* training is complete */
+  KINTSUGI_FINISHED = 0,      /* training is complete */
   KINTSUGI_WAS_INTERRUPTED = 1, /* a call returned KINTSUGI_INTERRUPTED */
-  KINTSUGI_RAISED = 2,          /* an exception of the trainer's */
-  KINTSUGI_COMM_ERROR = 3,      /* a collective failed: usually the echo of another rank's fault */
-  KINTSUGI_MEMORY_ERROR = 4,    /* this rank's memory cannot be trusted: its state comes from a replica */
-  KINTSUGI_REFUSED =
-      5, /* the program broke a rule of the library, which the text names: the run ends at once. Since version 9 */
-  KINTSUGI_FINISHED_CHANGED =
-      6 /* FINISHED, and registered tensors were changed behind the last step (a best model loaded): replicas
+  KINTSUGI_RAISED = 2,        /* an exception of the trainer's */
+  KINTSUGI_COMM_ERROR = 3,    /* a collective failed: usually the echo of another rank's fault */
+  KINTSUGI_MEMORY_ERROR = 4,  /* this rank's memory cannot be trusted: its state comes from a replica */
+  KINTSUGI_REFUSED = 5,       /* the program broke a rule of the library, which the text names: the run ends at once. Since version 9 */
+  KINTSUGI_FINISHED_CHANGED = 6 /* FINISHED, and registered tensors were changed behind the last step (a best model loaded): replicas
                                  * are not compared at the end, and nothing of them is saved. Since version 9 */
 } kintsugi_outcome;
 
@@ -229,7 +224,7 @@ typedef struct kintsugi_options {
   size_t size;
   const char* controller; /* HOST:PORT. Set: nothing is read from the environment, and the next four are needed too */
   const char* job;
-  const void* secret; /* 32 bytes */
+  const void* secret;     /* 32 bytes */
   size_t secret_size;
   int32_t rank;
   int32_t world_size;
@@ -239,15 +234,13 @@ typedef struct kintsugi_options {
   const char* tls_certificate; /* PEM files, with a controller; all three or none. Since version 4 */
   const char* tls_key;
   const char* tls_ca;
-  const kintsugi_macro* const*
-      macros; /* for --save-aoa and --resume-aoa; they live as long as the agent. Since version 10 */
+  const kintsugi_macro* const* macros; /* for --save-aoa and --resume-aoa; they live as long as the agent. Since version 10 */
   size_t macro_count;
 } kintsugi_options;
 
 /* Blocks for at most the join timeout; in a spare until a rank needs it. `options` may be NULL. At most one agent lives in
  * a process: KINTSUGI_FAILED_PRECONDITION. */
-KINTSUGI_C_API kintsugi_code kintsugi_join(const kintsugi_options* options, kintsugi_agent** agent,
-                                           kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_join(const kintsugi_options* options, kintsugi_agent** agent, kintsugi_error** error);
 /* Ends the agent's threads. NULL is fine; in a forked child nothing happens. */
 KINTSUGI_C_API void kintsugi_leave(kintsugi_agent* agent);
 
@@ -288,11 +281,10 @@ typedef struct kintsugi_tensor {
   const int64_t* global_offset; /* NULL: 0 everywhere */
   int64_t flat_start;           /* a half-open range of the box's elements, row-major; both 0: all of them */
   int64_t flat_stop;
-  void* data; /* contiguous */
+  void* data;                   /* contiguous */
   uint64_t size_bytes;
-  int32_t layout; /* which replica layout it belongs to */
-  int32_t
-      device; /* 0: host memory (kintsugi_allocate's is recognised); n: device number n - 1, kintsugi_open_device comes first */
+  int32_t layout;               /* which replica layout it belongs to */
+  int32_t device;               /* 0: host memory (kintsugi_allocate's is recognised); n: device number n - 1, kintsugi_open_device comes first */
   /* Not 0: where a run resumes, or a reshard begins, from a tensor of another global shape with as many axes, what both have is taken,
    * the rest is zero (a vocabulary padded to another number of rows). All ranks say the same of a key. Since version 10. */
   int32_t allow_shape_mismatch;
@@ -326,19 +318,15 @@ KINTSUGI_C_API kintsugi_code kintsugi_register_alias(kintsugi_agent* agent, cons
 
 /* What is found at run time; nothing of it is linked. */
 typedef enum kintsugi_device_part {
-  KINTSUGI_DEVICE_MEMORY = 1, /* the CUDA driver: registered tensors are read and written in its memory */
-  KINTSUGI_DEVICE_KERNELS =
-      2, /* libkintsugi_cuda.so: checksums are computed where the tensors lie; else they are copied out for it */
-  KINTSUGI_DEVICE_NCCL =
-      4 /* NCCL 2.18 or newer: repairs go from device to device where both ranks have the same; else by way of the hosts */
+  KINTSUGI_DEVICE_MEMORY = 1,  /* the CUDA driver: registered tensors are read and written in its memory */
+  KINTSUGI_DEVICE_KERNELS = 2, /* libkintsugi_cuda.so: checksums are computed where the tensors lie; else they are copied out for it */
+  KINTSUGI_DEVICE_NCCL = 4     /* NCCL 2.18 or newer: repairs go from device to device where both ranks have the same; else by way of the hosts */
 } kintsugi_device_part;
 
 typedef struct kintsugi_device_options {
   size_t size;
-  int32_t
-      device; /* as CUDA counts them in this process, from 0: what the program's own calls use; -1: kintsugi_device's, or 0 */
-  int32_t
-      needed; /* a sum of kintsugi_device_part: an error where one of them is missing. The memory is always needed */
+  int32_t device; /* as CUDA counts them in this process, from 0: what the program's own calls use; -1: kintsugi_device's, or 0 */
+  int32_t needed; /* a sum of kintsugi_device_part: an error where one of them is missing. The memory is always needed */
   /* A file, which is taken and no other; NULL: the copy that the process has loaded already, else the file that the variable
    * KINTSUGI_CUDA_LIBRARY, KINTSUGI_KERNELS_LIBRARY or KINTSUGI_NCCL_LIBRARY names, else libcuda.so.1, libkintsugi_cuda.so
    * (beside libkintsugi.so first), libnccl.so.2. */
@@ -349,11 +337,10 @@ typedef struct kintsugi_device_options {
 
 typedef struct kintsugi_device_report {
   size_t size;
-  int32_t device;       /* that was opened */
-  int32_t opened;       /* a sum of kintsugi_device_part */
+  int32_t device; /* that was opened */
+  int32_t opened; /* a sum of kintsugi_device_part */
   int32_t nccl_version; /* 10,000 major + 100 minor + patch; 0: not opened */
-  const char*
-      missing; /* a line for each part that was not opened: what it is, where it was looked for, what to do; "". The agent's */
+  const char* missing;  /* a line for each part that was not opened: what it is, where it was looked for, what to do; "". The agent's */
 } kintsugi_device_report;
 
 /* From here on tensors of this device (kintsugi_tensor.device is its number + 1) are registered, and streamed, compared, patched, put
@@ -367,8 +354,7 @@ KINTSUGI_C_API kintsugi_code kintsugi_open_device(kintsugi_agent* agent, const k
  * kintsugi_open_device finds without one. Its type is as NCCL's header has it; the library stays loaded for good. Any thread, no agent.
  * NOT_FOUND: there is no NCCL, and where it was looked for, or it has no such function, which the text names with the library's version;
  * FAILED_PRECONDITION: it is older than 2.18. */
-KINTSUGI_C_API kintsugi_code kintsugi_nccl_function(const char* library, const char* name, void** function,
-                                                    kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_nccl_function(const char* library, const char* name, void** function, kintsugi_error** error);
 
 /* The ranks that share `layout`'s state, itself among them, and how many of them hold the same shard. Layouts up to 65536 are cut
  * over all ranks of the world; a greater number, at most 2^30 + 65536, names a set of ranks that hold something alone. */
@@ -396,8 +382,7 @@ typedef struct kintsugi_object {
   int32_t take_over; /* kintsugi_take_over */
   /* OWN: appends this rank's bytes to `taken`, from what every rank saved, ascending by rank. Pure: every rank calls it, on the thread
    * that calls kintsugi_default. With another code than KINTSUGI_OK, what it appended is the text of the error. */
-  kintsugi_code (*take_over_all)(void* context, const kintsugi_saved_object* saved, size_t saved_count,
-                                 kintsugi_bytes* taken);
+  kintsugi_code (*take_over_all)(void* context, const kintsugi_saved_object* saved, size_t saved_count, kintsugi_bytes* taken);
   void* context;
 } kintsugi_object;
 
@@ -406,12 +391,11 @@ KINTSUGI_C_API kintsugi_code kintsugi_register_object_as(kintsugi_agent* agent, 
                                                          kintsugi_error** error);
 /* The object's bytes as of `step`: before kintsugi_guard_begin of step 0, later of step k before kintsugi_begin_update(k),
  * which refuses a step whose mirrored objects were not all put. */
-KINTSUGI_C_API kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const char* key, uint64_t step,
-                                                 const void* bytes, size_t size_bytes, kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_put_object(kintsugi_agent* agent, const char* key, uint64_t step, const void* bytes,
+                                                 size_t size_bytes, kintsugi_error** error);
 /* The same of an object that is as it was put last, or as ROLLBACK has put it back: nothing is handed in, compared, sent or written.
  * Since version 9. */
-KINTSUGI_C_API kintsugi_code kintsugi_keep_object(kintsugi_agent* agent, const char* key, uint64_t step,
-                                                  kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_keep_object(kintsugi_agent* agent, const char* key, uint64_t step, kintsugi_error** error);
 /* Objects that changed behind the gate: after kintsugi_end_update(step), and kintsugi_put_object of the same step again for all or some
  * of them, what was put last is what a save at that step, a snapshot, a rollback to it and a process that takes over this one's memory
  * find. The replica partners hear of it at the next gate. Before the next kintsugi_begin_update; also once an incident has begun, and
@@ -428,9 +412,8 @@ KINTSUGI_C_API kintsugi_code kintsugi_get_object_of(kintsugi_agent* agent, int32
 /* Called on a thread of the agent's at any moment after kintsugi_guard_begin, also twice and also while nothing is to be stopped:
  * makes whatever blocks the trainer's thread return soon. Short, no lock that the trainer's thread holds while it waits,
  * nothing of an interpreted language. Functions are called in the order of registration. */
-KINTSUGI_C_API kintsugi_code kintsugi_on_stop(kintsugi_agent* agent,
-                                              void (*function)(void* context, uint64_t generation), void* context,
-                                              kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_on_stop(kintsugi_agent* agent, void (*function)(void* context, uint64_t generation),
+                                              void* context, kintsugi_error** error);
 /* The same as an event: a descriptor (eventfd) that becomes readable. The agent's; do not close it. */
 KINTSUGI_C_API kintsugi_code kintsugi_stop_fd(kintsugi_agent* agent, int* fd, kintsugi_error** error);
 
@@ -439,8 +422,8 @@ KINTSUGI_C_API kintsugi_code kintsugi_set_gate(kintsugi_agent* agent, kintsugi_g
                                                kintsugi_code (*function)(void* context, uint64_t step), void* context,
                                                kintsugi_error** error);
 /* An exception whose text contains `pattern` means `outcome` (RAISED, COMM_ERROR or MEMORY_ERROR). First match wins. */
-KINTSUGI_C_API kintsugi_code kintsugi_register_fault(kintsugi_agent* agent, const char* pattern,
-                                                     kintsugi_outcome outcome, kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_register_fault(kintsugi_agent* agent, const char* pattern, kintsugi_outcome outcome,
+                                                     kintsugi_error** error);
 
 /* ---- the guard --------------------------------------------------------------------------------------------------------- */
 
@@ -465,11 +448,11 @@ typedef struct kintsugi_task {
   int32_t rung; /* kintsugi_rung */
   uint64_t step;
   uint64_t generation;
-  int64_t left_ms;         /* until the task must be done; -1: no limit */
-  const int32_t* partners; /* the other members of this rank's replica groups; SAVE, RENAME: all that write a part */
+  int64_t left_ms;          /* until the task must be done; -1: no limit */
+  const int32_t* partners;  /* the other members of this rank's replica groups; SAVE, RENAME: all that write a part */
   size_t partner_count;
-  const char* directory; /* SAVE, RENAME: the checkpoint root; REPAIR on RELOAD: what to read; else "" */
-  const char* text;      /* ENDED: why */
+  const char* directory;    /* SAVE, RENAME: the checkpoint root; REPAIR on RELOAD: what to read; else "" */
+  const char* text;         /* ENDED: why */
   /* Since version 4, for those that do REPAIR and SAVE by themselves. */
   const int32_t* fault_ranks; /* whom the incident began with, as far as is known; none outside of one */
   size_t fault_rank_count;
@@ -497,8 +480,7 @@ KINTSUGI_C_API kintsugi_code kintsugi_done(kintsugi_agent* agent, kintsugi_code 
 /* In REBUILD_GROUP, before it is answered with a failure: `rank` listens, and could not be reached at `port` of its host (0: not known).
  * The run says so at once; where three attempts name the same two hosts, it does without the one that most cannot reach: a spare node has
  * its ranks, or the run saves and ends. Any number of times. Since version 12. */
-KINTSUGI_C_API kintsugi_code kintsugi_note_unreached(kintsugi_agent* agent, int32_t rank, uint16_t port,
-                                                     kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_note_unreached(kintsugi_agent* agent, int32_t rank, uint16_t port, kintsugi_error** error);
 /* The library does the task: REPAIR, SAVE and RENAME from the registered state, nothing for the others. */
 KINTSUGI_C_API kintsugi_code kintsugi_default(kintsugi_agent* agent, kintsugi_error** error);
 /* Whether a newer generation has superseded the task: give it up, answer with KINTSUGI_CANCELLED. Any thread, during a task. */
@@ -532,8 +514,7 @@ KINTSUGI_C_API kintsugi_code kintsugi_add_fence(kintsugi_agent* agent,
 /* The same as an event of the device that kintsugi_open_device opened: kintsugi_record_fence moves it behind all that was enqueued on
  * `stream` (a cudaStream_t or CUstream; NULL: the legacy default stream) until then. Recorded anew in every step; nothing is allocated.
  * Since version 11. */
-KINTSUGI_C_API kintsugi_code kintsugi_add_device_fence(kintsugi_agent* agent, kintsugi_fence** fence,
-                                                       kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_add_device_fence(kintsugi_agent* agent, kintsugi_fence** fence, kintsugi_error** error);
 KINTSUGI_C_API kintsugi_code kintsugi_record_fence(kintsugi_agent* agent, kintsugi_fence* fence, void* stream);
 /* begin_update and end_update for such trainers. `inputs` stands behind all that the update needs: the gate is entered once it is done. `update`
  * stands behind the update's kernels and belongs to the commit: until it is done the rank counts as being within the update; one
@@ -541,24 +522,23 @@ KINTSUGI_C_API kintsugi_code kintsugi_record_fence(kintsugi_agent* agent, kintsu
 KINTSUGI_C_API kintsugi_code kintsugi_begin_update_after(kintsugi_agent* agent, uint64_t step,
                                                          const kintsugi_fence* inputs);
 KINTSUGI_C_API kintsugi_code kintsugi_end_update_after(kintsugi_agent* agent, uint64_t step,
-                                                       const kintsugi_fence* update);
+                                                        const kintsugi_fence* update);
 KINTSUGI_C_API kintsugi_code kintsugi_poll(const kintsugi_agent* agent); /* any thread */
 /* What takes longer than a step is no hang. Activities nest, and end with the loop. */
 KINTSUGI_C_API kintsugi_code kintsugi_begin_activity(kintsugi_agent* agent, kintsugi_activity activity);
 KINTSUGI_C_API kintsugi_code kintsugi_end_activity(kintsugi_agent* agent);
 /* The same with a limit of its own: standing in it longer is a hang of this rank; 0: none. Since version 9. */
-KINTSUGI_C_API kintsugi_code kintsugi_begin_activity_within(kintsugi_agent* agent, kintsugi_activity activity,
-                                                            int64_t limit_ms);
+KINTSUGI_C_API kintsugi_code kintsugi_begin_activity_within(kintsugi_agent* agent, kintsugi_activity activity, int64_t limit_ms);
 /* Something of this rank is not what an undisturbed run would have: a sentence such as "object 'random', step 17", for the log and the
  * run's summary. In the loop and during tasks. Since version 9. */
 KINTSUGI_C_API kintsugi_code kintsugi_note_inexact(kintsugi_agent* agent, const char* text);
 /* These tensors are damaged (none named: all of this rank's memory). Leave the loop with what it returns. */
-KINTSUGI_C_API kintsugi_code kintsugi_report_memory_error(kintsugi_agent* agent, const char* const* keys,
-                                                          size_t key_count, const char* text);
+KINTSUGI_C_API kintsugi_code kintsugi_report_memory_error(kintsugi_agent* agent, const char* const* keys, size_t key_count,
+                                                          const char* text);
 /* The same of memory that failed so long ago, -1: nobody knows when. Where this rank has contributed to an update since (of unknown
  * age: to any), no copy of what came of it is any good, and the run goes back to before it. Since version 4. */
-KINTSUGI_C_API kintsugi_code kintsugi_report_old_memory_error(kintsugi_agent* agent, const char* const* keys,
-                                                              size_t key_count, int64_t age_ms, const char* text);
+KINTSUGI_C_API kintsugi_code kintsugi_report_old_memory_error(kintsugi_agent* agent, const char* const* keys, size_t key_count,
+                                                              int64_t age_ms, const char* text);
 /* Text of the newest step marker that did not return KINTSUGI_OK; "" where there was none. */
 KINTSUGI_C_API const char* kintsugi_why(const kintsugi_agent* agent);
 
@@ -567,15 +547,13 @@ KINTSUGI_C_API const char* kintsugi_why(const kintsugi_agent* agent);
 /* Since version 10. The same on every rank, but for timeout_ms and own_error. */
 typedef struct kintsugi_reshard_options {
   size_t size;
-  const char*
-      program; /* statements of AOA, one a line, or a JSON list of them; "@NAME:VALUES": one that ships; NULL: names stay */
-  int32_t reverse;    /* not 0: the program is run backwards */
-  int32_t allow_cast; /* not 0: where types differ and no program says so, elements are cast; else that is an error */
-  const char* strict; /* of keys on one side only; NULL: raise_unexpected. As --resume-strict names the modes */
-  int64_t timeout_ms; /* 0: ten minutes */
+  const char* program;  /* statements of AOA, one a line, or a JSON list of them; "@NAME:VALUES": one that ships; NULL: names stay */
+  int32_t reverse;      /* not 0: the program is run backwards */
+  int32_t allow_cast;   /* not 0: where types differ and no program says so, elements are cast; else that is an error */
+  const char* strict;   /* of keys on one side only; NULL: raise_unexpected. As --resume-strict names the modes */
+  int64_t timeout_ms;   /* 0: ten minutes */
   const char* own_error; /* not NULL: this rank cannot take part, and why: every rank's call ends with it */
-  const int32_t*
-      ranks; /* those that reshard with each other, this one among them, and call it as one; NULL: all of the run */
+  const int32_t* ranks; /* those that reshard with each other, this one among them, and call it as one; NULL: all of the run */
   size_t rank_count;
   const kintsugi_macro* const* macros; /* words of the program's own, which every rank passes. Since version 10 */
   size_t macro_count;
@@ -586,9 +564,8 @@ typedef struct kintsugi_reshard_report {
   int64_t bytes_sent; /* of this rank, in the source's types */
   int64_t bytes_received;
   int64_t bytes_local;
-  const char* unread; /* keys, each on a line: of the source, that nobody asks for, where `strict` looks for them; "" */
-  const char*
-      unfilled; /* of the target, without a source: left as they were. Both live until the agent's next reshard */
+  const char* unread;   /* keys, each on a line: of the source, that nobody asks for, where `strict` looks for them; "" */
+  const char* unfilled; /* of the target, without a source: left as they were. Both live until the agent's next reshard */
   const char* notes;
 } kintsugi_reshard_report;
 
@@ -600,10 +577,10 @@ typedef struct kintsugi_reshard_report {
  * COMM_FAILURE: an incident, or its echo: leave the loop, the step is made again and the reshard with it. THROW: as of
  * kintsugi_begin_collective, of which this is one. DEADLINE_EXCEEDED names a rank that did not come. After these the targets are
  * undefined, the sources as they were. `options` and `report` may be NULL. */
-KINTSUGI_C_API kintsugi_code kintsugi_reshard(kintsugi_agent* agent, const kintsugi_tensor* const* source,
-                                              size_t source_count, const kintsugi_tensor* const* target,
-                                              size_t target_count, const kintsugi_reshard_options* options,
-                                              kintsugi_reshard_report* report, kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_reshard(kintsugi_agent* agent, const kintsugi_tensor* const* source, size_t source_count,
+                                              const kintsugi_tensor* const* target, size_t target_count,
+                                              const kintsugi_reshard_options* options, kintsugi_reshard_report* report,
+                                              kintsugi_error** error);
 
 /* ---- rendezvous -------------------------------------------------------------------------------------------------------- */
 
@@ -615,26 +592,26 @@ KINTSUGI_C_API kintsugi_code kintsugi_store_open(kintsugi_agent* agent, uint64_t
                                                  kintsugi_error** error);
 KINTSUGI_C_API void kintsugi_store_close(kintsugi_store* store);
 /* Values above 60 KiB travel in pieces: at most 4 MiB each, and 6 MiB of such of a rank and a generation. */
-KINTSUGI_C_API kintsugi_code kintsugi_store_set(kintsugi_store* store, const char* key, const void* bytes,
-                                                size_t size_bytes, kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_store_set(kintsugi_store* store, const char* key, const void* bytes, size_t size_bytes,
+                                                kintsugi_error** error);
 /* Waits until the key is there. The bytes are the store's until its next get or compare_set on this thread. */
 KINTSUGI_C_API kintsugi_code kintsugi_store_get(kintsugi_store* store, const char* key, int64_t timeout_ms,
                                                 const void** bytes, size_t* size_bytes, kintsugi_error** error);
 KINTSUGI_C_API kintsugi_code kintsugi_store_wait(kintsugi_store* store, const char* key, int64_t timeout_ms,
                                                  kintsugi_error** error);
 /* 1: the key is there, 0: it is not; the timeout is for the answer. */
-KINTSUGI_C_API kintsugi_code kintsugi_store_check(kintsugi_store* store, const char* key, int64_t timeout_ms,
-                                                  int32_t* present, kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_store_check(kintsugi_store* store, const char* key, int64_t timeout_ms, int32_t* present,
+                                                  kintsugi_error** error);
 /* The next three read and write in one go: of ranks that do so at once each sees what the one before has left. */
 /* An absent key counts as 0; the value is the sum, and is kept as decimal text. FAILED_PRECONDITION: the key holds no number. */
-KINTSUGI_C_API kintsugi_code kintsugi_store_add(kintsugi_store* store, const char* key, int64_t amount,
-                                                int64_t timeout_ms, int64_t* value, kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_store_add(kintsugi_store* store, const char* key, int64_t amount, int64_t timeout_ms,
+                                                int64_t* value, kintsugi_error** error);
 /* Sets the key where it holds `expected`, or is absent and `expected` is empty. The bytes are what it holds afterwards; where it is
  * absent, `expected`. Both together at most 60 KiB. */
 KINTSUGI_C_API kintsugi_code kintsugi_store_compare_set(kintsugi_store* store, const char* key, const void* expected,
-                                                        size_t expected_bytes, const void* desired,
-                                                        size_t desired_bytes, int64_t timeout_ms, const void** bytes,
-                                                        size_t* size_bytes, kintsugi_error** error);
+                                                        size_t expected_bytes, const void* desired, size_t desired_bytes,
+                                                        int64_t timeout_ms, const void** bytes, size_t* size_bytes,
+                                                        kintsugi_error** error);
 /* 1: the key was there. */
 KINTSUGI_C_API kintsugi_code kintsugi_store_delete(kintsugi_store* store, const char* key, int64_t timeout_ms,
                                                    int32_t* was_there, kintsugi_error** error);
@@ -654,8 +631,8 @@ typedef struct kintsugi_controller_options {
   const void* secret; /* 32 bytes */
   size_t secret_size;
   int32_t world_size;
-  int32_t max_respawns; /* how often one rank may be replaced; 0: a lost process ends the run, with what can be saved */
-  int64_t silence_ms;   /* no sign of life for so long is a fault; 0: 1000 */
+  int32_t max_respawns;       /* how often one rank may be replaced; 0: a lost process ends the run, with what can be saved */
+  int64_t silence_ms;         /* no sign of life for so long is a fault; 0: 1000 */
   int64_t step_timeout_ms;    /* the longest a handler takes; 0: 60000 */
   int64_t join_timeout_ms;    /* until all ranks are there, at the start and after a loss; 0: 120000 */
   double hang_factor;         /* so many learnt step times without progress are a hang; 0: never */
@@ -689,8 +666,7 @@ typedef struct kintsugi_event {
   int32_t exit_code;
   const char* phase; /* texts live until the next kintsugi_controller_next */
   const char* text;
-  const char*
-      json; /* all that is known of it, as one line; the names are those of the launcher's log. Since version 6 */
+  const char* json; /* all that is known of it, as one line; the names are those of the launcher's log. Since version 6 */
 } kintsugi_event;
 
 /* Listens, and begins to wait for the ranks. */
@@ -712,8 +688,8 @@ KINTSUGI_C_API kintsugi_code kintsugi_controller_report_exit(kintsugi_controller
  * save, pause and replace are answered when they have come about, or at once with "wait": false. A fault strikes the process that
  * lives now: a new one of the same rank is not told of it. INVALID_ARGUMENT: the request is no such object; DEADLINE_EXCEEDED:
  * `timeout_ms` (-1: without limit) ran out first. Since version 6. */
-KINTSUGI_C_API kintsugi_code kintsugi_controller_ask(kintsugi_controller* controller, const char* request,
-                                                     int64_t timeout_ms, const char** answer, kintsugi_error** error);
+KINTSUGI_C_API kintsugi_code kintsugi_controller_ask(kintsugi_controller* controller, const char* request, int64_t timeout_ms,
+                                                     const char** answer, kintsugi_error** error);
 /* Ends the run at the next boundary, or within the incident that is under way: what is held is saved. */
 KINTSUGI_C_API kintsugi_code kintsugi_controller_save_and_end(kintsugi_controller* controller, kintsugi_error** error);
 
@@ -723,8 +699,7 @@ KINTSUGI_C_API kintsugi_code kintsugi_controller_save_and_end(kintsugi_controlle
 
 #if defined(__cplusplus) && !defined(KINTSUGI_C_ONLY)
 #if __cplusplus < 202002L
-#error \
-    "Kintsugi's C++ interface needs C++20 (-std=c++20). For the C interface alone define KINTSUGI_C_ONLY before this include"
+#error "Kintsugi's C++ interface needs C++20 (-std=c++20). For the C interface alone define KINTSUGI_C_ONLY before this include"
 #else
 #include "integrations/cpp/kintsugi.h"
 #endif
