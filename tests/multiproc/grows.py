@@ -1,4 +1,7 @@
-"""Ranks that come back to a run: the very losses of a run that was saved at that step and resumed in the larger world."""
+"""Ranks that come back to a run: the very losses of a run that was saved at that step and resumed in the larger world.
+
+  grows.py BIN_DIR [--full]      --full: what is said of orders that cannot be, orders that go both ways, and ranks that are lost again, too
+"""
 import os
 import re
 import shutil
@@ -10,7 +13,7 @@ from harness import Failure, script
 from live_run import LiveRun, wait_until
 
 # Twelve windows in every world; steps long enough for an order to come between.
-STEPS, GLOBAL_BATCH, SLOW = 120, 12, ["--step-delay-us", "100000"]
+STEPS, GLOBAL_BATCH, SLOW = 90, 12, ["--step-delay-us", "100000"]
 
 
 def trainer(ranks, tp=1):
@@ -151,12 +154,18 @@ def and_is_lost_again(runner):
     as_if_resumed(runner, summary, log, [(3, "1", "none"), (4, "none", "1")] * 2)
 
 
+SHORT = [
+    ("TP 1, 4 ranks, 3, and 4 again: bit for bit as if saved and resumed", a_lost_rank_comes_back(1, 1, 3, "1")),
+    ("TP 2, 4 ranks, 2, and 4 again: a whole slice comes", a_lost_rank_comes_back(2, 3, 2, "2,3")),
+    ("a newcomer that is lost costs nothing", a_newcomer_that_is_lost_costs_nothing),
+]
+FULL = [
+    ("4 ranks, 2 and 4, by word", down_and_up_by_word),
+    ("what nobody offers is refused", what_nobody_offers_is_refused),
+    ("it is lost again, and comes again", and_is_lost_again),
+]
+
 if __name__ == "__main__":
-    sys.exit(script(__doc__, [
-        ("TP 1, 4 ranks, 3, and 4 again: bit for bit as if saved and resumed", a_lost_rank_comes_back(1, 1, 3, "1")),
-        ("TP 2, 4 ranks, 2, and 4 again: a whole slice comes", a_lost_rank_comes_back(2, 3, 2, "2,3")),
-        ("4 ranks, 2 and 4, by word", down_and_up_by_word),
-        ("what nobody offers is refused", what_nobody_offers_is_refused),
-        ("a newcomer that is lost costs nothing", a_newcomer_that_is_lost_costs_nothing),
-        ("it is lost again, and comes again", and_is_lost_again),
-    ]))
+    full = "--full" in sys.argv
+    sys.argv = [each for each in sys.argv if each != "--full"]
+    sys.exit(script(__doc__, FULL if full else SHORT))
