@@ -1,7 +1,6 @@
 // What the doors to frameworks mark their collectives by, and the thread that answers for Python's lock.
 #include <bindings.h>
 #include <kintsugi/torch/mark_calls.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,10 +18,9 @@ static_assert(torch_door::kMarkOther == static_cast<int>(CollectiveKind::kOther)
 static_assert(torch_door::kMarkBarrier == static_cast<int>(CollectiveKind::kBarrier));
 
 constexpr MarkCalls kCalls{
-    .open =
-        [](const char* name, const int32_t* ranks, size_t count, int32_t own_rank) -> int32_t {
-          return CollectiveMarks::OfProcess().Open(name, std::span(ranks, count), own_rank);
-        },
+    .open = [](const char* name, const int32_t* ranks, size_t count, int32_t own_rank) -> int32_t {
+      return CollectiveMarks::OfProcess().Open(name, std::span(ranks, count), own_rank);
+    },
     .enter =
         [](int32_t group, int32_t kind, int32_t type, int32_t operation, int32_t root, uint64_t size, uint32_t parts) {
           CollectiveCall call;
@@ -43,7 +41,7 @@ constexpr MarkCalls kCalls{
 void AnswerForPython() {
   MarkMemory& memory = CollectiveMarks::OfProcess().memory();
   memory.awake = memory.asked.load();
-  memory.stack_thread = gettid();
+  memory.stack_thread = getpid();  // the main one
   memory.python = 1;
   for (;;) {
     uint32_t asked;
@@ -75,7 +73,8 @@ void BindMarks(nb::module_& module) {
   module.def("mark_calls", [] { return reinterpret_cast<uintptr_t>(&kCalls); });
   module.def("answer_for_python", &AnswerForPython);
   module.def("stop_answering", &StopAnswering);
-  module.def("show_stacks", &ShowStacks, nb::arg("fd"), nb::arg("signal"), nb::arg("main_thread"), nb::arg("own_folder"));
+  module.def("show_stacks", &ShowStacks, nb::arg("fd"), nb::arg("signal"), nb::arg("main_thread"),
+             nb::arg("own_folder"));
 }
 
 }  // namespace kintsugi::python

@@ -86,7 +86,7 @@ bool MayWaitForOthers(std::string_view file) {
   return false;
 }
 
-// The lines between the head of that thread and the next head.
+// The lines between the head of that thread, or of the only one that is told, and the next head.
 std::string_view BlockOf(std::string_view traceback, uint64_t thread) {
   std::array<char, 32> wanted{};
   (void)std::snprintf(wanted.data(), wanted.size(), "0x%016llx", static_cast<unsigned long long>(thread));
@@ -95,7 +95,9 @@ std::string_view BlockOf(std::string_view traceback, uint64_t thread) {
     if (end == std::string_view::npos) end = traceback.size();
     const std::string_view line = traceback.substr(at, end - at);
     at = end + 1;
-    if (line.find(wanted.data()) == std::string_view::npos || line.find("hread ") == std::string_view::npos) continue;
+    const bool is_its =
+        line.find(wanted.data()) != std::string_view::npos && line.find("hread ") != std::string_view::npos;
+    if (!is_its && !line.starts_with("Stack (")) continue;
     size_t until = at;
     while (until < traceback.size() && traceback[until] == ' ') {
       const size_t next = traceback.find('\n', until);

@@ -79,7 +79,7 @@ class Guard:
             if not superseded:
                 traceback.print_exception(error)
                 sys.stderr.flush()
-            self._agent.done(Code.CANCELLED if superseded else _code_of(error), f"{kind.name}: {type(error).__name__}: {error}"[:4000])
+            self._agent.done(Code.CANCELLED if superseded else _code_of(kind, error), f"{kind.name}: {type(error).__name__}: {error}"[:4000])
         else:
             self._agent.done(Code.OK, "; ".join(said)[:4000])
 
@@ -174,9 +174,11 @@ def described(error: BaseException) -> tuple[str, str]:
     return name, f"{error}{place}"[:4000]
 
 
-def _code_of(error: BaseException) -> Code:
-    """Of a handler's end. A connection that could not be made may be another rank's fault."""
-    return Code(error.code) if isinstance(error, Error) and error.code in (Code.COMM_FAILURE, Code.CANCELLED) else Code.INTERNAL
+def _code_of(kind: TaskKind, error: BaseException) -> Code:
+    """Of a handler's end. A connection that could not be made may be another rank's fault; ranks that want different things do not come
+    to want the same by being started again."""
+    kept = (Code.COMM_FAILURE, Code.CANCELLED, *((Code.INVALID_ARGUMENT,) if kind == TaskKind.REBUILD_GROUP else ()))
+    return Code(error.code) if isinstance(error, Error) and error.code in kept else Code.INTERNAL
 
 
 def begin_anew(rank: int, step: int) -> None:

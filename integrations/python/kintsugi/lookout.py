@@ -1,6 +1,7 @@
-"""What is seen of this process once somebody waits for it: where its Python threads stand, and whether Python's lock is to be had.
+"""What is seen of this process once somebody waits for it: where its main thread stands, and whether Python's lock is to be had.
 
-Nothing runs before that: a thread sleeps, and a signal to it writes a traceback into memory. Who asks is the rank's own agent.
+Nothing runs before that: a thread sleeps, and a signal to the main thread has it write its own traceback into memory. Another thread must
+not do it: frames of a thread that runs change while they are read, and the process would crash. Who asks is the rank's own agent.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def begin() -> None:
     if signal.getsignal(_SIGNAL) in (signal.SIG_DFL, signal.SIG_IGN):
         # Each write at the end: who empties the file begins it anew.
         appending = os.open(f"/proc/self/fd/{_traceback[0]}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        faulthandler.register(_SIGNAL, file=appending, all_threads=True, chain=False)
+        faulthandler.register(_SIGNAL, file=appending, all_threads=False, chain=False)
         main = threading.main_thread().ident or 0
         _core.show_stacks(fd=_traceback[0], signal=int(_SIGNAL), main_thread=main, own_folder=str(Path(__file__).parent))
     atexit.register(_core.stop_answering)

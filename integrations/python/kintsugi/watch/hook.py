@@ -126,7 +126,7 @@ def _show_stacks(marks: Marks) -> None:
     descriptor = os.memfd_create("kintsugi-traceback", os.MFD_CLOEXEC)
     # Each write at the end: who empties the file begins it anew.
     appending = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-    faulthandler.register(_SIGNAL, file=appending, all_threads=True, chain=False)
+    faulthandler.register(_SIGNAL, file=appending, all_threads=False, chain=False)
     marks.stacks(descriptor, int(_SIGNAL), threading.main_thread().ident or 0, os.fsencode(Path(__file__).parent))
 
 
