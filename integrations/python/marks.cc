@@ -37,11 +37,11 @@ constexpr MarkCalls kCalls{
                 int32_t failed) { CollectiveMarks::OfProcess().Leave(group, ticket, failed != 0); },
 };
 
-// A thread of Python's own stands in here for good. Whoever asks wakes it, and it answers once it has Python's lock.
-void AnswerForPython() {
+// A thread of Python's own stands in here for good. Whoever asks wakes it, and once it has Python's lock it looks and answers.
+void AnswerForPython(const nb::callable& look) {
   MarkMemory& memory = CollectiveMarks::OfProcess().memory();
   memory.awake = memory.asked.load();
-  memory.stack_thread = getpid();  // the main one
+  memory.stack_thread = gettid();
   memory.python = 1;
   for (;;) {
     uint32_t asked;
@@ -49,6 +49,11 @@ void AnswerForPython() {
       nb::gil_scoped_release unlocked;
       asked = AwaitQuestion(memory, memory.awake);
       while (memory.python == 0) pause();  // Python is being taken down: its lock is not asked for any more
+    }
+    try {
+      look();
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("kintsugi.lookout");
     }
     memory.awake = asked;
   }
@@ -71,7 +76,7 @@ void ShowStacks(int fd, int signal, uint64_t main_thread, const std::string& own
 
 void BindMarks(nb::module_& module) {
   module.def("mark_calls", [] { return reinterpret_cast<uintptr_t>(&kCalls); });
-  module.def("answer_for_python", &AnswerForPython);
+  module.def("answer_for_python", &AnswerForPython, nb::arg("look"));
   module.def("stop_answering", &StopAnswering);
   module.def("show_stacks", &ShowStacks, nb::arg("fd"), nb::arg("signal"), nb::arg("main_thread"),
              nb::arg("own_folder"));

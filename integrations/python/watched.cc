@@ -77,7 +77,7 @@ KINTSUGI_EXPORT uint32_t kintsugi_watched_await(uint32_t answered) {
 KINTSUGI_EXPORT uint32_t kintsugi_watched_answer(uint32_t asked) {
   if (!marks) return asked;
   kintsugi::MarkMemory& memory = marks->memory();
-  memory.stack_thread = getpid();  // the main one
+  memory.stack_thread = gettid();
   memory.awake = asked;
   memory.python = 1;
   return asked;

@@ -8,10 +8,12 @@
 
 #include <array>
 #include <cctype>
+#include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "runtime/base/unique_fd.h"
@@ -86,7 +88,7 @@ bool MayWaitForOthers(std::string_view file) {
   return false;
 }
 
-// The lines between the head of that thread, or of the only one that is told, and the next head.
+// The lines between the head of that thread and the next head.
 std::string_view BlockOf(std::string_view traceback, uint64_t thread) {
   std::array<char, 32> wanted{};
   (void)std::snprintf(wanted.data(), wanted.size(), "0x%016llx", static_cast<unsigned long long>(thread));
@@ -95,9 +97,7 @@ std::string_view BlockOf(std::string_view traceback, uint64_t thread) {
     if (end == std::string_view::npos) end = traceback.size();
     const std::string_view line = traceback.substr(at, end - at);
     at = end + 1;
-    const bool is_its =
-        line.find(wanted.data()) != std::string_view::npos && line.find("hread ") != std::string_view::npos;
-    if (!is_its && !line.starts_with("Stack (")) continue;
+    if (line.find(wanted.data()) == std::string_view::npos || line.find("hread ") == std::string_view::npos) continue;
     size_t until = at;
     while (until < traceback.size() && traceback[until] == ' ') {
       const size_t next = traceback.find('\n', until);
@@ -151,17 +151,25 @@ std::string StandReader::Proc(const std::string& name) const {
   return ReadAll("/proc/" + pid + "/task/" + pid + "/" + name);
 }
 
+std::string StandReader::Traceback() const {
+  return "/proc/" + std::to_string(pid_) + "/fd/" + std::to_string(marks_.stack_fd.load());
+}
+
 void StandReader::Begin() {
-  dumped_ = false;
-  const int fd = marks_.stack_fd, signal = marks_.stack_signal, thread = marks_.stack_thread;
-  if (fd >= 0 && signal > 0 && signal < NSIG && thread > 0) {
-    // What another process did not get to write yet is no answer.
-    const UniqueFd file(
-        open(("/proc/" + std::to_string(pid_) + "/fd/" + std::to_string(fd)).c_str(), O_WRONLY | O_CLOEXEC));
-    dumped_ = file.get() >= 0 && ftruncate(file.get(), 0) == 0 && syscall(SYS_tgkill, pid_, thread, signal) == 0;
-  }
+  // What another process did not get to write yet is no answer.
+  const UniqueFd file(marks_.stack_fd >= 0 ? open(Traceback().c_str(), O_WRONLY | O_CLOEXEC) : -1);
+  is_written_ = file.get() >= 0 && ftruncate(file.get(), 0) == 0;
   asked_ = marks_.asked.fetch_add(1) + 1;
   syscall(SYS_futex, &marks_.asked, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// By a signal, since the thread does not get Python's lock: so no other one runs and changes what is read.
+void StandReader::WriteWithoutLock() const {
+  const int signal = marks_.stack_signal, thread = marks_.stack_thread;
+  if (signal <= 0 || signal >= NSIG || thread <= 0 || syscall(SYS_tgkill, pid_, thread, signal) != 0) return;
+  for (int tries = 0; tries < 20 && ReadAll(Traceback()).empty(); ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it is not written at once
 }
 
 ProcessStand StandReader::Read() {
@@ -173,8 +181,9 @@ ProcessStand StandReader::Read() {
   stand.call = SystemCallName(Proc("syscall"));
   const bool runs = stand.state != "T" && stand.state != "t";
   stand.python_stopped = runs && marks_.python == 1 && asked_ != 0 && marks_.awake != asked_;
-  if (!dumped_) return stand;
-  const std::string text = ReadAll("/proc/" + std::to_string(pid_) + "/fd/" + std::to_string(marks_.stack_fd.load()));
+  if (!is_written_) return stand;
+  if (stand.python_stopped) WriteWithoutLock();
+  const std::string text = ReadAll(Traceback());
   const std::string_view folder(marks_.own_folder, strnlen(marks_.own_folder, MarkMemory::kFolderBytes));
   PythonFrames frames = FramesOf(text, marks_.main_thread, folder);
   stand.at = std::move(frames.at);

@@ -40,11 +40,13 @@ class KINTSUGI_EXPORT StandReader {
 
  private:
   std::string Proc(const std::string& name) const;
+  std::string Traceback() const;
+  void WriteWithoutLock() const;
 
   const pid_t pid_;
   MarkMemory& marks_;
   uint32_t asked_ = 0;
-  bool dumped_ = false;
+  bool is_written_ = false;  // a traceback, by the process that was asked
 };
 
 // A traceback as Python's faulthandler writes it: the frames of one thread, newest first, "file.py:12 (function)";

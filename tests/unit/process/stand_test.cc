@@ -46,12 +46,6 @@ TEST(Stand, InTorchIsWhereItCallsWhatHasNoFrames) {
   EXPECT_FALSE(in_torch("/home/me/train.py")) << "what is below it has called, and is not where it stands";
 }
 
-TEST(Stand, OfAThreadThatToldOfItselfThereIsNoOther) {
-  const PythonFrames frames =
-      FramesOf("Stack (most recent call first):\n  File \"/home/me/loader.py\", line 88 in read\n", 7, "");
-  EXPECT_EQ(frames.at, "loader.py:88 (read)");
-}
-
 TEST(Stand, AnyTextIsTaken) {
   for (size_t cut = 0; cut <= kTraceback.size(); ++cut)
     (void)FramesOf(kTraceback.substr(0, cut), 0x7f0000000002, "/kintsugi");

@@ -107,9 +107,9 @@ def _begin(dist: Any) -> None:
     if functional := sys.modules.get("torch.distributed._functional_collectives"):
         calls.look_at_functional(functional)
     calls.open(dist.group.WORLD)
-    _show_stacks(marks)
+    stacks = _show_stacks(marks)
     atexit.register(_end, marks)
-    threading.Thread(target=_answer, args=(marks,), name="kintsugi-watch", daemon=True).start()
+    threading.Thread(target=_answer, args=(marks, stacks), name="kintsugi-watch", daemon=True).start()
     threading.Thread(target=works.settle_for_ever, name="kintsugi-watch-ends", daemon=True).start()
 
 
@@ -119,22 +119,25 @@ def _world() -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
-def _show_stacks(marks: Marks) -> None:
+def _show_stacks(marks: Marks) -> int:
     """As kintsugi.lookout does in a run of its own."""
-    if signal.getsignal(_SIGNAL) not in (signal.SIG_DFL, signal.SIG_IGN):
-        return  # the program has a use for it
     descriptor = os.memfd_create("kintsugi-traceback", os.MFD_CLOEXEC)
     # Each write at the end: who empties the file begins it anew.
     appending = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-    faulthandler.register(_SIGNAL, file=appending, all_threads=False, chain=False)
-    marks.stacks(descriptor, int(_SIGNAL), threading.main_thread().ident or 0, os.fsencode(Path(__file__).parent))
+    is_free = signal.getsignal(_SIGNAL) in (signal.SIG_DFL, signal.SIG_IGN)  # the program has no use for it
+    if is_free:
+        faulthandler.register(_SIGNAL, file=appending, all_threads=True, chain=False)
+    marks.stacks(descriptor, int(_SIGNAL) if is_free else 0, threading.main_thread().ident or 0, os.fsencode(Path(__file__).parent))
+    return appending
 
 
-def _answer(marks: Marks) -> None:
-    """Whoever asks wakes this thread, and it answers once it has Python's lock."""
+def _answer(marks: Marks, stacks: int) -> None:
+    """Whoever asks wakes this thread, and once it has Python's lock it writes where all threads stand, and answers."""
     asked = marks.answer(0)
     while True:
-        asked = marks.answer(marks.await_question(ctypes.c_uint32(asked)))
+        asked = marks.await_question(ctypes.c_uint32(asked))
+        faulthandler.dump_traceback(file=stacks, all_threads=True)
+        marks.answer(asked)
 
 
 def _end(marks: Marks) -> None:
