@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
 #include <nccl_inner.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <numeric>
@@ -10,6 +11,13 @@ namespace {
 
 using c10d::OpType;
 using c10d::ReduceOp;
+
+// Before torch 2.13 it is called NCCL's.
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+using ScaleOfSum = c10d::NCCLPreMulSumSupplement;
+#else
+using ScaleOfSum = c10d::PreMulSumSupplement;
+#endif
 
 constexpr uint64_t kZeroedBytesMost = 1 << 20;
 constexpr int kScaleOnDevice = 0, kScaleOnHost = 1;
@@ -172,7 +180,7 @@ void NcclCollectives::Check(const Launched& launched) const {
 // A scale that lies on the device is read when the stream comes to it: it is kept as long as what is added up.
 static std::vector<at::Tensor> WithScale(std::vector<at::Tensor> tensors, const ReduceOp& op) {
   if (op.op_ != ReduceOp::PREMUL_SUM || !op.supplement_) return tensors;
-  const auto& scale = static_cast<const c10d::PreMulSumSupplement&>(*op.supplement_).tensor_factor;
+  const auto& scale = static_cast<const ScaleOfSum&>(*op.supplement_).tensor_factor;
   if (scale.defined()) tensors.push_back(scale);
   return tensors;
 }
@@ -272,7 +280,7 @@ NcclCollectives::Sum NcclCollectives::SumOf(const ReduceOp& op, const at::Tensor
   const int nccl_type = TypeOfSum(type);
   if (op.op_ != ReduceOp::PREMUL_SUM) return {nccl_, lane.comm, nccl_type, OpFor(op.op_, type), count};
   TORCH_CHECK(c10::isFloatingType(type), "a sum of scaled elements takes floating types, and got ", type);
-  const auto* scale = static_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* scale = static_cast<const ScaleOfSum*>(op.supplement_.get());
   TORCH_CHECK(scale, "a sum of scaled elements has no scale");
   int made = 0;
   if (scale->tensor_factor.defined()) {
