@@ -99,7 +99,7 @@ class HostsPlan(Plan):
 class HostsRun(SeveralLaunchers):
     def __init__(self, runner, plan):
         self.net = Network(plan.nodes + plan.spare_hosts, plan.clocks)
-        self.tls, self.renewal, self.off = [], None, set()
+        self.tls, self.renewal = [], None
         if plan.certificates:
             seconds, renewed = plan.certificates
             authority = Authority(runner.folder / "tls")

@@ -13,13 +13,17 @@ def port_of(place: str) -> int:
     return int(place.split(" ")[1])
 
 
+_AT_ONCE = 128  # descriptors are few, ranks may be many
+
+
 class Roads:
     """Gloo's own errors name an address at most, and only once the time is over, when those who listened may not do so any more. So
     peers are dialed once half of the time is over. Usually all is connected long before, and nobody is."""
 
     def __init__(self, places: Mapping[int, Sequence[str]], limit_ms: int) -> None:
         """`places`: where each rank listens, as "ADDRESS PORT"."""
-        self._places = {(rank, port_of(place)): place.split(" ")[0] for rank, theirs in places.items() for place in theirs}
+        # One of each rank's: what is closed is closed to all ports that were chosen by chance.
+        self._places = [((rank, port_of(theirs[0])), theirs[0].split(" ")[0]) for rank, theirs in places.items() if theirs]
         self._unreached: list[tuple[int, int]] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, args=(limit_ms / 2000, limit_ms / 4000), daemon=True)
@@ -32,8 +36,11 @@ class Roads:
         return self._unreached
 
     def _look(self, after: float, patience: float) -> None:
-        if not self._over.wait(after):
-            self._unreached = _dial(self._places, patience)
+        if self._over.wait(after):
+            return
+        waves = [dict(self._places[at : at + _AT_ONCE]) for at in range(0, len(self._places), _AT_ONCE)]
+        for wave in waves:
+            self._unreached += _dial(wave, patience / len(waves))
 
 
 def _dial(places: Mapping[tuple[int, int], str], patience: float) -> list[tuple[int, int]]:
