@@ -4,6 +4,7 @@
 """
 import os
 import re
+import subprocess
 import sys
 
 from door import ROOT, Door, Failure, main
@@ -53,4 +54,6 @@ def told_and_saved(door):
 
 if __name__ == "__main__":
     door = Door(sys.argv[1:4])
+    # It may have to be built: no rank is waited for that long.
+    subprocess.run([door.python, "-c", "from kintsugi.torch import _build; _build.load()"], env=door.environment(), check=True)
     sys.exit(main([("a closed road is told by the first attempt, and after three the run saves and leaves", told_and_saved(door))], door.bin))
