@@ -230,8 +230,8 @@ Status ReplicaDefaults::TakeOverObjects(const HandlerContext& call) {
       own.push_back({key, std::move(bytes)});
       continue;
     }
-    const auto found =
-        std::find_if(theirs.begin(), theirs.end(), [&](const MirroredObject& each) { return each.key == key; });
+    const auto found = std::find_if(theirs.begin(), theirs.end(),
+                                    [&name = key](const MirroredObject& each) { return each.key == name; });
     if (found == theirs.end())
       return {StatusCode::kNotFound,
               "object '" + key + "' did not come with the state of step " + call.step.ToString()};
