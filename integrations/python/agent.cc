@@ -54,6 +54,7 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("rebind_tensor", &PythonAgent::WithTensor<kintsugi_rebind_tensor>, nb::arg("key"), nb::arg("dtype"),
            nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
            nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"), nb::arg("allow_shape_mismatch") = false)
+      .def("open_device", &PythonAgent::OpenDevice, nb::arg("device"))
       .def("set_layout", &PythonAgent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
       .def("unregister_tensor", &PythonAgent::UnregisterTensor, nb::arg("key"))
       .def("has_tensor", &PythonAgent::HasTensor, nb::arg("key"))
@@ -83,8 +84,8 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("report", &PythonAgent::Report, nb::arg("step"), nb::arg("loss"), nb::arg("samples"))
       .def("begin_update", &PythonAgent::BeginUpdate, nb::arg("step"))
       .def("end_update", &PythonAgent::EndUpdate, nb::arg("step"))
-      .def("enter_update", &PythonAgent::EnterUpdate, nb::arg("step"))
-      .def("leave_update", &PythonAgent::LeaveUpdate, nb::arg("step"))
+      .def("enter_update", &PythonAgent::EnterUpdate, nb::arg("step"), nb::arg("stream") = nb::none())
+      .def("leave_update", &PythonAgent::LeaveUpdate, nb::arg("step"), nb::arg("stream") = nb::none())
       .def("poll", &PythonAgent::Poll)
       .def("begin_activity", &PythonAgent::BeginActivity, nb::arg("activity"), nb::arg("limit_ms") = 0)
       .def("end_activity", &PythonAgent::EndActivity)

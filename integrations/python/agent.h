@@ -7,9 +7,11 @@
 
 #include <macros.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -125,6 +127,19 @@ class PythonAgent {
     tensor.device = device;
     tensor.allow_shape_mismatch = allow_shape_mismatch;
     Checked([&](kintsugi_error** error) { return call(get(), &tensor, error); });
+  }
+
+  // The device whose tensors may be registered, and the fences of updates on it. What of it was not found, a line each.
+  std::string OpenDevice(int device) {
+    kintsugi_device_options options{};
+    options.size = sizeof options;
+    options.device = device;
+    kintsugi_device_report report{};
+    report.size = sizeof report;
+    Checked([&](kintsugi_error** error) { return kintsugi_open_device(get(), &options, &report, error); });
+    for (kintsugi_fence** fence : {&inputs_, &update_})
+      Checked([&](kintsugi_error** error) { return kintsugi_add_device_fence(get(), fence, error); });
+    return report.missing;
   }
 
   void UnregisterTensor(const std::string& key) {
@@ -279,18 +294,23 @@ class PythonAgent {
     return kintsugi_begin_update(agent, step);
   }
   int EndUpdate(uint64_t step) { return kintsugi_end_update(get(), step); }
-  // An update's two ends with the phases that they mark, in one call each: every step makes these.
-  int EnterUpdate(uint64_t step) {
+  // An update's two ends with the phases that they mark, in one call each: every step makes these. `stream`: the device's, on which what the
+  // update needs and the update itself were enqueued.
+  int EnterUpdate(uint64_t step, std::optional<uintptr_t> stream) {
     kintsugi_agent* agent = get();
     nb::gil_scoped_release unlocked;
     int code = kintsugi_mark(agent, step, KINTSUGI_GATE);
-    if (code == KINTSUGI_OK) code = kintsugi_begin_update(agent, step);
+    if (code == KINTSUGI_OK && stream) code = kintsugi_record_fence(agent, inputs_, reinterpret_cast<void*>(*stream));
+    if (code == KINTSUGI_OK)
+      code = stream ? kintsugi_begin_update_after(agent, step, inputs_) : kintsugi_begin_update(agent, step);
     return code == KINTSUGI_OK ? kintsugi_mark(agent, step, KINTSUGI_UPDATE) : code;
   }
-  int LeaveUpdate(uint64_t step) {
+  int LeaveUpdate(uint64_t step, std::optional<uintptr_t> stream) {
     kintsugi_agent* agent = get();
     nb::gil_scoped_release unlocked;  // an injected hang waits here
-    const int code = kintsugi_end_update(agent, step);
+    int code = stream ? kintsugi_record_fence(agent, update_, reinterpret_cast<void*>(*stream)) : KINTSUGI_OK;
+    if (code == KINTSUGI_OK)
+      code = stream ? kintsugi_end_update_after(agent, step, update_) : kintsugi_end_update(agent, step);
     return code == KINTSUGI_OK ? kintsugi_mark(agent, step, KINTSUGI_PARAM_SYNC) : code;
   }
   int Poll() const { return kintsugi_poll(get()); }
@@ -354,7 +374,8 @@ class PythonAgent {
 
   Words words_;
   kintsugi_agent* agent_ = nullptr;
-  bool guarded_ = false;  // its guard has begun
+  kintsugi_fence *inputs_ = nullptr, *update_ = nullptr;  // of the device that is open
+  bool guarded_ = false;                                  // its guard has begun
   Ranks crew_;
   std::vector<nb::object> functions_;  // that the library calls
 };

@@ -1,4 +1,5 @@
 """One rank of nccl_test.py: collectives of tensors on the fake device over the fake NCCL, by torch's own calls. Without a run of Kintsugi's.
+With NCCL_RANK_DEVICE=cuda on a CUDA device, over its NCCL.
 
   nccl_rank.py random RANK WORLD FOLDER SEED       a random program, held against sums made here and against Gloo's
   nccl_rank.py outer RANK WORLD FOLDER 0           an outer group over both inner ones: each tensor goes where it lies
@@ -17,7 +18,9 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-import fake_device  # noqa: E402
+ON_CUDA = os.environ.get("NCCL_RANK_DEVICE") == "cuda"
+if not ON_CUDA:
+    import fake_device
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
@@ -26,7 +29,7 @@ from kintsugi.torch import _build  # noqa: E402
 
 faulthandler.dump_traceback_later(int(os.environ.get("NCCL_RANK_SECONDS", "240")), exit=True)  # one that hangs says where
 EXTENSION = _build.load()
-DEVICE = torch.device("fake", 0)
+DEVICE = torch.device("cuda" if ON_CUDA else "fake", 0)
 WHOLE = [torch.uint8, torch.int8, torch.int32, torch.int64]
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 MOVED = [*WHOLE, *FLOATS, torch.bool, torch.int16, torch.complex64, torch.float8_e4m3fn]
@@ -47,9 +50,19 @@ def create(options, _=None):
     return made[-1]
 
 
+def busy(microseconds):
+    """The device, with what it was given before."""
+    torch.cuda._sleep(1500 * microseconds) if ON_CUDA else fake_device.busy(microseconds)
+
+
+def host_waits():
+    """How often the host has waited for a stream, an event or the device. Only the fake one counts."""
+    return 0 if ON_CUDA else fake_device.counts()[2]
+
+
 def begin():
-    dist.Backend.register_backend("kintsugi-nccl", create, extended_api=True, devices=["fake"])
-    dist.init_process_group("cpu:gloo,fake:kintsugi-nccl", store=dist.FileStore(f"{folder}/store", world), rank=rank, world_size=world)
+    dist.Backend.register_backend("kintsugi-nccl", create, extended_api=True, devices=[DEVICE.type])
+    dist.init_process_group(f"cpu:gloo,{DEVICE.type}:kintsugi-nccl", store=dist.FileStore(f"{folder}/store", world), rank=rank, world_size=world)
 
 
 class Program:
@@ -80,7 +93,7 @@ class Program:
     def on_device(self, value):
         """Made there just now, behind something that takes a while: who does not wait for it reads zeros."""
         tensor = torch.zeros(value.shape, dtype=value.dtype, device=DEVICE)
-        fake_device.busy(self.own.choice([0, 0, 500, 3000]))
+        busy(self.own.choice([0, 0, 500, 3000]))
         tensor.copy_(value.to(DEVICE))
         return tensor
 
@@ -304,7 +317,7 @@ def mistakes():
     refuses("complex numbers can be added up", lambda: made[0].allreduce([device.to(torch.complex64)], product))
     refuses("a sum of scaled elements takes floating types", lambda: dist.all_reduce(device.int(), dist._make_nccl_premul_sum(2.0)))
     refuses("gathers 16 elements of type", lambda: made[0]._allgather_base(torch.zeros(3, device=DEVICE), device, dist.distributed_c10d.AllgatherOptions()).wait())
-    refuses("takes tensors on fake:0, and got one on cpu", lambda: made[0].allreduce([torch.zeros(2)], dist.AllreduceOptions()))
+    refuses(f"takes tensors on {DEVICE}, and got one on cpu", lambda: made[0].allreduce([torch.zeros(2)], dist.AllreduceOptions()))
     refuses("receives from a rank that is named", lambda: made[0].recv_anysource([device], 0))
 
 
@@ -328,15 +341,15 @@ def dropped():
 
 def run_random():
     begin()
-    before = fake_device.counts()[2]
+    before = host_waits()
     program = Program()
-    for number in range(60):
+    for number in range(int(os.environ.get("STEPS", "60"))):
         program.step(number)
     program.finish()
     mistakes()
     scaled_on_device()
     dropped()
-    assert fake_device.counts()[2] == before, "the host waited for a stream, an event or the device"
+    assert host_waits() == before, "the host waited for a stream, an event or the device"
     dist.barrier()
     print(f"rank {rank}: {program.done} compared", flush=True)
 
@@ -348,7 +361,7 @@ def run_outer():
     on_host = EXTENSION.OuterGroup(rank=rank, size=world, name="host", timeout_ms=60_000)
     gloo = dist.ProcessGroupGloo(dist.PrefixStore("host", store), rank, world)
     on_host.connect(gloo, [], 1)
-    refuses("has no connections for tensors on fake:0: kintsugi.torch serves tensors on the cpu so far",
+    refuses(f"has no connections for tensors on {DEVICE}: NCCL was not found when the run was joined",
             lambda: on_host.allreduce([torch.ones(2, device=DEVICE)], dist.AllreduceOptions()))
     both = EXTENSION.OuterGroup(rank=rank, size=world, name="both", timeout_ms=60_000)
     both.connect(dist.ProcessGroupGloo(dist.PrefixStore("both", store), rank, world), [], 1, made[0])
@@ -395,7 +408,7 @@ def run_ddp():
     wrapped = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001)
     assert torch.equal(flat(model), flat(alone))
     optimizer, other = (torch.optim.AdamW(each.parameters(), lr=1e-2) for each in (model, alone))
-    before = fake_device.counts()[2]
+    before = host_waits()
 
     def batch(step, member):
         generator = torch.Generator().manual_seed(step * 100 + member)
@@ -415,7 +428,7 @@ def run_ddp():
         other.zero_grad()
         torch.nn.functional.cross_entropy(alone(torch.cat(inputs).to(DEVICE)), torch.cat(labels).to(DEVICE)).backward()
         other.step()
-    assert fake_device.counts()[2] == before, "the host waited for a stream, an event or the device"
+    assert host_waits() == before, "the host waited for a stream, an event or the device"
     every = [None] * world
     dist.all_gather_object(every, flat(model).tolist())
     assert all(one == every[0] for one in every), "ranks have other parameters"

@@ -29,8 +29,8 @@ class Elsewhere(torch.optim.SGD):
 
 
 refused("meta device", state.check, "w", torch.empty(2, device="meta"))
-refused("'w' is on cuda:1: kintsugi.torch protects state on the cpu so far", state.check, "w",
-        types.SimpleNamespace(is_meta=False, device=torch.device("cuda", 1)))
+refused("'w' is on xpu:1: kintsugi.torch protects state on the cpu and on CUDA devices", state.check, "w",
+        types.SimpleNamespace(is_meta=False, device=torch.device("xpu", 1)))
 refused("is sparse", state.check, "w", torch.zeros(2, 2).to_sparse())
 
 

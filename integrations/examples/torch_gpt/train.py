@@ -4,11 +4,13 @@
   kintsugi run --nproc 4 --snapshot-every 5 --inject kill:2@5:backward -- python train.py --parallel fsdp
   kintsugi run --nproc 4 --save-every 50 --save-dir saves -- python train.py --parallel tp --global-batch 48 --steps 50
   kintsugi run --nproc 6 --resume saves -- python train.py --parallel tp --global-batch 48
+  kintsugi run --nproc 8 --inject kill:2@5:backward -- python train.py --device cuda
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import torch
@@ -54,25 +56,34 @@ class GPT(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 256)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.token(tokens) + self.position(torch.arange(tokens.shape[1]))
+        x = self.token(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
         logits: Tensor = self.head(self.norm(self.blocks(x)).flatten(0, 1))
         return logits
+
+
+def device_of(kind: str) -> torch.device:
+    """This rank's. Its own, where there are as many as ranks on this host."""
+    if kind == "cpu":
+        return torch.device(kind)
+    number = int(os.environ["LOCAL_RANK"]) % torch.accelerator.device_count()
+    torch.accelerator.set_device_index(number)
+    return torch.device(kind, number)
 
 
 def parallelize(model: GPT, how: str, tensor: int) -> tuple[nn.Module, int, int, dist.ProcessGroup | None]:
     """The model cut and copied; this rank's number among those with other data, how many these are, and the group over which the
     script itself has to average gradients."""
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank, world, kind = dist.get_rank(), dist.get_world_size(), model.head.weight.device.type
     if how in ("ddp", "zero"):
         return DistributedDataParallel(model, bucket_cap_mb=0.05), rank, world, None
     if how in ("fsdp", "hsdp"):
         shape, names = ((world,), ("shard",)) if how == "fsdp" else ((2, world // 2), ("copy", "shard"))
-        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+        mesh = init_device_mesh(kind, shape, mesh_dim_names=names)
         for block in model.blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
         return model, rank, world, None
-    mesh = init_device_mesh("cpu", (world // tensor, tensor), mesh_dim_names=("data", "tensor"))
+    mesh = init_device_mesh(kind, (world // tensor, tensor), mesh_dim_names=("data", "tensor"))
     cut, joined = ColwiseParallel(), RowwiseParallel()
     for block in model.blocks:
         plan = {"query": cut, "key": cut, "value": cut, "out": joined, "up": cut, "down": joined}
@@ -91,6 +102,7 @@ def average_gradients(model: nn.Module, group: dist.ProcessGroup) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--parallel", choices=["ddp", "fsdp", "hsdp", "tp", "zero"], default="ddp")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--layers", type=int, default=2)
@@ -105,7 +117,8 @@ def main() -> None:
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
     torch.manual_seed(1)  # equal parameters, where nobody sends them
-    whole = GPT(options.width, 4, options.layers, options.context, options.dropout)
+    device = device_of(options.device)
+    whole = GPT(options.width, 4, options.layers, options.context, options.dropout).to(device)
     model, part, parts, data_group = parallelize(whole, options.parallel, options.tensor)
     if options.global_batch is not None:
         if options.global_batch % parts != 0:
@@ -119,7 +132,8 @@ def main() -> None:
     if options.parallel == "zero":
         optimizer = kintsugi.torch.ReplicaOptimizer(model.parameters(), torch.optim.AdamW, copies=2, lr=3e-3)
     else:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        # On a device torch would put cut parameters and whole ones into one call, which takes one kind alone.
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False if options.parallel == "tp" else None)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=200)
     run.register(model=model, optimizer=optimizer, scheduler=scheduler)
     if run.rank == 0 and not run.replaces:
@@ -128,7 +142,7 @@ def main() -> None:
     def step(k: int) -> None:
         first = ((k - 1) * parts + part) * options.batch
         samples = [(first + i) * 7919 % windows for i in range(options.batch)]
-        batch = torch.stack([text[w * options.context : (w + 1) * options.context + 1] for w in samples]).long()
+        batch = torch.stack([text[w * options.context : (w + 1) * options.context + 1] for w in samples]).long().to(device)
         optimizer.zero_grad()
         logits = model(batch[:, :-1])
         loss = F.cross_entropy(logits, batch[:, 1:].flatten())

@@ -91,10 +91,12 @@ class Registered:
         return _core.StateMemory(self.agent, size_bytes)
 
     def register_memory(
-        self, key: str, memory: Any, dtype: str, shape: Iterable[int], piece: Piece | None = None, allow_shape_mismatch: bool = False
-    ) -> None:
+        self, key: str, memory: Any, dtype: str, shape: Iterable[int], piece: Piece | None = None, allow_shape_mismatch: bool = False,
+        device: int | None = None,
+    ) -> None:  # fmt: skip
         """The same for memory that is in its place already: a writable buffer, or (address, bytes). `piece`: it is part of a
-        larger tensor, or held by other ranks than set_replicas says. `allow_shape_mismatch`: as of register."""
+        larger tensor, or held by other ranks than set_replicas says. `allow_shape_mismatch`: as of register. `device`: the number of the device
+        (agent.open_device) that it lies on; None: the host."""
         local = list(shape)
         box = local if piece is None or piece.box is None else list(piece.box)
         address, size = self._place_of(memory)
@@ -108,7 +110,7 @@ class Registered:
         layout = self._layout_for(piece)
         whole = local if piece is None else list(piece.global_shape)
         offset = [0] * len(local) if piece is None else list(piece.offset)
-        self.agent.register_tensor(key, dtype, whole, box, offset, flat, address, bytes_used, layout, 0, allow_shape_mismatch)
+        self.agent.register_tensor(key, dtype, whole, box, offset, flat, address, bytes_used, layout, 0 if device is None else device + 1, allow_shape_mismatch)
         self._tensors[key] = (dtype, whole, box, offset, flat, bytes_used, layout)
 
     def rebind(self, key: str, memory: Any) -> None:

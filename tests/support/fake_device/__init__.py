@@ -1,5 +1,6 @@
 """torch's device "fake": `import fake_device` makes it. Needs the fake driver in KINTSUGI_CUDA_LIBRARY and FAKE_CUDA_GUARDED=1 beside it; the
 extension is built once per torch and source, in KINTSUGI_TORCH_CACHE."""
+import contextlib
 import fcntl
 import hashlib
 import importlib.util
@@ -50,6 +51,9 @@ _module._is_in_bad_fork = lambda: False
 _module.manual_seed_all = lambda _seed: None
 _module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
 _module.current_stream = lambda _device=None: torch.accelerator.current_stream()
+_module.Stream = lambda device=None, priority=0: torch.Stream(torch.device("fake", 0), priority=priority)
+_module.Event = lambda enable_timing=False, **_: torch.Event(torch.device("fake", 0))
+_module.stream = lambda stream: stream if stream is not None else contextlib.nullcontext()
 torch._register_device_module("fake", _module)
 sys.modules["torch.fake"] = _module
 torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)

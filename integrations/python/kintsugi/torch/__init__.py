@@ -15,8 +15,9 @@ if not hasattr(_torch, "nn"):
 
 from .._errors import Error, InjectedFault, Interrupted
 from ..terms import Incident
+from .bits import deterministic
 from .built import Built, Reset
 from .replica_optimizer import ReplicaOptimizer
 from .run import TorchRun, join
 
-__all__ = ["Built", "Error", "Incident", "InjectedFault", "Interrupted", "ReplicaOptimizer", "Reset", "TorchRun", "join"]
+__all__ = ["Built", "Error", "Incident", "InjectedFault", "Interrupted", "ReplicaOptimizer", "Reset", "TorchRun", "deterministic", "join"]

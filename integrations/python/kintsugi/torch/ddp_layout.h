@@ -8,9 +8,8 @@
 // Errors: std::invalid_argument where a layout is not one of the reducer's parameters.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/reducer.hpp>
-
 #include <cstdint>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <vector>
 
 namespace kintsugi::torch_door {
@@ -18,7 +17,7 @@ namespace kintsugi::torch_door {
 struct DdpLayout {
   std::vector<std::vector<size_t>> buckets;  // indices of parameters
   bool is_rebuilt = false;                   // for good
-  std::vector<int64_t> ready;                // the order in which the next forward pass lays the buckets out, once it is known
+  std::vector<int64_t> ready;  // the order in which the next forward pass lays the buckets out, once it is known
   // Of a static graph, else empty.
   int64_t passes = 0;           // backward passes begun: the first counts, the second is counted upon
   std::vector<int64_t> hooked;  // by parameter: how often a pass calls its hook

@@ -1,6 +1,7 @@
 #include <c10/core/StreamGuard.h>
 #include <device_work.h>
 
+#include <future>
 #include <thread>
 
 namespace kintsugi::torch_door {
@@ -66,6 +67,22 @@ void DeviceWork::AwaitOnHost(std::chrono::milliseconds timeout) {
     std::this_thread::sleep_for(kPoll);
   }
   CheckNotVoid();
+}
+
+bool AwaitDevice(const c10::Device& device, int64_t limit_ms) {
+  std::promise<void> done;
+  std::future<void> waited = done.get_future();
+  std::thread([device, done = std::move(done)]() mutable {
+    try {
+      c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+      done.set_value();
+    } catch (const std::exception&) {
+      done.set_exception(std::current_exception());
+    }
+  }).detach();
+  if (waited.wait_for(std::chrono::milliseconds(limit_ms)) != std::future_status::ready) return false;
+  waited.get();
+  return true;
 }
 
 }  // namespace kintsugi::torch_door

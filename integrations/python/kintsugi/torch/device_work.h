@@ -51,4 +51,8 @@ class DeviceWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
+// Until all that was enqueued on a device is done; false: not within the limit, and a thread that waits for it is left behind. Throws the
+// device's error.
+bool AwaitDevice(const c10::Device& device, int64_t limit_ms);
+
 }  // namespace kintsugi::torch_door

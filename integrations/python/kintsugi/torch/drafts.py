@@ -7,8 +7,8 @@ Behind the gate the copies are written there; where the step is void they are le
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -16,19 +16,18 @@ import torch
 class _Draft:
     """Of a storage, with all that share it."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
+    def __init__(self, tensor: torch.Tensor, registered: torch.Tensor) -> None:
         self.tensor = tensor  # one of those that lie in it
-        self.registered = storage.data_ptr()
-        self.size = storage.nbytes()
-        self.memory = torch.empty(self.size, dtype=torch.uint8)  # kept: it is needed in every step
+        self.registered = registered  # its bytes, where it is registered
+        self.memory = torch.empty_like(registered)  # kept: it is needed in every step
 
 
 class Drafts:
     """Threads: the trainer's."""
 
-    def __init__(self, place: Callable[[torch.Tensor, int], None]) -> None:
-        self._place = place  # of a tensor's storage: where it lies from now on
+    def __init__(self, extension: Any) -> None:
+        self._place: Callable[[torch.Tensor, int], None] = extension.place  # of a tensor's storage: where it lies from now on
+        self._bytes_of: Callable[[torch.Tensor], torch.Tensor] = extension.bytes_of  # of its storage, as it lies now
         self._all: dict[int, _Draft] = {}
         self._used: dict[int, _Draft] = {}  # in this step
 
@@ -40,26 +39,26 @@ class Drafts:
                 continue
             draft = self._all.get(storage._cdata)
             if draft is None:
-                draft = self._all[storage._cdata] = _Draft(tensor)
-            ctypes.memmove(draft.memory.data_ptr(), draft.registered, draft.size)
+                draft = self._all[storage._cdata] = _Draft(tensor, self._bytes_of(tensor))
+            draft.memory.copy_(draft.registered)
             self._place(draft.tensor, draft.memory.data_ptr())
             self._used[storage._cdata] = draft
 
     def commit(self) -> None:
         """Behind the gate: what was drafted is the state."""
         for draft in self._used.values():
-            ctypes.memmove(draft.registered, draft.memory.data_ptr(), draft.size)
+            draft.registered.copy_(draft.memory)
         self.drop()
 
     def drop(self) -> None:
         """The tensors are what is registered, to the bit."""
         for draft in self._used.values():
-            self._place(draft.tensor, draft.registered)
+            self._place(draft.tensor, draft.registered.data_ptr())
         self._used.clear()
 
     def bytes(self) -> int:
         """What all drafts take."""
-        return sum(draft.size for draft in self._all.values())
+        return sum(draft.memory.numel() for draft in self._all.values())
 
 
 def bytes_of(tensors: Iterable[torch.Tensor]) -> int:

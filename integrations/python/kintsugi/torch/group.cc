@@ -29,6 +29,9 @@ std::mutex drained_mutex;
 // Guarded by drained_mutex. Never destroyed: the process ends without waiting for Gloo's threads.
 auto& drained = *new std::vector<std::shared_ptr<InnerGroup>>;
 
+std::mutex generation_mutex;
+std::shared_ptr<NcclGeneration> generation_at_stop;  // guarded by generation_mutex
+
 constexpr char kIncident[] = "an incident has begun";
 
 void FailAll(const std::vector<c10::intrusive_ptr<c10d::Work>>& works, const std::string& why) {
@@ -91,7 +94,18 @@ std::shared_ptr<const std::string> OuterGroup::Called(uint64_t generation) const
 
 OuterGroup::~OuterGroup() { shutdown(); }
 
+void CutAtStop(std::shared_ptr<NcclGeneration> generation) {
+  const std::lock_guard lock(generation_mutex);
+  generation_at_stop.swap(generation);
+}
+
 void AbortAll(void*, uint64_t) {
+  std::shared_ptr<NcclGeneration> generation;
+  {
+    const std::lock_guard lock(generation_mutex);
+    generation = generation_at_stop;
+  }
+  if (generation) generation->Cut();
   auto alive = Alive();
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   for (const auto& group : alive)
@@ -206,6 +220,11 @@ void DestroyDrained() {
 }
 
 void OuterGroup::shutdown() {
+  {
+    // Communicators end with their generation, and not one by one: another group's may be at work.
+    const std::lock_guard lock(mutex_);
+    device_ = nullptr;
+  }
   Close("it was destroyed");
   Drain(std::chrono::milliseconds(0));
   DestroyDrained();
@@ -229,8 +248,8 @@ bool OuterGroup::IsOnDevice(const Tensors& outputs, const Tensors& inputs) const
   const Tensors& tensors = outputs.empty() ? inputs : outputs;
   if (tensors.empty() || tensors.front().device().is_cpu()) return false;
   TORCH_CHECK(device_, *called_, "has no connections for tensors on ", tensors.front().device(),
-              ": kintsugi.torch serves tensors on the cpu so far; integrations/python/docs/cuda.md says what is there "
-              "for devices");
+              ": NCCL was not found when the run was joined; integrations/python/docs/cuda.md says where it is looked "
+              "for");
   return true;
 }
 

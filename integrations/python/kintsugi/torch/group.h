@@ -15,6 +15,7 @@
 #include <guarded_work.h>
 #include <inner_group.h>
 #include <mark_calls.h>
+#include <nccl_generation.h>
 
 #include <atomic>
 #include <functional>
@@ -154,6 +155,9 @@ using CollectiveMarker = int (*)(void* agent);
 void TellCollectives(CollectiveMarker marker, void* agent);
 // By whom collectives are marked from now on.
 void MarkBy(const MarkCalls* calls);
+
+// Whose communicators AbortAll ends first of all; null: nobody's.
+void CutAtStop(std::shared_ptr<NcclGeneration> generation);
 
 // All outer groups of this process: what the agent's thread closes. A work's end may run callbacks in Python, which
 // waits for its lock: works are therefore failed on a thread of their own.

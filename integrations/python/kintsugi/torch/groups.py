@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
@@ -21,6 +22,7 @@ from .._errors import Error
 from ..abi import Code, Joined
 from ..long_words import hear, say
 from ..terms import Incident
+from .devices import Communicators, find_communicators, kind_here
 from .refused import is_ours
 from .roads import Roads, port_of
 
@@ -80,6 +82,12 @@ class Group:
     place: str  # equal on all members: torch's name and how many of that name came before
     timeout: datetime.timedelta
     keep: list[Any] = field(default_factory=list)  # stores of the present inner group
+    on_device: Any = None  # its collectives there, where this process has a device
+
+    @property
+    def place_on_device(self) -> Any:
+        """The device that it is connected on; None: on none so far."""
+        return self.on_device.device if self.on_device is not None and self.on_device.is_connected else None
 
 
 class Groups:
@@ -94,6 +102,8 @@ class Groups:
         self.keeps_whole = False  # no group of some ranks alone is made any more
         self._instead: list[Group] | None = None  # whose places the next groups take
         self._farewell: Any = None  # this rank is at the end of its script
+        self._communicators: Communicators | None = None
+        self._has_looked = False  # for a device
         agent.on_stop(extension.stop_function(), 0)
         extension.tell_collectives(*agent.collective_marker())
         extension.mark_by(_core.mark_calls())
@@ -105,6 +115,9 @@ class Groups:
 
     def create(self, options: Any, _pg_options: Any = None) -> Any:
         """What torch calls for every group it makes of backend "kintsugi"."""
+        if not self._has_looked:
+            self._has_looked = True
+            self._communicators = find_communicators(self.extension, self.agent.rank)
         size = int(options.group_size)
         numbers = [int(rank) for rank in options.global_ranks_in_group] or list(range(size))
         ranks = [self.crew[number] for number in numbers]
@@ -212,6 +225,8 @@ class Groups:
             if not group.outer.drain(_DRAIN_MS):
                 print(f"kintsugi: group '{group.place}': a collective of the old generation is stuck; its connections are "
                       "closed, nothing can arrive any more", file=sys.stderr)  # fmt: skip
+        if self._communicators is not None:
+            self._communicators.drain({place for group in self.all if (place := group.place_on_device) is not None})
 
     def leave(self) -> None:
         """This rank calls no collective any more, but for a repair's. Who still waits in one learns it by its connections, as of a process
@@ -234,7 +249,7 @@ class Groups:
         began = time.monotonic()
         limit_ms = max(incident.left_ms * 4 // 5, 1000) if incident.left_ms > 0 else 60_000
         wire = _Wire(self.extension, min(len(self.all), _MOST_DEVICES))
-        listening = self._compare(incident.generation, wire.places, limit_ms)
+        listening, there = self._compare(incident.generation, wire.places, limit_ms)
         self.clean(incident)
         if self.all:
             wire.meet(port for places in listening.values() for port in map(port_of, places))
@@ -242,7 +257,7 @@ class Groups:
             left_ms = max(limit_ms - int(1000 * (time.monotonic() - began)), 1000)
             roads = Roads(listening, left_ms)
             try:
-                self._connect_all(wire, incident.generation, left_ms)
+                self._connect_all(wire, incident.generation, left_ms, there)
             except Error:
                 for rank, port in roads.close():
                     self.agent.note_unreached(rank, port)
@@ -252,10 +267,12 @@ class Groups:
         self.extension.destroy_drained()
         self.generation = incident.generation
 
-    def _compare(self, generation: int, places: list[str], limit_ms: int) -> dict[int, list[str]]:
-        """Where each of the others listens, who have the same groups with this rank as it has with them."""
+    def _compare(self, generation: int, places: list[str], limit_ms: int) -> tuple[dict[int, list[str]], set[str]]:
+        """Where each of the others listens, who have the same groups with this rank as it has with them; and which groups were connected on a
+        device."""
         store = self.agent.open_store(generation)
-        mine: dict[str, Any] = {"groups": [[group.place, self._members(group)] for group in self.all], "listening": places}
+        there = [group.place for group in self.all if group.place_on_device is not None]
+        mine: dict[str, Any] = {"groups": [[group.place, self._members(group)] for group in self.all], "listening": places, "on device": there}
         store.set(f"manifest/{self.agent.rank}", json.dumps(mine).encode())
         listening: dict[int, list[str]] = {}
         for rank in self.crew:
@@ -263,6 +280,7 @@ class Groups:
                 continue
             other = json.loads(store.get(f"manifest/{rank}", limit_ms))
             listening[rank] = other["listening"]
+            there += other["on device"]
             ours = [entry for entry in mine["groups"] if rank in entry[1]]
             theirs = [entry for entry in other["groups"] if self.agent.rank in entry[1]]
             if ours != theirs:
@@ -271,7 +289,7 @@ class Groups:
                     "Make the same groups in the same order on all ranks, before training begins",
                     Code.FAILED_PRECONDITION,
                 )
-        return listening
+        return listening, set(there)
 
     def _connect(self, group: Group, generation: int, prefix: str, limit_ms: int) -> None:
         """One group, through a wire of its own."""
@@ -287,9 +305,9 @@ class Groups:
             raise _not_connected(f"group '{group.place}'", generation, error) from error
         self._hand_over(group, inner, [base, store], [*wire.initiated(), *wire.accepted], generation)
 
-    def _connect_all(self, wire: _Wire, generation: int, limit_ms: int) -> None:
+    def _connect_all(self, wire: _Wire, generation: int, limit_ms: int, there: set[str]) -> None:
         """All groups, through one. What they tell their stores is exchanged at once; their connections are made group by group, so
-        that who opens one knows whose it is, and tells who accepts it."""
+        that who opens one knows whose it is, and tells who accepts it. `there`: groups that are connected on a device, too."""
         me = self.agent.rank
         base = RunStore(self.agent.open_store(generation), limit_ms)
         peers = sorted({rank for group in self.all for rank in self._members(group)} - {me})
@@ -322,18 +340,48 @@ class Groups:
         accepted: dict[str, list[Any]] = {}
         for socket in (*wire.initiated(), *wire.accepted):
             accepted.setdefault(owners.get(f"{socket.peer} {socket.own}", self.all[0].place), []).append(socket)
+        comms = self._connect_on_device(there, base, generation)
         for group, inner, store, sockets in zip(self.all, made, stores, opened):
-            self._hand_over(group, inner, [base, store], [*sockets, *accepted.get(group.place, ())], generation)
+            self._hand_over(group, inner, [base, store], [*sockets, *accepted.get(group.place, ())], generation, comms.get(group.place, 0))
+
+    def _connect_on_device(self, there: set[str], base: RunStore, generation: int) -> dict[str, int]:
+        """The communicators of these groups, all at once: who is the first in a group tells the others its id."""
+        if self._communicators is None:
+            return {}
+        try:
+            self._communicators.begin()
+            mine = [group for group in self.all if group.place in there]
+            if not mine:
+                return {}
+            leads = {group.place: self._communicators.unique_id().hex() for group in mine if self._place_in(group) == 0}
+            say(base.set, f"nccl/led by {self.agent.rank}", json.dumps(leads).encode())
+            told: dict[int, dict[str, str]] = {self.agent.rank: leads}
+            members = []
+            for group in mine:
+                ranks = self._members(group)
+                if ranks[0] not in told:
+                    told[ranks[0]] = json.loads(hear(base.get, f"nccl/led by {ranks[0]}"))
+                members.append((len(ranks), self._place_in(group), bytes.fromhex(told[ranks[0]][group.place])))
+            places = [place for group in self.all if (place := group.place_on_device) is not None]
+            comms = self._communicators.connect(members, places[0] if places else torch.device(kind_here(), torch.accelerator.current_device_index()))
+        except RuntimeError as error:
+            raise _not_connected("NCCL", generation, error) from error
+        return {group.place: comm for group, comm in zip(mine, comms)}
 
     def _place_in(self, group: Group) -> int:
         if self.agent.rank not in group.ranks:
             raise Error(f"group '{group.place}' names rank {group.ranks[0]}, this is rank {self.agent.rank}", Code.INVALID_ARGUMENT)
         return self._members(group).index(self.agent.rank)
 
-    @staticmethod
-    def _hand_over(group: Group, inner: Any, keep: list[Any], sockets: list[Any], generation: int) -> None:
+    def _hand_over(self, group: Group, inner: Any, keep: list[Any], sockets: list[Any], generation: int, comm: int = 0) -> None:
+        if self._communicators is not None:
+            # A collective waits for its ranks as long as the group's timeout says, however short the time for a repair was.
+            run_store = RunStore(self.agent.open_store(generation), int(group.timeout.total_seconds() * 1000))
+            store = PrefixStore(f"d/{group.place}", run_store)
+            keep = [*keep, run_store, store]
+            group.on_device = self._communicators.inner(group.place, self._place_in(group), len(self._members(group)), store, comm, group.place_on_device)
         group.keep = keep
-        group.outer.connect(inner, [(socket.descriptor, socket.inode) for socket in sockets], generation)
+        group.outer.connect(inner, [(socket.descriptor, socket.inode) for socket in sockets], generation, group.on_device)
 
 
 def _some_alone(numbers: list[int]) -> Error:

@@ -30,7 +30,8 @@ struct MarkCalls {
   // A group of these ranks of the run, anew; -1: it is not kept.
   int32_t (*open)(const char* name, const int32_t* ranks, size_t count, int32_t own_rank);
   // `type`, `operation`, `root`: torch's numbers; -1: none. `size`: elements; 0 where members may differ. Gives a ticket.
-  uint64_t (*enter)(int32_t group, int32_t kind, int32_t type, int32_t operation, int32_t root, uint64_t size, uint32_t parts);
+  uint64_t (*enter)(int32_t group, int32_t kind, int32_t type, int32_t operation, int32_t root, uint64_t size,
+                    uint32_t parts);
   void (*wait)(int32_t group, uint64_t ticket);
   void (*leave)(int32_t group, uint64_t ticket, int32_t failed);
 };

@@ -1,4 +1,5 @@
 // Python's view of the outer groups. Every entry that may wait or touch a group lets go of Python's lock.
+#include <ATen/ops/from_blob.h>
 #include <ddp_layout.h>
 #include <farewell.h>
 #include <group.h>
@@ -69,8 +70,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_property_readonly("is_void", &NcclGeneration::Void);
   py::class_<NcclCollectives, c10::intrusive_ptr<NcclCollectives>, c10d::Backend>(module, "NcclCollectives")
       .def(py::init([](int rank, int size, const std::shared_ptr<NcclGeneration>& generation, uintptr_t comm,
-                       const c10::Device& device, const c10::intrusive_ptr<c10d::Store>& store, const std::string& name,
-                       bool high_priority) {
+                       const std::optional<c10::Device>& device, const c10::intrusive_ptr<c10d::Store>& store,
+                       const std::string& name, bool high_priority) {
              const auto called = std::make_shared<const std::string>(std::string(kintsugi::torch_door::kFailureMark) +
                                                                      " '" + name + "', rank " + std::to_string(rank) +
                                                                      " of " + std::to_string(size) + ", ");
@@ -78,7 +79,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                                                          NcclCollectives::Place{device, high_priority, called, store});
            }),
            py::arg("rank"), py::arg("size"), py::arg("generation"), py::arg("comm"), py::arg("device"),
-           py::arg("store"), py::arg("name"), py::arg("high_priority") = false, unlocked);
+           py::arg("store"), py::arg("name"), py::arg("high_priority") = false, unlocked)
+      .def_property_readonly("is_connected", &NcclCollectives::is_connected)
+      .def_property_readonly("device", &NcclCollectives::device);
+  // Which communicators a stop ends; none: those of before are nobody's any more.
+  module.def("cut_at_stop", &kintsugi::torch_door::CutAtStop, py::arg("generation"));
+  // The stream of a device on which what the caller enqueues now runs, as the device's library knows it.
+  module.def("current_stream", [](const c10::Device& device) {
+    return reinterpret_cast<uintptr_t>(c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle());
+  });
+  // Until all that was enqueued there is done; false: not within the limit. The device's error is thrown.
+  module.def("await_device", &kintsugi::torch_door::AwaitDevice, unlocked, py::arg("device"), py::arg("limit_ms"));
   py::class_<OuterGroup, c10::intrusive_ptr<OuterGroup>, c10d::Backend>(module, "OuterGroup")
       .def(py::init([](int rank, int size, const std::string& name, int64_t timeout_ms) {
              return OuterGroup::Make(rank, size, name, std::chrono::milliseconds(timeout_ms));
@@ -180,6 +191,19 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("place", [](const at::Tensor& tensor, uintptr_t address) {
     const c10::Storage& storage = tensor.storage();
     storage.set_data_ptr_noswap(at::DataPtr(reinterpret_cast<void*>(address), storage.device()));
+  });
+  // The same, where it lies: that memory is never given back.
+  module.def("keep_in_place", [](const at::Tensor& tensor) {
+    static auto& kept = *new std::vector<at::DataPtr>;
+    const c10::Storage& storage = tensor.storage();
+    kept.push_back(storage.set_data_ptr(at::DataPtr(storage.mutable_data(), storage.device())));
+  });
+  // All bytes of a tensor's storage where it lies now, whatever is placed elsewhere later. Memory that stays in place for good.
+  module.def("bytes_of", [](const at::Tensor& tensor) {
+    const c10::Storage& storage = tensor.storage();
+    return at::from_blob(
+        storage.mutable_data(), {static_cast<int64_t>(storage.nbytes())}, [](void*) {},
+        at::TensorOptions().dtype(at::kByte).device(storage.device()), storage.device());
   });
   // Collectives of all outer groups so far.
   module.def("calls", &kintsugi::torch_door::Calls);

@@ -158,16 +158,41 @@ NcclCollectives::NcclCollectives(int rank, int size, std::shared_ptr<NcclGenerat
       generation_(std::move(generation)),
       nccl_(generation_->nccl()),
       place_(std::move(place)),
-      lane_(LaneOf(comm)) {}
+      comm_(comm) {}
 
 NcclCollectives::Lane NcclCollectives::LaneOf(NcclComm comm) const {
-  const c10::impl::VirtualGuardImpl device(place_.device.type());
-  return {comm, device.getStreamFromGlobalPool(place_.device, place_.high_priority)};
+  const c10::impl::VirtualGuardImpl device(place_.device->type());
+  return {comm, device.getStreamFromGlobalPool(*place_.device, place_.high_priority)};
+}
+
+void NcclCollectives::LearnDevice(const Tensors& tensors) {
+  if (!place_.device && !tensors.empty()) place_.device = tensors.front().device();
+}
+
+// A communicator of those who meet under `key`, made by all of them.
+NcclComm NcclCollectives::Meet(const std::string& key, int ranks, int rank) {
+  NcclId id{};
+  if (rank == 0) {
+    nccl_.Check(nccl_.get_unique_id(&id), "ncclGetUniqueId");
+    place_.store->set(key, std::vector<uint8_t>(id.bytes, id.bytes + sizeof(id.bytes)));
+  } else {
+    const std::vector<uint8_t> told = place_.store->get(key);
+    TORCH_CHECK(told.size() == sizeof(id.bytes), "an id of NCCL has ", sizeof(id.bytes), " bytes, and not ",
+                told.size());
+    std::copy(told.begin(), told.end(), id.bytes);
+  }
+  const c10::DeviceGuard on(*place_.device);
+  return generation_->Connect({{ranks, rank, id}}).front();
+}
+
+const NcclCollectives::Lane& NcclCollectives::Whole() {
+  if (!lane_) lane_ = LaneOf(comm_ ? comm_ : Meet("whole", getSize(), getRank()));
+  return *lane_;
 }
 
 void NcclCollectives::Check(const Launched& launched) const {
   const auto check = [&](const at::Tensor& tensor) {
-    TORCH_CHECK(tensor.device() == place_.device, "takes tensors on ", place_.device, ", and got one on ",
+    TORCH_CHECK(tensor.device() == *place_.device, "takes tensors on ", *place_.device, ", and got one on ",
                 tensor.device());
     TORCH_CHECK(!tensor.is_sparse(), "takes dense tensors, and got a sparse one");
     TORCH_CHECK(tensor.is_contiguous(), "takes contiguous tensors, and got one of sizes ", tensor.sizes(),
@@ -221,18 +246,21 @@ void NcclCollectives::Issue(const std::vector<const Launched*>& all, const Lane&
 
 NcclCollectives::WorkPtr NcclCollectives::Launch(Launched launched) {
   generation_->CheckNotVoid();
+  LearnDevice(launched.outputs);
+  LearnDevice(launched.inputs);
+  TORCH_CHECK(place_.device, "has no tensor that would say on which device");
   Check(launched);
   if (collected_) {
     collected_->push_back(std::move(launched));
     return nullptr;
   }
   ++launches_;
-  const Lane& lane = launched.lane ? *launched.lane : lane_;
-  const c10::impl::VirtualGuardImpl device(place_.device.type());
-  const c10::Stream current = device.getStream(place_.device);
+  const Lane& lane = launched.lane ? *launched.lane : Whole();
+  const c10::impl::VirtualGuardImpl device(place_.device->type());
+  const c10::Stream current = device.getStream(*place_.device);
   const c10::Stream stream = launched.async ? lane.stream : current;
   if (launched.async) {
-    c10::Event ready(place_.device.type());
+    c10::Event ready(place_.device->type());
     ready.record(current);
     ready.block(stream);
   }
@@ -598,21 +626,12 @@ const NcclCollectives::Lane& NcclCollectives::PairWith(int peer) {
   if (const auto found = pairs_.find(peer); found != pairs_.end()) return found->second;
   const int low = std::min(peer, getRank());
   const std::string key = "pair/" + std::to_string(low) + "-" + std::to_string(std::max(peer, getRank()));
-  NcclId id{};
-  if (low == getRank()) {
-    nccl_.Check(nccl_.get_unique_id(&id), "ncclGetUniqueId");
-    place_.store->set(key, std::vector<uint8_t>(id.bytes, id.bytes + sizeof(id.bytes)));
-  } else {
-    const std::vector<uint8_t> told = place_.store->get(key);
-    TORCH_CHECK(told.size() == sizeof(id.bytes), "rank ", peer, " told an id of ", told.size(), " bytes");
-    std::copy(told.begin(), told.end(), id.bytes);
-  }
-  NcclComm const comm = generation_->Connect({{2, low == getRank() ? 0 : 1, id}}).front();
-  return pairs_.emplace(peer, LaneOf(comm)).first->second;
+  return pairs_.emplace(peer, LaneOf(Meet(key, 2, low == getRank() ? 0 : 1))).first->second;
 }
 
 NcclCollectives::WorkPtr NcclCollectives::send(Tensors& tensors, int destination, int) {
   Launched launched{.type = OpType::SEND, .inputs = tensors};
+  LearnDevice(tensors);
   if (!collected_) launched.lane = &PairWith(destination);
   const int peer = collected_ ? destination : destination > getRank();
   launched.issue = [this, tensors, peer](const Lane& lane, NcclStream stream) {
@@ -623,6 +642,7 @@ NcclCollectives::WorkPtr NcclCollectives::send(Tensors& tensors, int destination
 
 NcclCollectives::WorkPtr NcclCollectives::recv(Tensors& tensors, int source, int) {
   Launched launched{.type = OpType::RECV, .outputs = tensors};
+  LearnDevice(tensors);
   if (!collected_) launched.lane = &PairWith(source);
   const int peer = collected_ ? source : source > getRank();
   launched.issue = [this, tensors, peer](const Lane& lane, NcclStream stream) {
@@ -636,7 +656,8 @@ NcclCollectives::WorkPtr NcclCollectives::recvAnysource(Tensors&, int) {
 }
 
 NcclCollectives::WorkPtr NcclCollectives::barrier(const c10d::BarrierOptions&) {
-  if (!barrier_.defined()) barrier_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(place_.device));
+  TORCH_CHECK(place_.device, "a barrier on a device comes behind another collective there");
+  if (!barrier_.defined()) barrier_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(*place_.device));
   return Launch({.type = OpType::BARRIER,
                  .inputs = {barrier_},
                  .issue =

@@ -23,12 +23,16 @@ namespace kintsugi::torch_door {
 class NcclCollectives final : public c10d::Backend {
  public:
   struct Place {
-    c10::Device device{c10::DeviceType::CUDA, 0};
+    std::optional<c10::Device> device;          // none: where the first tensor lies
     bool high_priority = false;                 // of its stream
     std::shared_ptr<const std::string> called;  // in errors: the outer group's
-    c10::intrusive_ptr<c10d::Store> store;      // where pairs of ranks meet; a wait in it ends with the generation
+    c10::intrusive_ptr<c10d::Store> store;      // where ranks meet; a wait in it ends with the generation
   };
+  // `comm`: of all its ranks; null: it is made at the first collective, which waits for all of them.
   NcclCollectives(int rank, int size, std::shared_ptr<NcclGeneration> generation, NcclComm comm, Place place);
+  // Of all its ranks; the next generation connects such a group along with the others.
+  bool is_connected() const { return lane_.has_value(); }
+  std::optional<c10::Device> device() const { return place_.device; }
 
   const std::string getBackendName() const override { return "kintsugi-nccl"; }
   bool supportsCoalescing() const override { return true; }
@@ -91,6 +95,9 @@ class NcclCollectives final : public c10d::Backend {
   void Check(const Launched& launched) const;
   void Issue(const std::vector<const Launched*>& all, const Lane& lane, const c10::Stream& stream);
   Sum SumOf(const c10d::ReduceOp& op, const at::Tensor& tensor, const Lane& lane) const;
+  void LearnDevice(const Tensors& tensors);
+  NcclComm Meet(const std::string& key, int ranks, int rank);
+  const Lane& Whole();
   const Lane& PairWith(int peer);
   void SendBytes(const at::Tensor& tensor, int peer, const Lane& lane, NcclStream stream) const;
   void ReceiveBytes(const at::Tensor& tensor, int peer, const Lane& lane, NcclStream stream) const;
@@ -98,8 +105,9 @@ class NcclCollectives final : public c10d::Backend {
 
   const std::shared_ptr<NcclGeneration> generation_;
   const NcclFunctions& nccl_;
-  const Place place_;
-  const Lane lane_;
+  Place place_;
+  NcclComm const comm_;
+  std::optional<Lane> lane_;  // of all ranks
   std::map<int, Lane> pairs_;
   std::optional<std::vector<Launched>> collected_;  // between startCoalescing and endCoalescing
   at::Tensor barrier_;

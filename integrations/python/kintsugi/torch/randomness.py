@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ..terms import Encoder
+from .devices import Device
 
 
 class Unchanged:
@@ -42,7 +43,9 @@ class Randomness(Encoder):
 
     GOES_ON_FROM_STEP = True  # what has been drawn behind it counts for nobody where a new stream begins
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device | None = None) -> None:
+        """`device`: whose generator is one of them."""
+        self._device = device
         self._python = Unchanged(random.getstate, python_memory())
         self._numpy: Unchanged | None = None
         self._state: dict[str, bytes] = {}
@@ -60,6 +63,8 @@ class Randomness(Encoder):
             if self._numpy is None:
                 self._numpy = Unchanged(sys.modules["numpy"].random.get_state, numpy_memory())
             state["numpy"] = self._numpy.pickled()
+        if self._device is not None and (drawn := self._device.generator()) is not None:
+            state["device"] = drawn
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -69,6 +74,8 @@ class Randomness(Encoder):
             import numpy
 
             numpy.random.set_state(pickle.loads(state["numpy"]))
+        if "device" in state and self._device is not None and self._device.place is not None:
+            self._device.set_generator(state["device"])
 
     def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
         """With other ranks, or other groups of them, no rank is who it was: a new stream from what the script has seeded this rank with
@@ -85,6 +92,8 @@ class Randomness(Encoder):
             import numpy
 
             state["numpy"] = pickle.dumps(numpy.random.RandomState(seed("numpy") & 0xFFFFFFFF).get_state())
+        if "device" in own and self._device is not None:
+            state["device"] = self._device.seeded(seed("device"))
         return state
 
 

@@ -29,6 +29,7 @@ from ..terms import Codec, Piece
 from . import ddp_layout, parallel, state
 from .averages import Count
 from .cut_parameters import CutParameters
+from .devices import Device
 from .drafts import Drafts, bytes_of
 from .framework import Framework
 from .optimizers import KeptOptimizer, refuse
@@ -57,12 +58,13 @@ class _Held:
 class Registry:
     """Threads: the trainer's."""
 
-    def __init__(self, run: Run, extension: Any, hooks: Hooks, calls: Callable[[], int]) -> None:
+    def __init__(self, run: Run, extension: Any, device: Device, hooks: Hooks, calls: Callable[[], int]) -> None:
         self._run = run
+        self._device = device
         self._extension = extension
         self._hooks = hooks
         self._calls = calls  # collectives so far
-        self._arena = state.Arena(run.state_memory, extension.place)
+        self._arena = state.Arena(run.state_memory, extension.place, extension.keep_in_place)
         self._tensors: dict[str, _Held] = {}
         self._also: dict[str, list[str]] = {}  # further names of registered tensors
         self._said: dict[str, TakeOver] = {}  # of objects that are about to be registered
@@ -79,7 +81,7 @@ class Registry:
         self.sharded: list[Any] = []  # FSDP2's groups of parameters
         self.optimizers: list[Optimizer] = []
         self.kept: dict[Optimizer, KeptOptimizer] = {}
-        self.drafts = Drafts(self._extension.place)
+        self.drafts = Drafts(self._extension)
         self.sharing: list[ReplicaOptimizer] = []
         self.frameworks: list[Framework] = []
         self.parameters: dict[torch.Tensor, str] = {}
@@ -323,7 +325,8 @@ class Registry:
             self._run.register_alias(alias, key)
 
     def _hold(self, entries: list[Entry]) -> None:
-        """Moves tensors, or this rank's parts of them, into memory that outlives the process, and registers them."""
+        """Moves tensors, or this rank's parts of them, into memory that outlives the process, and registers them. Those on a device stay where
+        they are."""
         for key, tensor, _ in entries:
             state.check(key, tensor)
         with torch.no_grad():
@@ -339,7 +342,8 @@ class Registry:
             local = parallel.local_of(tensor)
             if _is_held(tensor):
                 held, dtype, shape, piece = self._held_as(key, local, piece)
-                self._run.register_memory(key, (local.data_ptr(), held.size), dtype, shape, piece, self._allows_other_shape(key, local))
+                self._run.register_memory(key, (local.data_ptr(), held.size), dtype, shape, piece, self._allows_other_shape(key, local),
+                                          self._device.hold(key, local))  # fmt: skip
                 self._tensors[key] = held
         self._stay(entries)
 

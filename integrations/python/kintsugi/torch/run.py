@@ -29,6 +29,7 @@ from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
 from .built import Builder, Built, Make, Reset
 from .ddp_layout import DdpLayouts
+from .devices import Device, kind_here
 from .facts import Facts
 from .framework import Framework
 from .groups import Groups, refuse_others
@@ -85,7 +86,8 @@ class TorchRun(Run):
         self._groups = Groups(agent, extension)
         self._calls: Callable[[], int] = extension.calls  # collectives so far
         self._versions_of: Callable[[dict[torch.Tensor, str]], int] = extension.versions
-        self._registry = Registry(self, extension, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
+        self._device = Device(agent, extension)
+        self._registry = Registry(self, extension, self._device, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
         self._ddp = DdpLayouts(extension)
         self._builder: Builder | None = None
         self._loaders: list[tuple[Any, Batches | Prepared]] = []
@@ -103,7 +105,7 @@ class TorchRun(Run):
         self._calls_before = 0
         self._facts = Facts(self.rank)
         self._keeps_world = ""  # what else trains here, and knows of no other number of ranks
-        dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", "cuda"])
+        dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", kind_here() or "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
         _rendezvous_handlers["env"] = self._groups.rendezvous
         refused.watch(self.trains)
@@ -267,7 +269,7 @@ class TorchRun(Run):
         self._begin_checks()
         if self._ddp.follow(self._registry.models):
             self.register_object("ddp.layout", self._ddp, self._ddp.take_over)
-        random = Randomness()
+        random = Randomness(self._device)
         if self.offers:
             self._refuse_fixed()
             random.seeded = random.state_dict()
@@ -371,6 +373,8 @@ class TorchRun(Run):
     def outcome_of(self, error: BaseException) -> int:
         if isinstance(error, Error):
             return super().outcome_of(error)
+        if isinstance(error, torch.AcceleratorError):
+            self._device.replace_if_lost()
         if self._in_step and self._update is _COMMITTED and (self._changes_behind or self._versions() != self._at_commit):
             return Outcome.MEMORY_ERROR  # cut off behind its update, where an average follows: what it has is of no step
         if isinstance(error, dist.DistBackendError) or self._mark_of_ours in str(error):
@@ -464,7 +468,7 @@ class TorchRun(Run):
             framework.note_gate(has_update)
         self._loops.note_gate()
         self._objects.put_at_gate(self.at)
-        if code := self.agent.enter_update(self.at):
+        if code := self.agent.enter_update(self.at, self._device.stream()):
             self._check(code)
         self._update = by
         self._strays.open_update()
@@ -477,7 +481,7 @@ class TorchRun(Run):
             raise Error(f"the update of step {self.at} holds {calls} collectives: a rank could not finish it alone. Move them before "
                         "the gate (run.update() or optimizer.step()), or behind it", Code.FAILED_PRECONDITION)  # fmt: skip
         self._update = _COMMITTED
-        code = self.agent.leave_update(self.at)
+        code = self.agent.leave_update(self.at, self._device.stream())
         self.committed = self.at
         self._at_commit = self._versions()
         # An incident has begun. What follows the update on this rank alone is done first: the step is all there then. But not an average

@@ -18,6 +18,7 @@ from .._errors import Error
 from ..abi import Code
 from ..take_over import TakeOver
 from ..terms import Encoder
+from .devices import SERVED
 
 _ALIGNMENT = 64
 _LARGE_BYTES = 1 << 20
@@ -33,9 +34,9 @@ def check(key: str, tensor: torch.Tensor) -> None:
     """Refuses by name what cannot be protected."""
     if tensor.is_meta:
         raise Error(f"'{key}' is on the meta device: materialise the model before run.register", Code.INVALID_ARGUMENT)
-    if tensor.device.type != "cpu":
-        raise Error(f"'{key}' is on {tensor.device}: kintsugi.torch protects state on the cpu so far, trainers in C and C++ also on CUDA devices "
-                    "(integrations/python/docs/cuda.md)", Code.INVALID_ARGUMENT)  # fmt: skip
+    if tensor.device.type not in ("cpu", *SERVED):
+        raise Error(f"'{key}' is on {tensor.device}: kintsugi.torch protects state on the cpu and on CUDA devices (integrations/python/docs/cuda.md)",
+                    Code.INVALID_ARGUMENT)  # fmt: skip
     if tensor.layout != torch.strided:
         raise Error(f"'{key}' is sparse: only dense tensors are protected", Code.INVALID_ARGUMENT)
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
@@ -63,15 +64,17 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 class Arena:
     """Memory that outlives the process. Storages move into it whole, so that everything that shares one goes with it: padded
-    shards, views, tied parameters."""
+    shards, views, tied parameters. Those on a device stay where they lie, for good."""
 
     def __init__(
         self,
         allocate: Callable[[int], StateMemory],
         place: Callable[[torch.Tensor, int], None],
+        keep_in_place: Callable[[torch.Tensor], None],
     ) -> None:
         self._allocate = allocate
         self._place = place  # a tensor's storage, which has what the memory there has
+        self._keep_in_place = keep_in_place  # the same, where it lies already
         self._moved: set[int] = set()
         self._layouts: dict[str, tuple[int, _Layout]] = {}  # where the storage of a tensor begins, and how the tensor lies in it
 
@@ -81,8 +84,13 @@ class Arena:
         storages: dict[int, torch.Tensor] = {}
         for _, tensor in named:
             storage = tensor.untyped_storage()
-            if storage._cdata not in self._moved:
+            if storage._cdata in self._moved:
+                continue
+            if tensor.device.type == "cpu":
                 storages.setdefault(storage._cdata, tensor)
+            else:
+                self._keep_in_place(tensor)
+                self._moved.add(storage._cdata)
         sizes = [-(-tensor.untyped_storage().nbytes() // _ALIGNMENT) * _ALIGNMENT for tensor in storages.values()]
         if sizes:
             memory = self._allocate(sum(sizes))

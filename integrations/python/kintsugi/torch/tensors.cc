@@ -1,5 +1,5 @@
+#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/from_blob.h>
 #include <tensors.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -59,10 +59,19 @@ py::bytes Pack(const std::vector<at::Tensor>& tensors) {
       py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(total)));
   if (!packed) throw py::error_already_set();
   char* to = PyBytes_AS_STRING(packed.ptr());
+  // What lies on a device comes at once: each copy waits for the device.
+  std::vector<at::Tensor> there;
+  for (const at::Tensor& tensor : tensors)
+    if (!tensor.is_cpu() && tensor.nbytes() > 0)
+      there.push_back(tensor.detach().contiguous().reshape({-1}).view(at::kByte));
+  const at::Tensor fetched = there.empty() ? at::Tensor() : at::cat(there).cpu();
+  const char* from = there.empty() ? nullptr : static_cast<const char*>(fetched.const_data_ptr());
   for (const at::Tensor& tensor : tensors) {
-    const at::Tensor plain = tensor.detach().cpu().contiguous();  // itself, where it is that
-    if (plain.nbytes() > 0) std::memcpy(to, plain.const_data_ptr(), plain.nbytes());
-    to += plain.nbytes();
+    if (tensor.nbytes() == 0) continue;
+    const at::Tensor plain = tensor.is_cpu() ? tensor.detach().contiguous() : at::Tensor();  // itself, where it is that
+    std::memcpy(to, plain.defined() ? plain.const_data_ptr() : from, tensor.nbytes());
+    if (!plain.defined()) from += tensor.nbytes();
+    to += tensor.nbytes();
   }
   return packed;
 }

@@ -1,0 +1,153 @@
+"""The device that a rank trains on: its state, its stream at the gate, its generator, and NCCL's communicators of its groups.
+
+A rank has one device, which is opened with the first tensor on it that is registered. Communicators are a generation's: all of them are
+ended by one flag, and freed once every rank has drained its device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from .. import _core
+from .._errors import Error
+from ..abi import Code
+
+SERVED = {"cuda"}  # kinds of devices whose collectives go over NCCL
+_LIMIT_MS = int(os.environ.get("KINTSUGI_DEVICE_LIMIT_MS", "5000"))  # in which what is queued on a device is done after an abort
+
+
+def kind_here() -> str:
+    """Of the device that this machine has; "": none that is served."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return found.type if found is not None and found.type in SERVED else ""
+
+
+class Device:
+    """Threads: the trainer's."""
+
+    def __init__(self, agent: _core.Agent, extension: Any) -> None:
+        self._agent = agent
+        self._extension = extension
+        self.place: torch.device | None = None  # once it is open
+
+    def hold(self, key: str, tensor: torch.Tensor) -> int | None:
+        """The number of the device that a tensor lies on which is about to be registered; None: the host. It stays where it lies."""
+        if tensor.device.type == "cpu":
+            return None
+        if self.place is None:
+            missing = self._agent.open_device(tensor.device.index or 0)
+            self.place = tensor.device
+            if missing:
+                print(f"kintsugi: rank {self._agent.rank}, {tensor.device}: {missing}", file=sys.stderr, flush=True)
+        if tensor.device != self.place:
+            raise Error(f"'{key}' is on {tensor.device}, other state on {self.place}: a rank's state lies on one device, and on the host", Code.INVALID_ARGUMENT)
+        return self.place.index or 0
+
+    def stream(self) -> int | None:
+        """On which the trainer's thread enqueues now; None: there is no device."""
+        return None if self.place is None else self._extension.current_stream(self.place)
+
+    def generator(self) -> bytes | None:
+        """The state of the generator that draws on the device."""
+        if self.place is None or not hasattr(module := torch.get_device_module(self.place), "get_rng_state"):
+            return None
+        state = module.get_rng_state(self.place)
+        return ctypes.string_at(state.data_ptr(), state.numel())
+
+    def set_generator(self, state: bytes) -> None:
+        assert self.place is not None
+        torch.get_device_module(self.place).set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8), self.place)
+
+    def seeded(self, seed: int) -> bytes:
+        """The state of such a generator that begins with `seed`."""
+        assert self.place is not None
+        state = torch.Generator(self.place).manual_seed(seed).get_state()
+        return ctypes.string_at(state.data_ptr(), state.numel())
+
+    def replace_if_lost(self) -> None:
+        """After an error: where the device answers to nothing any more this process can do nothing, and another takes its place."""
+        if self.place is not None:
+            drained(self._extension, self.place, self._agent.rank)
+
+
+def drained(extension: Any, place: torch.device, rank: int) -> None:
+    """Until what is queued there is done. A context that an error has ended, or a kernel that nothing ends, is the process's end: a new one
+    takes its place, since none can have a second context."""
+    try:
+        why = "" if extension.await_device(place, _LIMIT_MS) else f"what is queued on it was not done within {_LIMIT_MS / 1000:g} s (KINTSUGI_DEVICE_LIMIT_MS)"
+    except RuntimeError as error:
+        why = str(error).splitlines()[0]
+    if why:
+        print(f"kintsugi: rank {rank}: {place} is lost: {why}; a new process takes over", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Communicators:
+    """NCCL's, of this process's groups, for one generation after the other."""
+
+    def __init__(self, extension: Any, rank: int) -> None:
+        self._extension = extension
+        self._rank = rank
+        self._nccl = extension.NcclFunctions(_core.nccl_function)
+        self._generation: Any = None
+        self._drained = False
+        self.begin()
+
+    def begin(self) -> None:
+        """A new generation: the communicators of the one before are freed. All ranks have drained theirs."""
+        if self._generation is not None:
+            self._generation.cut()
+            if not self._generation.free(_LIMIT_MS):
+                print(f"kintsugi: rank {self._rank}: memory of NCCL's communicators could not be freed yet, and is left behind", file=sys.stderr, flush=True)
+        self._generation = self._extension.NcclGeneration(self._nccl)
+        self._extension.cut_at_stop(self._generation)
+
+    def drain(self, places: set[torch.device]) -> None:
+        """Ends what is under way, and waits until the device is past it."""
+        self._generation.cut()
+        for place in places:
+            drained(self._extension, place, self._rank)
+
+    def unique_id(self) -> bytes:
+        return bytes(self._nccl.unique_id())
+
+    def connect(self, members: list[tuple[int, int, bytes]], place: torch.device) -> list[int]:
+        """(ranks, this one's number, id) of each group, all at once."""
+        with _current(place):
+            return list(self._generation.connect(members))
+
+    def inner(self, name: str, rank: int, size: int, store: Store, comm: int, device: torch.device | None) -> Any:
+        """Of one group. `comm`: 0: it is made at the group's first collective on a device, which all its ranks make."""
+        return self._extension.NcclCollectives(rank=rank, size=size, generation=self._generation, comm=comm, device=device,
+                                               store=PrefixStore("nccl", store), name=name)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _current(place: torch.device) -> Iterator[None]:
+    before = torch.accelerator.current_device_index()
+    torch.accelerator.set_device_index(place.index or 0)
+    try:
+        yield
+    finally:
+        torch.accelerator.set_device_index(before)
+
+
+def find_communicators(extension: Any, rank: int) -> Communicators | None:
+    """None: no device is served here. One that is there without an NCCL is told of: its collectives are refused."""
+    if not kind_here():
+        return None
+    try:
+        return Communicators(extension, rank)
+    except (Error, RuntimeError) as error:
+        print(f"kintsugi: rank {rank}: collectives of tensors on a device are refused: {error}", file=sys.stderr, flush=True)
+        return None
