@@ -84,7 +84,7 @@ def check_shards(torch, safetensors, kintsugi, folder):
     refused(kintsugi, ("one rank's shard",), "show", folder / "model.safetensors")
 
 
-def save_zero(torch, place, buffer, mapping, module, shapes, config, stage=True):
+def save_zero(torch, place, buffer, mapping, module, shapes, config, stage=True, steps=None, groups=()):
     tag = place / "global_step1"
     tag.mkdir(parents=True)
     (place / "latest").write_text("global_step1")
@@ -92,7 +92,9 @@ def save_zero(torch, place, buffer, mapping, module, shapes, config, stage=True)
                 "dp_world_size": len(buffer), "mp_world_size": 1, "ds_version": "0.19.8", "ds_config": {"zero_optimization": config}, "global_steps": 1},
                tag / "mp_rank_00_model_states.pt")
     for rank, part in enumerate(buffer):
-        state = {"zero_stage": 1, "partition_count": [len(buffer)], "single_partition_of_fp32_groups": [part], "base_optimizer_state": {"state": {0: {"exp_avg": part * 10}}, "param_groups": []}}
+        state = {"zero_stage": 1, "partition_count": [len(buffer)], "single_partition_of_fp32_groups": [part], "base_optimizer_state": {"state": {0: {"exp_avg": part * 10}}, "param_groups": [groups[rank]] if groups else []}}
+        if steps:
+            state["base_optimizer_state"]["state"][0]["step"] = steps[rank]
         if not stage:
             del state["zero_stage"]
         if mapping:
@@ -122,6 +124,38 @@ def check_zero(torch, kintsugi, folder):
     assert torch.equal(kept["module"]["a"], swapped["a"]), kept
     save_zero(torch, folder / "shape", halves, agrees, {"a": torch.ones(1, 3), "b": module["b"]}, shapes, {"stage": 1})
     refused(kintsugi, ("'zero.a.fp32' and 'module.a'", "[3] and [1, 3]"), "show", folder / "shape")
+    # What every rank says of the whole group is one value; DeepSpeed's converter asserts it of a parameter's step.
+    for name, steps in (("tensors", [torch.tensor(7.), torch.tensor(8.)]), ("numbers", [7, 8])):
+        save_zero(torch, folder / name, halves, agrees, module, shapes, {"stage": 1}, steps=steps)
+        refused(kintsugi, ("'zero.a.step' is 8 here and 7 in", "rank_1_mp", "rank_0_mp", "not of one save", "--only"), "show", folder / name)
+        kept = torch.load(kintsugi.convert(folder / name, folder / f"{name}.pt", "torch", "--only", "module.*"))
+        assert set(kept) == {"module"}, kept
+        save_zero(torch, folder / f"{name}-same", halves, agrees, module, shapes, {"stage": 1}, steps=steps[:1] * 2)
+        found = torch.load(kintsugi.convert(folder / f"{name}-same", folder / f"{name}-same.pt", "torch"))
+        assert found["zero"]["a"]["step"] == 7, found
+    save_zero(torch, folder / "fused", halves, agrees, module, shapes, {"stage": 1}, groups=[{"lr": 0.1, "step": 7}, {"lr": 0.1, "step": 8}])
+    refused(kintsugi, ("'optimizer_state.param_groups'", "rank_1_mp", "rank_0_mp", "not of one save"), "show", folder / "fused")
+
+
+def check_universal(torch, kintsugi, folder):
+    """Shapes that param_shapes and a parameter's states tell are compared."""
+    module = {"a": torch.ones(2, 3).bfloat16()}
+    for name, shapes, states_of, words in (
+            ("agrees", {"a": torch.Size([2, 3])}, {"fp32": torch.ones(2, 3), "exp_avg": torch.ones(2, 3), "step": torch.tensor(7.)}, None),
+            ("said", {"a": torch.Size([3, 2])}, {"fp32": torch.ones(2, 3)}, ("'zero.a.fp32' has the shape [2, 3], by param_shapes 'a' has [3, 2]",)),
+            ("state", {"a": torch.Size([2, 3])}, {"fp32": torch.ones(2, 3), "exp_avg": torch.ones(3, 2)}, ("'zero.a.exp_avg' has the shape [3, 2], by param_shapes 'a' has [2, 3]",)),
+            ("rows", {"a": torch.Size([2, 3])}, {"fp32": torch.ones(2, 3), "exp_avg": torch.ones(1, 3)}, ("'zero.a.exp_avg' has the shape [1, 3]", "--only"))):
+        tag = folder / name / "global_step1_universal"
+        (tag / "zero/a").mkdir(parents=True)
+        (folder / name / "latest_universal").write_text(tag.name)
+        torch.save({"module": module, "param_shapes": [shapes], "buffer_names": [], "shared_params": {}, "ds_version": "0.19.8"}, tag / "mp_rank_00_model_states.pt")
+        for state, value in states_of.items():
+            torch.save({"param": value} if value.dim() else value, tag / f"zero/a/{state}.pt")
+        torch.save({"ds_version": "0.19.8"}, tag / "zero/optimizer_state.pt")
+        if words:
+            refused(kintsugi, words, "show", folder / name)
+        else:
+            kintsugi.run("show", folder / name)
 
 
 def check_two_formats(torch, safetensors, kintsugi, folder):
@@ -260,7 +294,7 @@ def check_unfinished(torch, dcp, safetensors, kintsugi, folder):
 def main():
     torch, safetensors, dcp = oracle.need("torch", "safetensors.torch", "torch.distributed.checkpoint")
     kintsugi = Kintsugi(sys.argv[1])
-    checks = [(check_views, (torch, dcp, kintsugi)), (check_shards, (torch, safetensors, kintsugi)), (check_zero, (torch, kintsugi)),
+    checks = [(check_views, (torch, dcp, kintsugi)), (check_shards, (torch, safetensors, kintsugi)), (check_zero, (torch, kintsugi)), (check_universal, (torch, kintsugi)),
               (check_two_formats, (torch, safetensors, kintsugi)), (check_codes, (torch, safetensors, kintsugi)),
               (check_headers, (torch, safetensors, kintsugi)), (check_archives, (torch, kintsugi)), (check_weights_only, (torch, kintsugi)), (check_unfinished, (torch, dcp, safetensors, kintsugi))]
     for check, arguments in checks:
