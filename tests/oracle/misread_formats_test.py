@@ -10,6 +10,7 @@ import collections
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -77,6 +78,16 @@ def check_shards(torch, safetensors, kintsugi, folder):
                               metadata={"DCP_SHARDING_INFO": json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"})
     found = torch.load(kintsugi.convert(place, folder / "by-rank.pt", "torch"))
     assert torch.equal(found["w"], whole) and set(found) == {"w", "only.0", "only.1", "only.2"}, found
+    # A box that two files hold, as of a second save with another number of ranks: HuggingFaceStorageReader takes either.
+    info = {"w": {"saved_offsets": [3, 0]}}
+    for name, more, words in (("again", 0., None), ("other", 1., ("'w' float32 [10, 4]", "[3, 4] at [3, 0]", "shard-00001-", "shard-00007-", "two saves"))):
+        shutil.copytree(place, folder / name)
+        safetensors.save_file({"w": whole[3:6] + more}, folder / name / "shard-00007-model-00001-of-00001.safetensors",
+                              metadata={"DCP_SHARDING_INFO": json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"})
+        if words:
+            refused(kintsugi, words, "show", folder / name)
+        else:
+            assert torch.equal(torch.load(kintsugi.convert(folder / name, folder / "again.pt", "torch"))["w"], whole)
     for rank in (0, 1):  # the first one's offsets are zeros
         refused(kintsugi, ("one rank's shard", "DCP_SHARDING_INFO", "folder"), "show", place / f"shard-{rank:05d}-model-00001-of-00001.safetensors")
     os.rename(place / "shard-00001-model-00001-of-00001.safetensors", folder / "model.safetensors")
