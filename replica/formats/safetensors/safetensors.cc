@@ -123,8 +123,10 @@ class Safetensors final : public Format {
     return "FILE.safetensors, or a folder of Hugging Face shards with their index, or of DCP's shards by rank";
   }
 
-  // transformers takes safetensors where both lie there.
-  std::string_view refines() const override { return "torch"; }
+  // transformers takes safetensors where both lie there; an adapter beside the model is no other form of it.
+  std::string_view refines(const std::string& path) const override {
+    return hub::AreOneModel(hub::ModelsIn(path, kEnding), hub::ModelsIn(path, hub::kBin)) ? "torch" : "";
+  }
 
   bool keeps_model_apart() const override { return true; }
 
