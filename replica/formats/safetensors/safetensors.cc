@@ -349,7 +349,8 @@ class Safetensors final : public Format {
     for (const auto& [tensor, file] : index.file_of) files[file].push_back(tensor);
     std::vector<OpenFile> opened;
     for (const auto& [file, wanted] : files) {
-      auto open = Open(Join(folder, file), file);
+      KINTSUGI_ASSIGN_OR_RETURN(const std::string place, hub::PlaceOf(folder, file));
+      auto open = Open(place, file);
       if (open.status().code() == StatusCode::kNotFound)
         return Status(StatusCode::kDataLoss,
                       "'" + path + "' lists '" + file + "', which is missing: the checkpoint is not whole");

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -94,7 +93,8 @@ TEST(SafetensorsHeader, TakesAMillionNames) {
 
 TEST(SafetensorsIndex, RefusesNamesThatLeadOutOfItsFolder) {
   using hub::DecodeIndex;
-  for (const char* name : {"../model.safetensors", "/etc/passwd", "a/b", "", ".hidden"})
+  for (const char* name :
+       {"../model.safetensors", "/etc/passwd", "a/../b", "./..", "", ".", "./", "a/", "a\\u0000b", "a\\n"})
     ExpectRefused(DecodeIndex(std::string(R"({"weight_map":{"w":")") + name + "\"}}", "file"),
                   "not the name of a file");
   ExpectRefused(DecodeIndex(R"({"weight_map":{"w":"a","w":"b"}})", "file"), "twice");
