@@ -205,6 +205,19 @@ def check_headers(torch, safetensors, kintsugi, folder):
     except Exception as error:  # pylint: disable=broad-exception-caught
         assert "header" in str(error).lower(), error
     refused(kintsugi, ("NUL", "header"), "show", path)
+    # What it passes over, and what it then still refuses.
+    plain = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    for head in (b" \n" + json.dumps({"w": plain}).encode(), json.dumps({"__metadata__": None, "w": plain}).encode(),
+                 json.dumps({"w": {"more": {"a": [None, -1.5, "x"]}, **plain, "last": None}}).encode(),
+                 json.dumps({"w": None}).encode(), json.dumps({"__metadata__": {"a": None}, "w": plain}).encode(), json.dumps({"w": {**plain, "shape": None}}).encode()):
+        path.write_bytes(len(head).to_bytes(8, "little") + head + b"\0\0\x80\x3f\0\0\0\x40")
+        try:
+            expected = safetensors.load_file(path)
+        except Exception:  # pylint: disable=broad-exception-caught
+            refused(kintsugi, ("header", "null"), "show", path)
+            continue
+        found = torch.load(kintsugi.convert(path, folder / "passed.pt", "torch", "--overwrite"))
+        assert set(found) == set(expected) == {"w"} and torch.equal(found["w"], expected["w"]), (head, found)
     head = json.dumps({"four": {"dtype": "F4", "shape": [2, 2], "data_offsets": [0, 2]}, "w": {"dtype": "F32", "shape": [1], "data_offsets": [2, 6]}}).encode()
     (folder / "four.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"\x12\x34" + b"\0\0\x80\x3f")
     refused(kintsugi, ("tensor 'four'", "F4", "--skip-objects"), "convert", folder / "four.safetensors", folder / "four.pt", "--to", "torch")
