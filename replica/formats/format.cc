@@ -108,10 +108,17 @@ std::string DifferenceOf(const Format& left, const Format& right, const std::str
   return "";
 }
 
+// As a cache has it whose files were not all downloaded.
+Status LeadsNowhere(const std::string& link) {
+  return {StatusCode::kNotFound,
+          "'" + link + "' is a symbolic link that leads nowhere: its target was moved, or never came"};
+}
+
 }  // namespace
 
 Result<const Format*> DetectFormat(const std::string& path) {
   const PathKind kind = KindOfPath(path);
+  if (kind == PathKind::kNothing && IsLink(path)) return LeadsNowhere(path);
   if (kind == PathKind::kNothing) return Status(StatusCode::kNotFound, "there is no file or folder '" + path + "'");
   const std::vector<const Format*> found = FormatsAt(path);
   for (size_t i = 1; i < found.size(); ++i)
@@ -130,6 +137,11 @@ Result<const Format*> DetectFormat(const std::string& path) {
   }
   if (IsLink(path))
     return Status(StatusCode::kNotFound, "'" + path + "' is a symbolic link: name the file or folder itself");
+  if (const auto inner = SortedNames(path); kind == PathKind::kFolder && inner.ok())
+    for (const std::string& name : *inner)
+      if (const std::string place = checkpoint::Join(path, name);
+          IsLink(place) && KindOfPath(place) == PathKind::kNothing)
+        return LeadsNowhere(place);
   return Status(StatusCode::kNotFound, "'" + path + "' is " + (kind == PathKind::kFolder ? "a folder" : "a file") +
                                            " of no known format (" + names +
                                            "): name the checkpoint's own folder or file, or say --format");

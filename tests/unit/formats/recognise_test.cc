@@ -260,6 +260,19 @@ TEST(Links, OfHuggingFacesCacheAreFollowedWithinTheirRepository) {
   EXPECT_FALSE(ReadCatalog(snapshot).ok());
 }
 
+TEST(Links, ThatLeadNowhereAreSaidToBe) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "snapshot");
+  fs::create_symlink("../blobs/none", folder / "snapshot/model.safetensors");
+  fs::create_symlink("none", folder / "last");
+  fs::create_symlink("none.pt", folder / "last.pt");
+  for (const char* name : {"snapshot", "snapshot/model.safetensors", "last", "last.pt"}) {
+    const Status status = ReadCatalog(folder / name).status();
+    EXPECT_EQ(status.code(), StatusCode::kNotFound);
+    EXPECT_NE(status.message().find("' is a symbolic link that leads nowhere"), std::string::npos) << status.message();
+  }
+}
+
 TEST(Links, ThatTheUserNamesAreFollowed) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "elsewhere/run");
