@@ -52,7 +52,7 @@ std::string JoinPath(const Path& path) {
   std::string key;
   for (const PathPart& part : path) {
     if (&part != path.data()) key += '.';
-    key += part.kind == PathPart::Kind::kText ? part.text : std::to_string(part.number);
+    key += part.IsNumber() ? std::to_string(part.number) : part.text;
   }
   return key;
 }

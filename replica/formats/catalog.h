@@ -32,12 +32,16 @@
 
 namespace kintsugi::formats {
 
-// The way from a container to what it holds: a key of a dictionary, text or number, or an index into a list.
+// The way from a container to what it holds: a key of a dictionary, text, number or another value, or an index into a list or a
+// tuple.
 struct PathPart {
-  enum class Kind : uint8_t { kText, kNumber, kIndex };
+  enum class Kind : uint8_t { kText, kNumber, kIndex, kTupleIndex, kValue };
   Kind kind = Kind::kText;
   std::string text;
   int64_t number = 0;
+  std::string pickled{};  // of kValue, which is called by its text
+  bool IsIndex() const { return kind == Kind::kIndex || kind == Kind::kTupleIndex; }
+  bool IsNumber() const { return kind == Kind::kNumber || IsIndex(); }
   bool operator==(const PathPart&) const = default;
 };
 using Path = std::vector<PathPart>;

@@ -291,6 +291,62 @@ def check_weights_only(torch, kintsugi, folder):
     assert "more.args" in json.dumps(json.loads(kintsugi.run("show", folder / "dcp").stdout)["objects"])
 
 
+def check_keys(torch, dcp, safetensors, kintsugi, folder):
+    """Keys that are no plain texts: called as torch's DCP calls them, and the same keys again where torch reads them."""
+    one = torch.arange(2.)
+    keys = [("a", 1), (1,), (), ("it's", 'q"', "\n", b"\x00\xffA", None, True, -2.5), b"x", b"it's\t", 1.5, 1e16, 1e-5, -0.0, 1e300, True, None, 12345678.875]
+    state = {"by": {key: one + number for number, key in enumerate(keys)}, "t": (one, [one + 1], {"x": (one,)}), "objects": {(0, 1): 5}, "w": one}
+    torch.save(state, folder / "keys.pt")
+    ours = kintsugi.convert(folder / "keys.pt", folder / "ours.pt", "torch")
+    found = torch.load(ours, weights_only=True)
+    assert list(found["by"]) == keys and [type(key) for key in found["by"]] == [type(key) for key in keys], found["by"]
+    assert all(torch.equal(found["by"][key], state["by"][key]) for key in keys)
+    assert type(found["t"]) is tuple and type(found["t"][1]) is list and type(found["t"][2]["x"]) is tuple and torch.equal(found["t"][2]["x"][0], one), found["t"]
+    assert found["objects"] == {(0, 1): 5}
+    dcp.save({"by": state["by"]}, checkpoint_id=folder / "dcp", no_dist=True)
+    theirs = {t["key"] for t in json.loads(kintsugi.run("show", folder / "dcp").stdout)["tensors"]}
+    assert {t["key"] for t in json.loads(kintsugi.run("show", folder / "keys.pt").stdout)["tensors"] if t["key"].startswith("by.")} == theirs, theirs
+    loaded = {"by": {key: torch.zeros(2) for key in keys}}
+    dcp.load(loaded, checkpoint_id=kintsugi.convert(folder / "keys.pt", folder / "ours-dcp", "dcp"), no_dist=True)
+    assert all(torch.equal(loaded["by"][key], state["by"][key]) for key in keys)
+    for name, odd, words in (("two", {1: one, "1": one}, ("'x.1' is there twice",)), ("tuple-two", {(1,): one, "(1,)": one}, ("'x.(1,)' is there twice",)),
+                             ("set", {frozenset({1}): one}, ("object 'x'", "tensors lie under a key that is", "which has no name", "--skip-objects"))):
+        torch.save({"x": odd, "w": one}, folder / f"{name}.pt")
+        refused(kintsugi, words, "convert", folder / f"{name}.pt", folder / "x.pt", "--to", "torch")
+    assert set(torch.load(kintsugi.convert(folder / "set.pt", folder / "only.pt", "torch", "--only", "w"))) == {"w"}
+    # Characters that no name here has are escaped, and a note says so; what lies deep, empty or long is left out at most.
+    torch.save({"a\nb": one, "w": one}, folder / "control.pt")
+    safetensors.save_file({"a\nb": one, "w": one.clone()}, folder / "control.safetensors")
+    dcp.save({"a\nb": one, "w": one}, checkpoint_id=folder / "control", no_dist=True)
+    for source in ("control.pt", "control.safetensors", "control"):
+        done = kintsugi.run("convert", folder / source, folder / "escaped.pt", "--to", "torch", "--overwrite")
+        assert "called 'a\\x0ab' here" in done.stderr, done.stderr
+        assert set(torch.load(folder / "escaped.pt")) == {"a\nb", "w"}, source
+    many = torch.arange(4.).reshape([1] * 8 + [4])
+    for key, value, words in (("many", many, ("tensor 'many'", "9 axes")), ("", one, ("key is empty",)), ("x" * 2000, one, ("2000 bytes",))):
+        torch.save({key: value, "w": one}, folder / "left.pt")
+        safetensors.save_file({key: value, "w": one.clone()}, folder / "left.safetensors")
+        sources = ["left.pt", "left.safetensors"]
+        if value is many:
+            dcp.save({key: value, "w": one}, checkpoint_id=folder / "left", no_dist=True)
+            sources.append("left")
+        for source in sources:
+            refused(kintsugi, (*words, "--skip-objects"), "convert", folder / source, folder / "x.pt", "--to", "torch")
+            for more in (("--skip-objects",), ("--only", "w")):
+                assert set(torch.load(kintsugi.convert(folder / source, folder / "left-out.pt", "torch", "--overwrite", *more))) == {"w"}, source
+    # A serialization that DCP writes and does not load.
+    from torch.distributed.checkpoint.filesystem import SerializationFormat
+    dcp.save({"w": one}, storage_writer=dcp.FileSystemWriter(folder / "st", serialization_format=SerializationFormat.SAFETENSORS), no_dist=True)
+    try:
+        dcp.load({"w": torch.zeros(2)}, checkpoint_id=folder / "st", no_dist=True)
+        raise AssertionError("DCP reads it")
+    except dcp.api.CheckpointException:
+        refused(kintsugi, ("tensor 'w'", "SerializationFormat.SAFETENSORS", "shard-00001-model-00001-of-00001.safetensors"), "show", folder / "st")
+    (folder / "shards").mkdir()
+    shutil.copy(folder / "st/__0_0.distcp", folder / "shards/shard-00001-model-00001-of-00001.safetensors")
+    assert torch.equal(torch.load(kintsugi.convert(folder / "shards", folder / "shards.pt", "torch"))["w"], one)
+
+
 def check_unfinished(torch, dcp, safetensors, kintsugi, folder):
     """A save that was not finished is told as one: what is there, what is missing, which tracker names what."""
     state = {"w": torch.randn(64, 8)}
@@ -320,7 +376,7 @@ def main():
     kintsugi = Kintsugi(sys.argv[1])
     checks = [(check_views, (torch, dcp, kintsugi)), (check_shards, (torch, safetensors, kintsugi)), (check_zero, (torch, kintsugi)), (check_universal, (torch, kintsugi)),
               (check_two_formats, (torch, safetensors, kintsugi)), (check_codes, (torch, safetensors, kintsugi)),
-              (check_headers, (torch, safetensors, kintsugi)), (check_archives, (torch, kintsugi)), (check_weights_only, (torch, kintsugi)), (check_unfinished, (torch, dcp, safetensors, kintsugi))]
+              (check_headers, (torch, safetensors, kintsugi)), (check_archives, (torch, kintsugi)), (check_weights_only, (torch, kintsugi)), (check_keys, (torch, dcp, safetensors, kintsugi)), (check_unfinished, (torch, dcp, safetensors, kintsugi))]
     for check, arguments in checks:
         with tempfile.TemporaryDirectory() as folder:
             check(*arguments, pathlib.Path(folder))

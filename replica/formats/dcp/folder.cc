@@ -23,7 +23,8 @@ constexpr int kChunksBetweenDrops = 64;
 
 class Reader {
  public:
-  Reader(Catalog* catalog, const std::string& folder) : catalog_(catalog), folder_(folder) {}
+  Reader(Catalog* catalog, const std::string& folder, const ReadOptions& options)
+      : catalog_(catalog), folder_(folder), options_(options) {}
 
   Status Run() {
     const std::string path = Join(folder_, kMetadataName);
@@ -37,9 +38,10 @@ class Reader {
     KINTSUGI_RETURN_IF_ERROR(ReadModelPart(metadata));
     for (const TensorEntry& entry : metadata.tensors) {
       Known known{std::nullopt, &entry, {}};
-      if (!own_.contains(entry.key))
-        known.number = catalog_->AddTensor({entry.key, entry.dtype, entry.shape, path_of(entry.key)});
-      else if (!model_.copies.contains(entry.key))
+      KINTSUGI_ASSIGN_OR_RETURN(const bool is_held, IsHeld(entry, path));
+      if (is_held && !own_.contains(entry.key))
+        known.number = catalog_->AddTensor({NameOf(entry.key), entry.dtype, entry.shape, path_of(entry.key)});
+      else if (is_held && !model_.copies.contains(entry.key))
         known.number = catalog_->AddTensor({model_.RunsName(entry.key), entry.dtype, entry.shape, {}});
       for (const Chunk& chunk : entry.chunks) known.shapes[chunk.offset] = chunk.shape;
       tensors_.emplace(entry.key, std::move(known));
@@ -68,6 +70,23 @@ class Reader {
     std::map<Shape, Shape> shapes;  // by offset
   };
 
+  // False: it has more axes than a catalog holds, and is left out.
+  Result<bool> IsHeld(const TensorEntry& entry, const std::string& path) {
+    if (entry.shape.size() <= static_cast<size_t>(layout::kAxesMax)) return true;
+    const std::string text = "tensor '" + PrintableKey(entry.key) + "': '" + path + "': it has " +
+                             std::to_string(entry.shape.size()) + " axes, at most " + std::to_string(layout::kAxesMax) +
+                             " are read: flatten some";
+    if (!options_.LeavesOut(entry.key))
+      return Status(StatusCode::kInvalidArgument, text + "; --skip-objects leaves such out");
+    catalog_->AddNote("left out: " + text);
+    return false;
+  }
+  std::string NameOf(const std::string& key) {
+    std::string name = EscapedKey(key);
+    if (name != key)
+      catalog_->AddNote("'" + folder_ + "': a key with control characters is called '" + PrintableKey(name) + "' here");
+    return name;
+  }
   // Where a run wrote its model under its own names.
   Status ReadModelPart(const DcpMetadata& metadata) {
     if (std::find(metadata.objects.begin(), metadata.objects.end(), kModelObject) == metadata.objects.end())
@@ -78,9 +97,9 @@ class Reader {
       KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
       const auto value = ScalarOf({stored.key, CatalogObject::Form::kTorch, std::string(bytes), {}});
       const std::string* const text = value ? std::get_if<std::string>(&*value) : nullptr;
-      KINTSUGI_ASSIGN_OR_RETURN(model_,
-                                ModelPart::Decode(text ? *text : "", "'" + Join(folder_, stored.file) + "', object '" +
-                                                                         stored.key + "'", &own_));
+      KINTSUGI_ASSIGN_OR_RETURN(
+          model_, ModelPart::Decode(text ? *text : "",
+                                    "'" + Join(folder_, stored.file) + "', object '" + stored.key + "'", &own_));
     }
     return Status::Ok();
   }
@@ -122,7 +141,7 @@ class Reader {
       return {StatusCode::kResourceExhausted,
               "'" + folder_ + "': its objects have more than " + std::to_string(kObjectBytesMax) + " bytes"};
     if (!seen_objects_.insert(stored.key).second) return Status::Ok();
-    catalog_->AddObject({stored.key, CatalogObject::Form::kTorch, std::string(bytes), path});
+    catalog_->AddObject({NameOf(stored.key), CatalogObject::Form::kTorch, std::string(bytes), path});
     return Status::Ok();
   }
 
@@ -140,7 +159,17 @@ class Reader {
     const Shape offset = stored.offset.value_or(Shape(tensor.entry->shape.size()));
     const auto shape = tensor.shapes.find(offset);
     if (shape == tensor.shapes.end()) return bad("the metadata has no chunk at " + DescribeShape(offset));
-    if (!bytes.starts_with("PK")) return bad("its entry is not what torch.save writes");
+    if (!bytes.starts_with("PK")) {
+      // Offsets of entries are of no use in it, and torch's own reader does not read it.
+      const std::string_view whole = catalog_->files()[file]->text();
+      if (whole.size() > 8 && whole[8] == '{')
+        return Status(
+            StatusCode::kInvalidArgument,
+            bad("the file is safetensors (SerializationFormat.SAFETENSORS), which DCP itself does not load: read "
+                "such files under the names shard-00001-model-00001-of-00001.safetensors, .. in a folder")
+                .message());
+      return bad("its entry is not what torch.save writes");
+    }
     KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(bytes, path, stored.at));
     const auto read = torch::TensorOf(archive.tree, archive.tree.root, path, /*applies=*/true);
     if (!read.ok()) return read.status().Annotate("tensor '" + PrintableKey(stored.key) + "'");
@@ -161,6 +190,7 @@ class Reader {
 
   Catalog* const catalog_;
   const std::string& folder_;
+  const ReadOptions& options_;
   ModelPart model_;
   std::set<std::string, std::less<>> own_;  // names of the model, as they stand here
   std::map<std::string, uint32_t> files_;
@@ -192,9 +222,10 @@ Result<CatalogObject> ModelObject(const Content& content, const std::vector<Cata
       others.insert(tensor.key);
   for (const std::string& name : own)
     if (others.contains(name))
-      return Status(StatusCode::kInvalidArgument,
-                    "'" + PrintableKey(name) +
-                        "' would be a tensor of the model and something else of the run's: give one of them another name");
+      return Status(
+          StatusCode::kInvalidArgument,
+          "'" + PrintableKey(name) +
+              "' would be a tensor of the model and something else of the run's: give one of them another name");
   return ScalarObject(std::string(kModelObject), model.Encode(&own));
 }
 
@@ -219,15 +250,16 @@ void AddAliases(const ModelPart& model, const Content& content, const std::vecto
   repeat(&metadata->tensors);
   repeat(&metadata->stored);
   for (const auto& [owner, names] : aliases)
-    for (const CatalogTensor* const alias : names)
-      metadata->paths[NameIn(model, *alias)] = PathIn(model, *alias);
+    for (const CatalogTensor* const alias : names) metadata->paths[NameIn(model, *alias)] = PathIn(model, *alias);
 }
 
 std::string FileName(size_t rank) { return "__" + std::to_string(rank) + "_0.distcp"; }
 
 }  // namespace
 
-Status AddFolder(Catalog* catalog, const std::string& folder) { return Reader(catalog, folder).Run(); }
+Status AddFolder(Catalog* catalog, const std::string& folder, const ReadOptions& options) {
+  return Reader(catalog, folder, options).Run();
+}
 
 Status LayFolder(const Content& content, const std::vector<CatalogObject>& given, const LayOptions& options,
                  const std::string& prefix, Outline* outline, const std::set<uint32_t>& elsewhere) {

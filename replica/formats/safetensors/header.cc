@@ -75,8 +75,6 @@ class Collector : public nlohmann::json_sax<Json> {
     if (state_ != State::kShape && state_ != State::kOffsets) return Refuse("a number");
     if (value > static_cast<uint64_t>(INT64_MAX)) return Refuse("a number that does not fit 63 bits");
     numbers_.push_back(static_cast<int64_t>(value));
-    if (numbers_.size() > static_cast<size_t>(layout::kAxesMax))
-      return Refuse("a list of more than " + std::to_string(layout::kAxesMax) + " numbers");
     return true;
   }
   bool string(string_t& value) override {
@@ -293,7 +291,7 @@ Result<ShardOffsets> OffsetsOf(const FileHeader& header, const std::string& path
     if (tensor == tensors.end()) return info.Fail("is of a tensor that the file does not hold");
     KINTSUGI_ASSIGN_OR_RETURN(const JsonField saved, info.Get("saved_offsets"));
     const Shape& shape = tensor->second->shape;
-    KINTSUGI_ASSIGN_OR_RETURN(Shape offset, saved.Integers(static_cast<size_t>(layout::kAxesMax), 0));
+    KINTSUGI_ASSIGN_OR_RETURN(Shape offset, saved.Integers(std::max<size_t>(shape.size(), layout::kAxesMax), 0));
     if (offset.size() != shape.size())
       return saved.Fail("has " + std::to_string(offset.size()) + " numbers, the tensor " +
                         std::to_string(shape.size()) + " axes");
