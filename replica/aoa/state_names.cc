@@ -224,6 +224,22 @@ std::string StateNames::NameFor(const std::string& model, const StateForm& form)
   return StateOf(form, model).value_or(form.prefix + model + form.suffix);
 }
 
+std::string StateNames::NameForMade(const std::string& model, const StateForm& form, const Tensors& source) {
+  struct Tree {
+    std::string_view state, model;
+  };
+  constexpr Tree kTrees[] = {{"optimizer/", "model/"}, {"zero.", "module."}};
+  for (const Tree& tree : kTrees) {
+    if (!form.model_prefix.empty() || form.prefix != tree.state || !model.starts_with(tree.model)) continue;
+    // Not where the source calls states of such keys by the whole key.
+    const std::string whole = std::string(tree.state) + std::string(tree.model);
+    const auto found = source.lower_bound(whole);
+    if (found != source.end() && found->first.starts_with(whole)) continue;
+    return NameFor(model.substr(tree.model.size()), form);
+  }
+  return NameFor(model, form);
+}
+
 std::vector<std::string> StateNames::TensorStatesOf(const std::string& model) const {
   std::vector<std::string> keys;
   for (const StateForm& form : forms_)

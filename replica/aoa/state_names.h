@@ -53,6 +53,9 @@ class StateNames {
 
   // What the state of `model` is called by this form, whatever there is.
   static std::string NameFor(const std::string& model, const StateForm& form);
+  // What the state of a model key that a program makes is called by a form of the source, which may know only keys without the
+  // tree that kintsugi.torch's ("model/") and DeepSpeed's ("module.") stand in: the state has its own tree instead of that.
+  static std::string NameForMade(const std::string& model, const StateForm& form, const Tensors& source);
   // The same as KeyOf, and `model` itself where there is no form.
   std::string NameOf(const std::string& model, const StateForm* form, const Tensors& tensors) const {
     return form ? KeyOf(model, *form, tensors) : model;
