@@ -309,6 +309,17 @@ def check_keys(torch, dcp, safetensors, kintsugi, folder):
     loaded = {"by": {key: torch.zeros(2) for key in keys}}
     dcp.load(loaded, checkpoint_id=kintsugi.convert(folder / "keys.pt", folder / "ours-dcp", "dcp"), no_dist=True)
     assert all(torch.equal(loaded["by"][key], state["by"][key]) for key in keys)
+    # A tuple of tensors is one object of DCP's, with the same name both ways.
+    dcp.save({"t": state["t"], "w": one}, checkpoint_id=folder / "tuple", no_dist=True)
+    for name, source in (("theirs", folder / "tuple"), ("again", kintsugi.convert(folder / "tuple", folder / "tuple-again", "dcp")),
+                         ("ours", kintsugi.convert(folder / "keys.pt", folder / "tuple-ours", "dcp", "--only", "t.*", "--only", "w"))):
+        loaded = {"t": None, "w": torch.zeros(2)}
+        dcp.load(loaded, checkpoint_id=source, no_dist=True)
+        back = torch.load(kintsugi.convert(source, folder / f"tuple-{name}.pt", "torch"))
+        for found in (loaded, back):
+            assert type(found["t"]) is tuple and type(found["t"][1]) is list and torch.equal(found["t"][0], one) and torch.equal(found["t"][1][0], one + 1), (name, found)
+            assert type(found["t"][2]["x"]) is tuple and torch.equal(found["t"][2]["x"][0], one) and torch.equal(found["w"], one), (name, found)
+    kintsugi.equal(folder / "tuple", folder / "tuple-ours")
     for name, odd, words in (("two", {1: one, "1": one}, ("'x.1' is there twice",)), ("tuple-two", {(1,): one, "(1,)": one}, ("'x.(1,)' is there twice",)),
                              ("set", {frozenset({1}): one}, ("object 'x'", "tensors lie under a key that is", "which has no name", "--skip-objects"))):
         torch.save({"x": odd, "w": one}, folder / f"{name}.pt")

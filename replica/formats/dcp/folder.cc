@@ -136,6 +136,14 @@ class Reader {
   Status AddObject(const StorageEntry& stored, const Path& path) {
     uint32_t file = 0;
     KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
+    // torch's flattening opens no tuples: one with tensors is an object.
+    if (const auto archive = torch::OpenArchive(bytes, catalog_->files()[file]->path(), stored.at);
+        archive.ok() && archive->tree.KindOf(archive->tree.root) == pickle::Kind::kTuple &&
+        torch::HoldsStorage(archive->tree, archive->tree.root)) {
+      if (!seen_objects_.insert(stored.key).second) return Status::Ok();
+      const Path& prefix = JoinPath(path) == stored.key ? path : PathOf(stored.key);
+      return torch::AddValue(catalog_, *archive, archive->tree.root, file, prefix, options_);
+    }
     objects_bytes_ += bytes.size();
     if (objects_bytes_ > kObjectBytesMax)
       return {StatusCode::kResourceExhausted,
@@ -229,6 +237,52 @@ Result<CatalogObject> ModelObject(const Content& content, const std::vector<Cata
   return ScalarObject(std::string(kModelObject), model.Encode(&own));
 }
 
+// Tensors and objects that lie in one tuple, which torch's flattening does not open: its name, and they by content and object
+// number.
+struct TupleParts {
+  Path path;  // of the tuple
+  std::vector<uint32_t> tensors;
+  std::vector<const CatalogObject*> objects;
+};
+using Tuples = std::map<std::string, TupleParts>;
+
+// Null where no tuple is on the way.
+TupleParts* TupleOf(const Path& path, Tuples* tuples) {
+  const auto index = std::find_if(path.begin(), path.end(),
+                                  [](const PathPart& part) { return part.kind == PathPart::Kind::kTupleIndex; });
+  if (index == path.begin() || index == path.end()) return nullptr;
+  Path own(path.begin(), index);
+  TupleParts& parts = (*tuples)[JoinPath(own)];
+  parts.path = std::move(own);
+  return &parts;
+}
+
+// As torch.save writes the tuple.
+Status LayTuple(const Content& content, const TupleParts& tuple, OutlineFile* file) {
+  const auto within = [&](const Path& path) {
+    return Path(path.begin() + static_cast<ptrdiff_t>(tuple.path.size()), path.end());
+  };
+  std::vector<torch::Leaf> leaves;
+  for (const uint32_t i : tuple.tensors)
+    leaves.push_back({within(content[i].path), [&content, i](pickle::PickleWriter* writer) {
+                        torch::WriteTensor(std::to_string(i), content[i].dtype, content[i].shape, writer);
+                        return Status::Ok();
+                      }});
+  for (const CatalogObject* object : tuple.objects)
+    leaves.push_back({within(object->path), [object](pickle::PickleWriter* writer) {
+                        return torch::WriteObject(*object, writer).Annotate("object '" + object->key + "'");
+                      }});
+  KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
+  zip::Layer layer(file, "archive");
+  layer.AddBytes("data.pkl", std::move(pickled));
+  torch::AddSmallEntries(&layer);
+  for (const uint32_t i : tuple.tensors)
+    layer.AddTensor("data/" + std::to_string(i), i, layout::WholeBox(content[i].shape), DTypeSize(content[i].dtype));
+  torch::AddVersion(&layer);
+  layer.Finish();
+  return Status::Ok();
+}
+
 // The same bytes under one more name.
 void AddAliases(const ModelPart& model, const Content& content, const std::vector<uint32_t>& owners,
                 DcpMetadata* metadata) {
@@ -270,7 +324,20 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& given
   DcpMetadata metadata;
   std::vector<OutlineFile> files(static_cast<size_t>(options.shards));
   for (size_t rank = 0; rank < files.size(); ++rank) files[rank].name = prefix + FileName(rank);
+  std::vector<uint32_t> owners = OwnersOf(content);
+  Tuples tuples;
+  std::vector<bool> is_in_tuple(content.size());
+  for (uint32_t i = 0; i < content.size(); ++i)
+    if (TupleParts* const tuple = elsewhere.contains(i) ? nullptr : TupleOf(content[i].path, &tuples)) {
+      tuple->tensors.push_back(i);
+      is_in_tuple[i] = true;
+    }
   for (const CatalogObject& object : objects) {
+    // A tuple of small values alone was never opened.
+    if (TupleParts* const tuple = TupleOf(object.path, &tuples)) {
+      tuple->objects.push_back(&object);
+      continue;
+    }
     KINTSUGI_ASSIGN_OR_RETURN(std::string blob, torch::TorchBlobOf(object));
     const uint64_t at = files[0].size_bytes;
     metadata.objects.push_back(object.key);
@@ -278,9 +345,18 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& given
     metadata.stored.push_back({object.key, std::nullopt, FileName(0), at, blob.size()});
     files[0].AddBytes(std::move(blob));
   }
-  const std::vector<uint32_t> owners = OwnersOf(content);
+  for (const auto& [name, tuple] : tuples) {
+    const uint64_t at = files[0].size_bytes;
+    KINTSUGI_RETURN_IF_ERROR(LayTuple(content, tuple, &files[0]).Annotate("tuple '" + PrintableKey(name) + "'"));
+    metadata.objects.push_back(name);
+    metadata.paths[name] = tuple.path;
+    metadata.stored.push_back({name, std::nullopt, FileName(0), at, files[0].size_bytes - at});
+  }
+  // What is in a tuple is written there, and names nothing else.
+  for (uint32_t i = 0; i < content.size(); ++i)
+    if (is_in_tuple[i] || is_in_tuple[owners[i]]) owners[i] = i;
   for (uint32_t i = 0; i < content.size(); ++i) {
-    if (owners[i] != i || elsewhere.contains(i)) continue;
+    if (owners[i] != i || elsewhere.contains(i) || is_in_tuple[i]) continue;
     const CatalogTensor& tensor = content[i];
     const std::string name = NameIn(options.model, tensor);
     TensorEntry entry{name, tensor.dtype, tensor.shape, {}};
