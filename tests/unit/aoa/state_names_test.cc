@@ -314,6 +314,16 @@ TEST(AoaStateNames, ThereAndBackAgainAreCalledAsBefore) {
     }
     EXPECT_TRUE(tensors.size() == 2 && tensors.contains(model) && tensors.contains(state)) << tensors.begin()->first;
   }
+  // One of two: the file on the way has bare names beside others.
+  const Tensors both = Described({"model/v", "model/w", "optimizer/v.exp_avg", "optimizer/w.exp_avg"});
+  Tensors tensors = both;
+  for (const char* statement : {"model/w -> q", "q -> model/w"}) {
+    const Engine engine = MustBuild({{statement}, tensors, std::nullopt, {}});
+    tensors.clear();
+    for (const auto& [key, output] : engine.outputs()) tensors[key] = {output.shape, output.dtype, {}};
+  }
+  ASSERT_EQ(tensors.size(), both.size());
+  for (const auto& [key, tensor] : both) EXPECT_TRUE(tensors.contains(key)) << key;
   // A source whose states have the whole name keeps to that.
   const Engine engine = MustBuild({{"q -> model/w"},
                                    Described({"q", "optimizer/q.exp_avg", "model/v", "optimizer/model/v.exp_avg"}),
