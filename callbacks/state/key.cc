@@ -33,10 +33,12 @@ bool IsControl(char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7F; }
 
 }  // namespace
 
-std::string PrintableKey(const std::string& key) {
-  constexpr size_t kShown = 128;
+namespace {
+
+// Of its first `shown` bytes.
+std::string Escaped(const std::string& key, size_t shown) {
   std::string text;
-  for (size_t i = 0; i < key.size() && i < kShown;) {
+  for (size_t i = 0; i < key.size() && i < shown;) {
     const size_t length = SequenceLength(key, i);
     if (length > 0 && !IsControl(key[i])) {
       text.append(key, i, length);
@@ -47,6 +49,16 @@ std::string PrintableKey(const std::string& key) {
     text += {'\\', 'x', kHex[static_cast<uint8_t>(key[i]) >> 4], kHex[static_cast<uint8_t>(key[i]) & 15]};
     ++i;
   }
+  return text;
+}
+
+}  // namespace
+
+std::string EscapedKey(const std::string& key) { return Escaped(key, key.size()); }
+
+std::string PrintableKey(const std::string& key) {
+  constexpr size_t kShown = 128;
+  std::string text = Escaped(key, kShown);
   if (key.size() > kShown) text += "... (" + std::to_string(key.size()) + " bytes)";
   return text;
 }

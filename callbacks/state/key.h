@@ -16,6 +16,8 @@ inline constexpr size_t kKeyBytesMax = 1024;
 // Not empty, valid UTF-8 (RFC 3629), without control characters, at most kKeyBytesMax bytes.
 KINTSUGI_EXPORT Status ValidateKey(const std::string& key);
 
+// What ValidateKey refuses of its bytes as hex ("\\x0a"); never shorter.
+KINTSUGI_EXPORT std::string EscapedKey(const std::string& key);
 // Any bytes made fit for a message: what ValidateKey refuses is shown as hex, long keys are cut.
 KINTSUGI_EXPORT std::string PrintableKey(const std::string& key);
 

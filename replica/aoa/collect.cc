@@ -90,7 +90,7 @@ Status Evaluator::CollectStates() {
         const StateForm* called = names_.Split(stored, &source_).form;
         if (!called) called = form;
         const Tensor& state = source_.find(stored)->second;
-        const std::string name = names_.NameFor(key, *called);
+        const std::string name = StateNames::NameForMade(key, *called, source_);
         if (evaluation_.products.contains(name)) continue;
         const auto [taken, is_new] = evaluation_.followed.try_emplace(
             name,

@@ -71,6 +71,7 @@ class Names {
     std::sort(members_.begin(), members_.end(),
               [](const Member& a, const Member& b) { return a.name.parameter < b.name.parameter; });
     if (std::vector<StateForm> forms = ByModelKeys(); !forms.empty()) return forms;
+    if (std::vector<StateForm> forms = ByOwnModelKeys(); !forms.empty()) return forms;
     if (!std::all_of(members_.begin(), members_.end(), [this](const Member& member) { return HasKin(member); }))
       return {};
     const StateName& name = members_[0].name;
@@ -87,6 +88,36 @@ class Names {
       first = proven->second;
     }
     return forms;
+  }
+
+  // Where model keys have a prefix in part, as a program leaves them that renamed some: one key alone fits each member.
+  std::vector<StateForm> ByOwnModelKeys() const {
+    std::map<std::pair<std::string, std::string>, StateForm> forms;  // by both prefixes
+    for (const Member& member : members_) {
+      const auto form = FormOf(member);
+      if (!form) return {};
+      forms.try_emplace({form->prefix, form->model_prefix}, *form);
+      if (forms.size() > kFormsMax) return {};
+    }
+    std::vector<StateForm> found;
+    for (auto& [prefixes, form] : forms) found.push_back(std::move(form));
+    return found;
+  }
+
+  // With the shortest prefix; nothing where several model keys fit.
+  std::optional<StateForm> FormOf(const Member& member) const {
+    const StateName& name = member.name;
+    for (size_t cut = 0;;) {
+      const std::string own = std::string(name.prefix) + std::string(name.parameter.substr(0, cut));
+      std::vector<const std::string*> fitting;
+      for (const std::string& prefix : model_prefixes_)
+        if ((prefix.empty() || !own.starts_with(prefix)) && IsStateOf(member, prefix, cut)) fitting.push_back(&prefix);
+      if (fitting.size() > 1) return std::nullopt;
+      if (!fitting.empty())
+        return StateForm{*fitting[0], own, std::string(name.suffix), name.meaning, name.is_scalar, false};
+      cut = EndOfPart(name.parameter, cut);
+      if (cut == 0 || cut >= name.parameter.size()) return std::nullopt;
+    }
   }
 
   // Whether the parameter itself is not there, but another state of it, which has its shape.
@@ -222,6 +253,22 @@ std::string StateNames::KeyOf(const std::string& model, const StateForm& form, c
 
 std::string StateNames::NameFor(const std::string& model, const StateForm& form) {
   return StateOf(form, model).value_or(form.prefix + model + form.suffix);
+}
+
+std::string StateNames::NameForMade(const std::string& model, const StateForm& form, const Tensors& source) {
+  struct Tree {
+    std::string_view state, model;
+  };
+  constexpr Tree kTrees[] = {{"optimizer/", "model/"}, {"zero.", "module."}};
+  for (const Tree& tree : kTrees) {
+    if (!form.model_prefix.empty() || form.prefix != tree.state || !model.starts_with(tree.model)) continue;
+    // Not where the source calls states of such keys by the whole key.
+    const std::string whole = std::string(tree.state) + std::string(tree.model);
+    const auto found = source.lower_bound(whole);
+    if (found != source.end() && found->first.starts_with(whole)) continue;
+    return NameFor(model.substr(tree.model.size()), form);
+  }
+  return NameFor(model, form);
 }
 
 std::vector<std::string> StateNames::TensorStatesOf(const std::string& model) const {

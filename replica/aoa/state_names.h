@@ -4,9 +4,10 @@
 // their states (callbacks/state/state_word.h) is one where the keys of a side prove it: there are ways (a form) to get
 // from such names to keys of that side, and one of them leads from each of them to a key that is described, with the same
 // shape. So "optimizer.exp_avg.w" follows "w", "optim.state.w.exp_avg" follows "model.w", and a module that is called
-// "step" is left alone. Where parameters are not described at all (a trainer that keeps master weights alone), two kinds
-// of states of the same ones with the same shapes prove each other. What is proven on one side holds on both. Where two forms are as good ("ema.w" beside "net.w")
-// nothing is proven, and these keys are tensors like any other.
+// "step" is left alone. Where no form leads from all of them, as where a program renamed some of the keys, each may have one
+// key alone that it can be a state of. Where parameters are not described at all (a trainer that keeps master weights alone),
+// two kinds of states of the same ones with the same shapes prove each other. What is proven on one side holds on both. Where
+// two forms are as good ("ema.w" beside "net.w") nothing is proven, and these keys are tensors like any other.
 // Forms of one meaning stand for each other: what the destination calls ".moment1_0" is made of the source's "exp_avg".
 // Threads: does not change.
 #pragma once
@@ -53,6 +54,9 @@ class StateNames {
 
   // What the state of `model` is called by this form, whatever there is.
   static std::string NameFor(const std::string& model, const StateForm& form);
+  // What the state of a model key that a program makes is called by a form of the source, which may know only keys without the
+  // tree that kintsugi.torch's ("model/") and DeepSpeed's ("module.") stand in: the state has its own tree instead of that.
+  static std::string NameForMade(const std::string& model, const StateForm& form, const Tensors& source);
   // The same as KeyOf, and `model` itself where there is no form.
   std::string NameOf(const std::string& model, const StateForm* form, const Tensors& tensors) const {
     return form ? KeyOf(model, *form, tensors) : model;

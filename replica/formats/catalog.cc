@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <tuple>
 #include <unordered_set>
@@ -51,7 +52,7 @@ std::string JoinPath(const Path& path) {
   std::string key;
   for (const PathPart& part : path) {
     if (&part != path.data()) key += '.';
-    key += part.kind == PathPart::Kind::kText ? part.text : std::to_string(part.number);
+    key += part.IsNumber() ? std::to_string(part.number) : part.text;
   }
   return key;
 }
@@ -248,6 +249,23 @@ Status Catalog::CheckPiece(const CatalogPiece& piece) const {
   return bad("its piece needs " + std::to_string(needed) + " bytes, stored are " + std::to_string(piece.bytes));
 }
 
+Status Catalog::CheckCopy(const CatalogPiece& first, const CatalogPiece& copy) const {
+  const MappedFile &left = *files_[first.file], &right = *files_[copy.file];
+  const bool is_same_place = first.file == copy.file && first.at == copy.at && first.strides == copy.strides;
+  if (is_same_place || !first.blocks.empty() || first.bytes == 0 || layout::Product(first.shape) == 0)
+    return Status::Ok();
+  const bool is_equal = first.strides.empty() && copy.strides.empty() &&
+                        std::memcmp(left.bytes().data() + first.at, right.bytes().data() + copy.at, first.bytes) == 0;
+  left.DropPages();
+  right.DropPages();
+  if (is_equal) return Status::Ok();
+  return {StatusCode::kDataLoss, "'" + path_ + "': " + Name(tensors_[first.tensor]) + ", its piece " +
+                                     DescribeShape(first.shape) + " at " + DescribeShape(first.offset) +
+                                     " is stored in '" + left.path() + "', byte " + std::to_string(first.at) +
+                                     ", and otherwise in '" + right.path() + "', byte " + std::to_string(copy.at) +
+                                     ": files of two saves lie together; take away those of the other one"};
+}
+
 Status Catalog::CheckObjects() const {
   uint64_t bytes = 0;
   std::unordered_set<std::string> keys;
@@ -328,8 +346,12 @@ Status Catalog::Finish(bool whole) {
   size_t copies = 0;
   for (uint32_t i = 0; i < pieces.size(); ++i) {
     uint32_t& piece = piece_of_[built.number_of[i]];
-    copies += piece != UINT32_MAX;
-    piece = std::min(piece, i);
+    if (piece == UINT32_MAX) {
+      piece = i;
+      continue;
+    }
+    KINTSUGI_RETURN_IF_ERROR(CheckCopy(pieces_[piece], pieces_[i]));
+    ++copies;
   }
   if (copies > 0) AddNote(std::to_string(copies) + " pieces are stored more than once: the first copy of each is read");
   // A tensor of which no piece is there is in no metadata.

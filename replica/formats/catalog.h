@@ -3,7 +3,8 @@
 // What: tensors (name, type, global shape), pieces (a box or a flat range of a tensor, and the bytes of a file that
 // hold it, perhaps by strides) and objects (small values that are no tensors). A reader makes it of files; the reshard
 // engine sees it as layout metadata of one rank that holds every piece; tensors are read through mappings when they are
-// needed. Copies of one piece (replicated over files) are kept once: the first one is read. Invariants, after Finish:
+// needed. Copies of one piece (replicated over files) are kept once: the first one is read; those without checksums are
+// compared. Invariants, after Finish:
 // every piece lies within its file and its tensor; keys are distinct, and tensors and objects share no key; main pieces
 // cover each tensor exactly once (layout/validate.h); an alias is of a tensor that is none, of its type and shape.
 // Errors: kDataLoss or kInvalidArgument, naming file, key and both values.
@@ -31,12 +32,16 @@
 
 namespace kintsugi::formats {
 
-// The way from a container to what it holds: a key of a dictionary, text or number, or an index into a list.
+// The way from a container to what it holds: a key of a dictionary, text, number or another value, or an index into a list or a
+// tuple.
 struct PathPart {
-  enum class Kind : uint8_t { kText, kNumber, kIndex };
+  enum class Kind : uint8_t { kText, kNumber, kIndex, kTupleIndex, kValue };
   Kind kind = Kind::kText;
   std::string text;
   int64_t number = 0;
+  std::string pickled{};  // of kValue, which is called by its text
+  bool IsIndex() const { return kind == Kind::kIndex || kind == Kind::kTupleIndex; }
+  bool IsNumber() const { return kind == Kind::kNumber || IsIndex(); }
   bool operator==(const PathPart&) const = default;
 };
 using Path = std::vector<PathPart>;
@@ -182,6 +187,8 @@ class Catalog {
  private:
   Status CheckPiece(const CatalogPiece& piece) const;
   Status CheckObjects() const;
+  // That two copies of one piece are the same bytes. Those with checksums of their own are not read for that.
+  Status CheckCopy(const CatalogPiece& first, const CatalogPiece& copy) const;
   // Makes tensors of the names that were added, ...
   void NameAliases();
   // ... and gives aliases the pieces of what they are aliases of.

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "callbacks/state/key.h"
+#include "replica/formats/compare.h"
 #include "replica/formats/formats.h"
 #include "replica/formats/sidecar.h"
 #include "replica/save/missing_states.h"
@@ -70,40 +71,54 @@ std::vector<const Format*> FormatsAt(const std::string& path) {
   std::vector<const Format*> left = found;
   std::erase_if(left, [&](const Format* format) {
     return std::any_of(found.begin(), found.end(),
-                       [&](const Format* other) { return other->refines() == format->name(); });
+                       [&](const Format* other) { return other->refines(path) == format->name(); });
   });
   return left;
 }
 
 namespace {
 
-// What two formats find at one path: nothing where it is the same state, else the first difference.
+// What two formats find at one path: nothing where it is the same state, else the first difference. Values are read where
+// all else is the same.
 std::string DifferenceOf(const Format& left, const Format& right, const std::string& path) {
   const ReadOptions options{.skip_objects = true};
-  const auto tensors = [&](const Format& format) -> Result<std::map<std::string, std::string>> {
-    KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog, format.Read(path, options));
+  const Result<Catalog> one = left.Read(path, options), other = right.Read(path, options);
+  if (!one.ok()) return one.status().message();
+  if (!other.ok()) return other.status().message();
+  const auto tensors = [&](const Catalog& catalog) {
     std::map<std::string, std::string> found;
     for (const CatalogTensor& tensor : catalog.tensors())
       found[tensor.key] = std::string(DTypeName(tensor.dtype)) + " " + DescribeShape(tensor.shape);
     return found;
   };
-  const auto one = tensors(left), other = tensors(right);
-  if (!one.ok()) return one.status().message();
-  if (!other.ok()) return other.status().message();
-  for (const auto& [mine, yours, format] : {std::tuple(&*one, &*other, &left), std::tuple(&*other, &*one, &right)})
+  const auto lefts = tensors(*one), rights = tensors(*other);
+  for (const auto& [mine, yours, format] : {std::tuple(&lefts, &rights, &left), std::tuple(&rights, &lefts, &right)})
     for (const auto& [key, what] : *mine) {
       const auto found = yours->find(key);
       if (found == yours->end())
         return "'" + PrintableKey(key) + "' is in that of " + std::string(format->name()) + " alone";
       if (found->second != what) return "'" + PrintableKey(key) + "' is " + what + " and " + found->second;
     }
+  const auto compared = Compare(*one, *other, {});
+  if (!compared.ok()) return compared.status().message();
+  for (const Difference& difference : compared->differences)
+    if (difference.kind == Difference::Kind::kValues)
+      return "element " + DescribeShape(difference.first) + " of '" + PrintableKey(difference.key) + "' is " +
+             difference.left + ", and " + difference.right + " in that of " + std::string(right.name());
   return "";
+}
+
+// As a cache has it whose files were not all downloaded.
+Status LeadsNowhere(const std::string& link) {
+  return {StatusCode::kNotFound,
+          "'" + link + "' is a symbolic link that leads nowhere: its target was moved, or never came"};
 }
 
 }  // namespace
 
 Result<const Format*> DetectFormat(const std::string& path) {
   const PathKind kind = KindOfPath(path);
+  if (kind == PathKind::kNothing && IsLink(path)) return LeadsNowhere(path);
   if (kind == PathKind::kNothing) return Status(StatusCode::kNotFound, "there is no file or folder '" + path + "'");
   const std::vector<const Format*> found = FormatsAt(path);
   for (size_t i = 1; i < found.size(); ++i)
@@ -122,6 +137,11 @@ Result<const Format*> DetectFormat(const std::string& path) {
   }
   if (IsLink(path))
     return Status(StatusCode::kNotFound, "'" + path + "' is a symbolic link: name the file or folder itself");
+  if (const auto inner = SortedNames(path); kind == PathKind::kFolder && inner.ok())
+    for (const std::string& name : *inner)
+      if (const std::string place = checkpoint::Join(path, name);
+          IsLink(place) && KindOfPath(place) == PathKind::kNothing)
+        return LeadsNowhere(place);
   return Status(StatusCode::kNotFound, "'" + path + "' is " + (kind == PathKind::kFolder ? "a folder" : "a file") +
                                            " of no known format (" + names +
                                            "): name the checkpoint's own folder or file, or say --format");
@@ -183,8 +203,7 @@ Result<Catalog> ReadCatalog(const std::string& given, const std::string& format,
     for (const Format* other : FormatsAt(path))
       if (other != *found)
         catalog.AddNote("a checkpoint of " + std::string(other->name()) +
-                        " lies there too, whose tensors have the same names, types and shapes: read as " +
-                        std::string((*found)->name()));
+                        " lies there too, whose tensors are the same: read as " + std::string((*found)->name()));
   std::vector<std::string> keys;
   for (const CatalogTensor& tensor : catalog.tensors())
     if (tensor.alias_of.empty()) keys.push_back(tensor.key);

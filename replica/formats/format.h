@@ -52,11 +52,11 @@ struct LayOptions {
   std::vector<CutRule> cuts = {CutRule{}};
   uint64_t file_bytes_max = uint64_t{5} * 1000 * 1000 * 1000;  // of a file of Hugging Face shards
   uint64_t step = 0;
-  int zero_stage = 2;                // of DeepSpeed
-  int stages = 1;                    // of a pipeline, each of `shards` ranks: of Megatron's older layout
+  int zero_stage = 2;                  // of DeepSpeed
+  int stages = 1;                      // of a pipeline, each of `shards` ranks: of Megatron's older layout
   bool distributed_optimizer = false;  // the same: states for a DistributedOptimizer
-  std::string model_base = "model";  // of Hugging Face's files: what stands before their ending
-  ModelPart model;                   // where Format::keeps_model_apart
+  std::string model_base = "model";    // of Hugging Face's files: what stands before their ending
+  ModelPart model;                     // where Format::keeps_model_apart
 };
 
 // What the checkpoint of a step is called in a folder that holds several of one format, as its readers look for it.
@@ -75,8 +75,8 @@ class KINTSUGI_EXPORT Format {
   virtual bool Recognises(const std::string& path) const = 0;
   // Of what Recognises does not take: what lies there of a checkpoint of this format, and what is missing; empty: nothing.
   virtual std::string Unfinished(const std::string&) const { return ""; }
-  // The name of a format whose checkpoints these are too: what both recognise is read as this one.
-  virtual std::string_view refines() const { return ""; }
+  // The name of a format whose checkpoints these are too: what both recognise at this path is read as this one.
+  virtual std::string_view refines(const std::string&) const { return ""; }
   virtual Result<Catalog> Read(const std::string& path, const ReadOptions& options) const = 0;
   virtual bool writes() const { return true; }
   // Whether LayOptions::model counts: a run's model is written as its library looks for it, and the rest apart.
@@ -115,7 +115,7 @@ KINTSUGI_EXPORT Result<std::string> FollowLatest(const std::string& path);
 // All that recognise what lies there, without those that another one refines.
 KINTSUGI_EXPORT std::vector<const Format*> FormatsAt(const std::string& path);
 // By what lies there. kNotFound says what was looked for; kInvalidArgument, that there are checkpoints of several formats
-// with other tensors.
+// with other tensors, or other values in them, which are read then.
 KINTSUGI_EXPORT Result<const Format*> DetectFormat(const std::string& path);
 // `format` may be empty: then it is found.
 KINTSUGI_EXPORT Result<Catalog> ReadCatalog(const std::string& path, const std::string& format = "",

@@ -18,15 +18,17 @@ std::string ObjectToText(const CatalogObject& object) {
                                      static_cast<int>(object.data.size()));
   encoded.resize(static_cast<size_t>(size));
   Json path = Json::array();
-  for (const PathPart& part : object.path)
-    path.push_back({{"kind", static_cast<int>(part.kind)}, {"text", part.text}, {"number", part.number}});
+  for (const PathPart& part : object.path) {
+    const auto kind = part.kind == PathPart::Kind::kValue ? PathPart::Kind::kText : part.kind;  // a key by its text
+    path.push_back({{"kind", static_cast<int>(kind)}, {"text", part.text}, {"number", part.number}});
+  }
   return Json{{"form", FormName(object.form)}, {"bytes", object.data.size()}, {"data", encoded}, {"path", path}}.dump();
 }
 
 static Status ReadJson(const JsonField& field, PathPart* part) {
   uint8_t kind = 0;
   KINTSUGI_RETURN_IF_ERROR(field.Read("kind", &kind, "text", &part->text, "number", &part->number));
-  if (kind > 2) return field.Fail("is of no kind of path");
+  if (kind > static_cast<uint8_t>(PathPart::Kind::kTupleIndex)) return field.Fail("is of no kind of path");
   part->kind = static_cast<PathPart::Kind>(kind);
   return Status::Ok();
 }

@@ -94,7 +94,12 @@ def check_old_torch(torch, kintsugi, state, new, folder):
     for size in (*range(0, len(whole), max(len(whole) // 40, 1)), len(whole) - 1):
         (folder / "cut.pt").write_bytes(whole[:size])
         assert kintsugi.run("show", folder / "cut.pt", code=1).stderr.strip(), size
-    for what, words in ((whole + b"x", "1 bytes behind the last storage"), (re.sub(rb"(?<=little_endianq.)\x88", b"\x89", whole), "big-endian"),
+    for behind, words in ((b"x", "1 bytes behind the last storage, are not read"), (whole, f"{len(whole)} bytes behind the last storage, another state, are not read")):
+        (folder / "cut.pt").write_bytes(whole + behind)
+        done = kintsugi.run("convert", folder / "cut.pt", folder / "old-behind.pt", "--to", "torch", "--overwrite")
+        assert words in done.stderr, done.stderr
+        states.assert_equal_states(torch, torch.load(folder / "cut.pt", weights_only=True), torch.load(folder / "old-behind.pt"), words)
+    for what, words in ((re.sub(rb"(?<=little_endianq.)\x88", b"\x89", whole), "big-endian"),
                         (whole.replace(b"M\xe9\x03.", b"M\xea\x03."), "another version")):
         (folder / "cut.pt").write_bytes(what)
         said = kintsugi.run("show", folder / "cut.pt", code=1).stderr

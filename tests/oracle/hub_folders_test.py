@@ -87,6 +87,32 @@ def check_bin(torch, hub, transformers, kintsugi, folder):
         other = {key: file for key, file in {**table["weight_map"], **change}.items() if file}
         (place / "pytorch_model.bin.index.json").write_text(json.dumps({**table, "weight_map": other}))
         refused(kintsugi, words, "convert", place, folder / "x", "--to", "torch")
+    # transformers joins the folder and what the index says; ours stays inside.
+    for form in ("bin", "safetensors"):
+        start = folder / f"start-{form}"
+        save(hub, model.state_dict(), start, safe_serialization=form == "safetensors", max_shard_size="8KB")
+        config.save_pretrained(start)
+        for name, say, words in (("dot", "./{}", None), ("below", "a/./b//{}", None), ("out", "../x/{}", ("not the name of a file in this folder",)),
+                                 ("link", "link/{}", ("is a symbolic link to a folder",))):
+            place = folder / f"{form}-{name}"
+            shutil.copytree(start, place)
+            index = next(place.glob("*.index.json"))
+            table = json.loads(index.read_text())
+            first = sorted(set(table["weight_map"].values()))[0]
+            index.write_text(json.dumps({**table, "weight_map": {key: say.format(file) if file == first else file for key, file in table["weight_map"].items()}}))
+            if name == "link":
+                (folder / f"{form}-away").mkdir()
+                (place / "link").symlink_to(folder / f"{form}-away")
+            target = place / say.format(first)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(place / first, target)
+            if words:
+                refused(kintsugi, words, "show", place)
+                continue
+            loaded = transformers.LlamaForCausalLM.from_pretrained(place)
+            states.assert_equal_states(torch, dict(model.state_dict()), dict(loaded.state_dict()), place)
+            found = torch.load(kintsugi.convert(place, folder / f"{form}-{name}.pt", "torch"))
+            states.assert_equal_states(torch, dict(model.state_dict()), found, place)
     # Both kinds: safetensors is read, as transformers does, and the other is told of.
     both = folder / "both"
     shutil.copytree(folder / "one", both)

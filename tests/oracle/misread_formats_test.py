@@ -10,6 +10,7 @@ import collections
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -77,6 +78,16 @@ def check_shards(torch, safetensors, kintsugi, folder):
                               metadata={"DCP_SHARDING_INFO": json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"})
     found = torch.load(kintsugi.convert(place, folder / "by-rank.pt", "torch"))
     assert torch.equal(found["w"], whole) and set(found) == {"w", "only.0", "only.1", "only.2"}, found
+    # A box that two files hold, as of a second save with another number of ranks: HuggingFaceStorageReader takes either.
+    info = {"w": {"saved_offsets": [3, 0]}}
+    for name, more, words in (("again", 0., None), ("other", 1., ("'w' float32 [10, 4]", "[3, 4] at [3, 0]", "shard-00001-", "shard-00007-", "two saves"))):
+        shutil.copytree(place, folder / name)
+        safetensors.save_file({"w": whole[3:6] + more}, folder / name / "shard-00007-model-00001-of-00001.safetensors",
+                              metadata={"DCP_SHARDING_INFO": json.dumps(info), "DCP_VERSION": "1.0", "format": "pt"})
+        if words:
+            refused(kintsugi, words, "show", folder / name)
+        else:
+            assert torch.equal(torch.load(kintsugi.convert(folder / name, folder / "again.pt", "torch"))["w"], whole)
     for rank in (0, 1):  # the first one's offsets are zeros
         refused(kintsugi, ("one rank's shard", "DCP_SHARDING_INFO", "folder"), "show", place / f"shard-{rank:05d}-model-00001-of-00001.safetensors")
     os.rename(place / "shard-00001-model-00001-of-00001.safetensors", folder / "model.safetensors")
@@ -84,7 +95,7 @@ def check_shards(torch, safetensors, kintsugi, folder):
     refused(kintsugi, ("one rank's shard",), "show", folder / "model.safetensors")
 
 
-def save_zero(torch, place, buffer, mapping, module, shapes, config, stage=True):
+def save_zero(torch, place, buffer, mapping, module, shapes, config, stage=True, steps=None, groups=()):
     tag = place / "global_step1"
     tag.mkdir(parents=True)
     (place / "latest").write_text("global_step1")
@@ -92,7 +103,9 @@ def save_zero(torch, place, buffer, mapping, module, shapes, config, stage=True)
                 "dp_world_size": len(buffer), "mp_world_size": 1, "ds_version": "0.19.8", "ds_config": {"zero_optimization": config}, "global_steps": 1},
                tag / "mp_rank_00_model_states.pt")
     for rank, part in enumerate(buffer):
-        state = {"zero_stage": 1, "partition_count": [len(buffer)], "single_partition_of_fp32_groups": [part], "base_optimizer_state": {"state": {0: {"exp_avg": part * 10}}, "param_groups": []}}
+        state = {"zero_stage": 1, "partition_count": [len(buffer)], "single_partition_of_fp32_groups": [part], "base_optimizer_state": {"state": {0: {"exp_avg": part * 10}}, "param_groups": [groups[rank]] if groups else []}}
+        if steps:
+            state["base_optimizer_state"]["state"][0]["step"] = steps[rank]
         if not stage:
             del state["zero_stage"]
         if mapping:
@@ -122,6 +135,38 @@ def check_zero(torch, kintsugi, folder):
     assert torch.equal(kept["module"]["a"], swapped["a"]), kept
     save_zero(torch, folder / "shape", halves, agrees, {"a": torch.ones(1, 3), "b": module["b"]}, shapes, {"stage": 1})
     refused(kintsugi, ("'zero.a.fp32' and 'module.a'", "[3] and [1, 3]"), "show", folder / "shape")
+    # What every rank says of the whole group is one value; DeepSpeed's converter asserts it of a parameter's step.
+    for name, steps in (("tensors", [torch.tensor(7.), torch.tensor(8.)]), ("numbers", [7, 8])):
+        save_zero(torch, folder / name, halves, agrees, module, shapes, {"stage": 1}, steps=steps)
+        refused(kintsugi, ("'zero.a.step' is 8 here and 7 in", "rank_1_mp", "rank_0_mp", "not of one save", "--only"), "show", folder / name)
+        kept = torch.load(kintsugi.convert(folder / name, folder / f"{name}.pt", "torch", "--only", "module.*"))
+        assert set(kept) == {"module"}, kept
+        save_zero(torch, folder / f"{name}-same", halves, agrees, module, shapes, {"stage": 1}, steps=steps[:1] * 2)
+        found = torch.load(kintsugi.convert(folder / f"{name}-same", folder / f"{name}-same.pt", "torch"))
+        assert found["zero"]["a"]["step"] == 7, found
+    save_zero(torch, folder / "fused", halves, agrees, module, shapes, {"stage": 1}, groups=[{"lr": 0.1, "step": 7}, {"lr": 0.1, "step": 8}])
+    refused(kintsugi, ("'optimizer_state.param_groups'", "rank_1_mp", "rank_0_mp", "not of one save"), "show", folder / "fused")
+
+
+def check_universal(torch, kintsugi, folder):
+    """Shapes that param_shapes and a parameter's states tell are compared."""
+    module = {"a": torch.ones(2, 3).bfloat16()}
+    for name, shapes, states_of, words in (
+            ("agrees", {"a": torch.Size([2, 3])}, {"fp32": torch.ones(2, 3), "exp_avg": torch.ones(2, 3), "step": torch.tensor(7.)}, None),
+            ("said", {"a": torch.Size([3, 2])}, {"fp32": torch.ones(2, 3)}, ("'zero.a.fp32' has the shape [2, 3], by param_shapes 'a' has [3, 2]",)),
+            ("state", {"a": torch.Size([2, 3])}, {"fp32": torch.ones(2, 3), "exp_avg": torch.ones(3, 2)}, ("'zero.a.exp_avg' has the shape [3, 2], by param_shapes 'a' has [2, 3]",)),
+            ("rows", {"a": torch.Size([2, 3])}, {"fp32": torch.ones(2, 3), "exp_avg": torch.ones(1, 3)}, ("'zero.a.exp_avg' has the shape [1, 3]", "--only"))):
+        tag = folder / name / "global_step1_universal"
+        (tag / "zero/a").mkdir(parents=True)
+        (folder / name / "latest_universal").write_text(tag.name)
+        torch.save({"module": module, "param_shapes": [shapes], "buffer_names": [], "shared_params": {}, "ds_version": "0.19.8"}, tag / "mp_rank_00_model_states.pt")
+        for state, value in states_of.items():
+            torch.save({"param": value} if value.dim() else value, tag / f"zero/a/{state}.pt")
+        torch.save({"ds_version": "0.19.8"}, tag / "zero/optimizer_state.pt")
+        if words:
+            refused(kintsugi, words, "show", folder / name)
+        else:
+            kintsugi.run("show", folder / name)
 
 
 def check_two_formats(torch, safetensors, kintsugi, folder):
@@ -160,6 +205,19 @@ def check_headers(torch, safetensors, kintsugi, folder):
     except Exception as error:  # pylint: disable=broad-exception-caught
         assert "header" in str(error).lower(), error
     refused(kintsugi, ("NUL", "header"), "show", path)
+    # What it passes over, and what it then still refuses.
+    plain = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    for head in (b" \n" + json.dumps({"w": plain}).encode(), json.dumps({"__metadata__": None, "w": plain}).encode(),
+                 json.dumps({"w": {"more": {"a": [None, -1.5, "x"]}, **plain, "last": None}}).encode(),
+                 json.dumps({"w": None}).encode(), json.dumps({"__metadata__": {"a": None}, "w": plain}).encode(), json.dumps({"w": {**plain, "shape": None}}).encode()):
+        path.write_bytes(len(head).to_bytes(8, "little") + head + b"\0\0\x80\x3f\0\0\0\x40")
+        try:
+            expected = safetensors.load_file(path)
+        except Exception:  # pylint: disable=broad-exception-caught
+            refused(kintsugi, ("header", "null"), "show", path)
+            continue
+        found = torch.load(kintsugi.convert(path, folder / "passed.pt", "torch", "--overwrite"))
+        assert set(found) == set(expected) == {"w"} and torch.equal(found["w"], expected["w"]), (head, found)
     head = json.dumps({"four": {"dtype": "F4", "shape": [2, 2], "data_offsets": [0, 2]}, "w": {"dtype": "F32", "shape": [1], "data_offsets": [2, 6]}}).encode()
     (folder / "four.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"\x12\x34" + b"\0\0\x80\x3f")
     refused(kintsugi, ("tensor 'four'", "F4", "--skip-objects"), "convert", folder / "four.safetensors", folder / "four.pt", "--to", "torch")
@@ -233,6 +291,73 @@ def check_weights_only(torch, kintsugi, folder):
     assert "more.args" in json.dumps(json.loads(kintsugi.run("show", folder / "dcp").stdout)["objects"])
 
 
+def check_keys(torch, dcp, safetensors, kintsugi, folder):
+    """Keys that are no plain texts: called as torch's DCP calls them, and the same keys again where torch reads them."""
+    one = torch.arange(2.)
+    keys = [("a", 1), (1,), (), ("it's", 'q"', "\n", b"\x00\xffA", None, True, -2.5), b"x", b"it's\t", 1.5, 1e16, 1e-5, -0.0, 1e300, True, None, 12345678.875]
+    state = {"by": {key: one + number for number, key in enumerate(keys)}, "t": (one, [one + 1], {"x": (one,)}), "objects": {(0, 1): 5}, "w": one}
+    torch.save(state, folder / "keys.pt")
+    ours = kintsugi.convert(folder / "keys.pt", folder / "ours.pt", "torch")
+    found = torch.load(ours, weights_only=True)
+    assert list(found["by"]) == keys and [type(key) for key in found["by"]] == [type(key) for key in keys], found["by"]
+    assert all(torch.equal(found["by"][key], state["by"][key]) for key in keys)
+    assert type(found["t"]) is tuple and type(found["t"][1]) is list and type(found["t"][2]["x"]) is tuple and torch.equal(found["t"][2]["x"][0], one), found["t"]
+    assert found["objects"] == {(0, 1): 5}
+    dcp.save({"by": state["by"]}, checkpoint_id=folder / "dcp", no_dist=True)
+    theirs = {t["key"] for t in json.loads(kintsugi.run("show", folder / "dcp").stdout)["tensors"]}
+    assert {t["key"] for t in json.loads(kintsugi.run("show", folder / "keys.pt").stdout)["tensors"] if t["key"].startswith("by.")} == theirs, theirs
+    loaded = {"by": {key: torch.zeros(2) for key in keys}}
+    dcp.load(loaded, checkpoint_id=kintsugi.convert(folder / "keys.pt", folder / "ours-dcp", "dcp"), no_dist=True)
+    assert all(torch.equal(loaded["by"][key], state["by"][key]) for key in keys)
+    # A tuple of tensors is one object of DCP's, with the same name both ways.
+    dcp.save({"t": state["t"], "w": one}, checkpoint_id=folder / "tuple", no_dist=True)
+    for name, source in (("theirs", folder / "tuple"), ("again", kintsugi.convert(folder / "tuple", folder / "tuple-again", "dcp")),
+                         ("ours", kintsugi.convert(folder / "keys.pt", folder / "tuple-ours", "dcp", "--only", "t.*", "--only", "w"))):
+        loaded = {"t": None, "w": torch.zeros(2)}
+        dcp.load(loaded, checkpoint_id=source, no_dist=True)
+        back = torch.load(kintsugi.convert(source, folder / f"tuple-{name}.pt", "torch"))
+        for found in (loaded, back):
+            assert type(found["t"]) is tuple and type(found["t"][1]) is list and torch.equal(found["t"][0], one) and torch.equal(found["t"][1][0], one + 1), (name, found)
+            assert type(found["t"][2]["x"]) is tuple and torch.equal(found["t"][2]["x"][0], one) and torch.equal(found["w"], one), (name, found)
+    kintsugi.equal(folder / "tuple", folder / "tuple-ours")
+    for name, odd, words in (("two", {1: one, "1": one}, ("'x.1' is there twice",)), ("tuple-two", {(1,): one, "(1,)": one}, ("'x.(1,)' is there twice",)),
+                             ("set", {frozenset({1}): one}, ("object 'x'", "tensors lie under a key that is", "which has no name", "--skip-objects"))):
+        torch.save({"x": odd, "w": one}, folder / f"{name}.pt")
+        refused(kintsugi, words, "convert", folder / f"{name}.pt", folder / "x.pt", "--to", "torch")
+    assert set(torch.load(kintsugi.convert(folder / "set.pt", folder / "only.pt", "torch", "--only", "w"))) == {"w"}
+    # Characters that no name here has are escaped, and a note says so; what lies deep, empty or long is left out at most.
+    torch.save({"a\nb": one, "w": one}, folder / "control.pt")
+    safetensors.save_file({"a\nb": one, "w": one.clone()}, folder / "control.safetensors")
+    dcp.save({"a\nb": one, "w": one}, checkpoint_id=folder / "control", no_dist=True)
+    for source in ("control.pt", "control.safetensors", "control"):
+        done = kintsugi.run("convert", folder / source, folder / "escaped.pt", "--to", "torch", "--overwrite")
+        assert "called 'a\\x0ab' here" in done.stderr, done.stderr
+        assert set(torch.load(folder / "escaped.pt")) == {"a\nb", "w"}, source
+    many = torch.arange(4.).reshape([1] * 8 + [4])
+    for key, value, words in (("many", many, ("tensor 'many'", "9 axes")), ("", one, ("key is empty",)), ("x" * 2000, one, ("2000 bytes",))):
+        torch.save({key: value, "w": one}, folder / "left.pt")
+        safetensors.save_file({key: value, "w": one.clone()}, folder / "left.safetensors")
+        sources = ["left.pt", "left.safetensors"]
+        if value is many:
+            dcp.save({key: value, "w": one}, checkpoint_id=folder / "left", no_dist=True)
+            sources.append("left")
+        for source in sources:
+            refused(kintsugi, (*words, "--skip-objects"), "convert", folder / source, folder / "x.pt", "--to", "torch")
+            for more in (("--skip-objects",), ("--only", "w")):
+                assert set(torch.load(kintsugi.convert(folder / source, folder / "left-out.pt", "torch", "--overwrite", *more))) == {"w"}, source
+    # A serialization that DCP writes and does not load.
+    from torch.distributed.checkpoint.filesystem import SerializationFormat
+    dcp.save({"w": one}, storage_writer=dcp.FileSystemWriter(folder / "st", serialization_format=SerializationFormat.SAFETENSORS), no_dist=True)
+    try:
+        dcp.load({"w": torch.zeros(2)}, checkpoint_id=folder / "st", no_dist=True)
+        raise AssertionError("DCP reads it")
+    except dcp.api.CheckpointException:
+        refused(kintsugi, ("tensor 'w'", "SerializationFormat.SAFETENSORS", "shard-00001-model-00001-of-00001.safetensors"), "show", folder / "st")
+    (folder / "shards").mkdir()
+    shutil.copy(folder / "st/__0_0.distcp", folder / "shards/shard-00001-model-00001-of-00001.safetensors")
+    assert torch.equal(torch.load(kintsugi.convert(folder / "shards", folder / "shards.pt", "torch"))["w"], one)
+
+
 def check_unfinished(torch, dcp, safetensors, kintsugi, folder):
     """A save that was not finished is told as one: what is there, what is missing, which tracker names what."""
     state = {"w": torch.randn(64, 8)}
@@ -260,9 +385,9 @@ def check_unfinished(torch, dcp, safetensors, kintsugi, folder):
 def main():
     torch, safetensors, dcp = oracle.need("torch", "safetensors.torch", "torch.distributed.checkpoint")
     kintsugi = Kintsugi(sys.argv[1])
-    checks = [(check_views, (torch, dcp, kintsugi)), (check_shards, (torch, safetensors, kintsugi)), (check_zero, (torch, kintsugi)),
+    checks = [(check_views, (torch, dcp, kintsugi)), (check_shards, (torch, safetensors, kintsugi)), (check_zero, (torch, kintsugi)), (check_universal, (torch, kintsugi)),
               (check_two_formats, (torch, safetensors, kintsugi)), (check_codes, (torch, safetensors, kintsugi)),
-              (check_headers, (torch, safetensors, kintsugi)), (check_archives, (torch, kintsugi)), (check_weights_only, (torch, kintsugi)), (check_unfinished, (torch, dcp, safetensors, kintsugi))]
+              (check_headers, (torch, safetensors, kintsugi)), (check_archives, (torch, kintsugi)), (check_weights_only, (torch, kintsugi)), (check_keys, (torch, dcp, safetensors, kintsugi)), (check_unfinished, (torch, dcp, safetensors, kintsugi))]
     for check, arguments in checks:
         with tempfile.TemporaryDirectory() as folder:
             check(*arguments, pathlib.Path(folder))

@@ -36,9 +36,9 @@ class Dcp final : public Format {
     return text + (aside.empty() ? "" : ", '" + aside + "' is") + ": the save was not finished; use the one before it";
   }
 
-  Result<Catalog> Read(const std::string& path, const ReadOptions&) const override {
+  Result<Catalog> Read(const std::string& path, const ReadOptions& options) const override {
     Catalog catalog("dcp", path);
-    KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, path));
+    KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, path, options));
     catalog.MarkShared();
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish());
     return catalog;

@@ -23,7 +23,8 @@ constexpr int kChunksBetweenDrops = 64;
 
 class Reader {
  public:
-  Reader(Catalog* catalog, const std::string& folder) : catalog_(catalog), folder_(folder) {}
+  Reader(Catalog* catalog, const std::string& folder, const ReadOptions& options)
+      : catalog_(catalog), folder_(folder), options_(options) {}
 
   Status Run() {
     const std::string path = Join(folder_, kMetadataName);
@@ -37,9 +38,10 @@ class Reader {
     KINTSUGI_RETURN_IF_ERROR(ReadModelPart(metadata));
     for (const TensorEntry& entry : metadata.tensors) {
       Known known{std::nullopt, &entry, {}};
-      if (!own_.contains(entry.key))
-        known.number = catalog_->AddTensor({entry.key, entry.dtype, entry.shape, path_of(entry.key)});
-      else if (!model_.copies.contains(entry.key))
+      KINTSUGI_ASSIGN_OR_RETURN(const bool is_held, IsHeld(entry, path));
+      if (is_held && !own_.contains(entry.key))
+        known.number = catalog_->AddTensor({NameOf(entry.key), entry.dtype, entry.shape, path_of(entry.key)});
+      else if (is_held && !model_.copies.contains(entry.key))
         known.number = catalog_->AddTensor({model_.RunsName(entry.key), entry.dtype, entry.shape, {}});
       for (const Chunk& chunk : entry.chunks) known.shapes[chunk.offset] = chunk.shape;
       tensors_.emplace(entry.key, std::move(known));
@@ -68,6 +70,23 @@ class Reader {
     std::map<Shape, Shape> shapes;  // by offset
   };
 
+  // False: it has more axes than a catalog holds, and is left out.
+  Result<bool> IsHeld(const TensorEntry& entry, const std::string& path) {
+    if (entry.shape.size() <= static_cast<size_t>(layout::kAxesMax)) return true;
+    const std::string text = "tensor '" + PrintableKey(entry.key) + "': '" + path + "': it has " +
+                             std::to_string(entry.shape.size()) + " axes, at most " + std::to_string(layout::kAxesMax) +
+                             " are read: flatten some";
+    if (!options_.LeavesOut(entry.key))
+      return Status(StatusCode::kInvalidArgument, text + "; --skip-objects leaves such out");
+    catalog_->AddNote("left out: " + text);
+    return false;
+  }
+  std::string NameOf(const std::string& key) {
+    std::string name = EscapedKey(key);
+    if (name != key)
+      catalog_->AddNote("'" + folder_ + "': a key with control characters is called '" + PrintableKey(name) + "' here");
+    return name;
+  }
   // Where a run wrote its model under its own names.
   Status ReadModelPart(const DcpMetadata& metadata) {
     if (std::find(metadata.objects.begin(), metadata.objects.end(), kModelObject) == metadata.objects.end())
@@ -78,9 +97,9 @@ class Reader {
       KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
       const auto value = ScalarOf({stored.key, CatalogObject::Form::kTorch, std::string(bytes), {}});
       const std::string* const text = value ? std::get_if<std::string>(&*value) : nullptr;
-      KINTSUGI_ASSIGN_OR_RETURN(model_,
-                                ModelPart::Decode(text ? *text : "", "'" + Join(folder_, stored.file) + "', object '" +
-                                                                         stored.key + "'", &own_));
+      KINTSUGI_ASSIGN_OR_RETURN(
+          model_, ModelPart::Decode(text ? *text : "",
+                                    "'" + Join(folder_, stored.file) + "', object '" + stored.key + "'", &own_));
     }
     return Status::Ok();
   }
@@ -117,12 +136,20 @@ class Reader {
   Status AddObject(const StorageEntry& stored, const Path& path) {
     uint32_t file = 0;
     KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
+    // torch's flattening opens no tuples: one with tensors is an object.
+    if (const auto archive = torch::OpenArchive(bytes, catalog_->files()[file]->path(), stored.at);
+        archive.ok() && archive->tree.KindOf(archive->tree.root) == pickle::Kind::kTuple &&
+        torch::HoldsStorage(archive->tree, archive->tree.root)) {
+      if (!seen_objects_.insert(stored.key).second) return Status::Ok();
+      const Path& prefix = JoinPath(path) == stored.key ? path : PathOf(stored.key);
+      return torch::AddValue(catalog_, *archive, archive->tree.root, file, prefix, options_);
+    }
     objects_bytes_ += bytes.size();
     if (objects_bytes_ > kObjectBytesMax)
       return {StatusCode::kResourceExhausted,
               "'" + folder_ + "': its objects have more than " + std::to_string(kObjectBytesMax) + " bytes"};
     if (!seen_objects_.insert(stored.key).second) return Status::Ok();
-    catalog_->AddObject({stored.key, CatalogObject::Form::kTorch, std::string(bytes), path});
+    catalog_->AddObject({NameOf(stored.key), CatalogObject::Form::kTorch, std::string(bytes), path});
     return Status::Ok();
   }
 
@@ -140,7 +167,17 @@ class Reader {
     const Shape offset = stored.offset.value_or(Shape(tensor.entry->shape.size()));
     const auto shape = tensor.shapes.find(offset);
     if (shape == tensor.shapes.end()) return bad("the metadata has no chunk at " + DescribeShape(offset));
-    if (!bytes.starts_with("PK")) return bad("its entry is not what torch.save writes");
+    if (!bytes.starts_with("PK")) {
+      // Offsets of entries are of no use in it, and torch's own reader does not read it.
+      const std::string_view whole = catalog_->files()[file]->text();
+      if (whole.size() > 8 && whole[8] == '{')
+        return Status(
+            StatusCode::kInvalidArgument,
+            bad("the file is safetensors (SerializationFormat.SAFETENSORS), which DCP itself does not load: read "
+                "such files under the names shard-00001-model-00001-of-00001.safetensors, .. in a folder")
+                .message());
+      return bad("its entry is not what torch.save writes");
+    }
     KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(bytes, path, stored.at));
     const auto read = torch::TensorOf(archive.tree, archive.tree.root, path, /*applies=*/true);
     if (!read.ok()) return read.status().Annotate("tensor '" + PrintableKey(stored.key) + "'");
@@ -161,6 +198,7 @@ class Reader {
 
   Catalog* const catalog_;
   const std::string& folder_;
+  const ReadOptions& options_;
   ModelPart model_;
   std::set<std::string, std::less<>> own_;  // names of the model, as they stand here
   std::map<std::string, uint32_t> files_;
@@ -192,10 +230,57 @@ Result<CatalogObject> ModelObject(const Content& content, const std::vector<Cata
       others.insert(tensor.key);
   for (const std::string& name : own)
     if (others.contains(name))
-      return Status(StatusCode::kInvalidArgument,
-                    "'" + PrintableKey(name) +
-                        "' would be a tensor of the model and something else of the run's: give one of them another name");
+      return Status(
+          StatusCode::kInvalidArgument,
+          "'" + PrintableKey(name) +
+              "' would be a tensor of the model and something else of the run's: give one of them another name");
   return ScalarObject(std::string(kModelObject), model.Encode(&own));
+}
+
+// Tensors and objects that lie in one tuple, which torch's flattening does not open: its name, and they by content and object
+// number.
+struct TupleParts {
+  Path path;  // of the tuple
+  std::vector<uint32_t> tensors;
+  std::vector<const CatalogObject*> objects;
+};
+using Tuples = std::map<std::string, TupleParts>;
+
+// Null where no tuple is on the way.
+TupleParts* TupleOf(const Path& path, Tuples* tuples) {
+  const auto index = std::find_if(path.begin(), path.end(),
+                                  [](const PathPart& part) { return part.kind == PathPart::Kind::kTupleIndex; });
+  if (index == path.begin() || index == path.end()) return nullptr;
+  Path own(path.begin(), index);
+  TupleParts& parts = (*tuples)[JoinPath(own)];
+  parts.path = std::move(own);
+  return &parts;
+}
+
+// As torch.save writes the tuple.
+Status LayTuple(const Content& content, const TupleParts& tuple, OutlineFile* file) {
+  const auto within = [&](const Path& path) {
+    return Path(path.begin() + static_cast<ptrdiff_t>(tuple.path.size()), path.end());
+  };
+  std::vector<torch::Leaf> leaves;
+  for (const uint32_t i : tuple.tensors)
+    leaves.push_back({within(content[i].path), [&content, i](pickle::PickleWriter* writer) {
+                        torch::WriteTensor(std::to_string(i), content[i].dtype, content[i].shape, writer);
+                        return Status::Ok();
+                      }});
+  for (const CatalogObject* object : tuple.objects)
+    leaves.push_back({within(object->path), [object](pickle::PickleWriter* writer) {
+                        return torch::WriteObject(*object, writer).Annotate("object '" + object->key + "'");
+                      }});
+  KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
+  zip::Layer layer(file, "archive");
+  layer.AddBytes("data.pkl", std::move(pickled));
+  torch::AddSmallEntries(&layer);
+  for (const uint32_t i : tuple.tensors)
+    layer.AddTensor("data/" + std::to_string(i), i, layout::WholeBox(content[i].shape), DTypeSize(content[i].dtype));
+  torch::AddVersion(&layer);
+  layer.Finish();
+  return Status::Ok();
 }
 
 // The same bytes under one more name.
@@ -219,15 +304,16 @@ void AddAliases(const ModelPart& model, const Content& content, const std::vecto
   repeat(&metadata->tensors);
   repeat(&metadata->stored);
   for (const auto& [owner, names] : aliases)
-    for (const CatalogTensor* const alias : names)
-      metadata->paths[NameIn(model, *alias)] = PathIn(model, *alias);
+    for (const CatalogTensor* const alias : names) metadata->paths[NameIn(model, *alias)] = PathIn(model, *alias);
 }
 
 std::string FileName(size_t rank) { return "__" + std::to_string(rank) + "_0.distcp"; }
 
 }  // namespace
 
-Status AddFolder(Catalog* catalog, const std::string& folder) { return Reader(catalog, folder).Run(); }
+Status AddFolder(Catalog* catalog, const std::string& folder, const ReadOptions& options) {
+  return Reader(catalog, folder, options).Run();
+}
 
 Status LayFolder(const Content& content, const std::vector<CatalogObject>& given, const LayOptions& options,
                  const std::string& prefix, Outline* outline, const std::set<uint32_t>& elsewhere) {
@@ -238,7 +324,20 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& given
   DcpMetadata metadata;
   std::vector<OutlineFile> files(static_cast<size_t>(options.shards));
   for (size_t rank = 0; rank < files.size(); ++rank) files[rank].name = prefix + FileName(rank);
+  std::vector<uint32_t> owners = OwnersOf(content);
+  Tuples tuples;
+  std::vector<bool> is_in_tuple(content.size());
+  for (uint32_t i = 0; i < content.size(); ++i)
+    if (TupleParts* const tuple = elsewhere.contains(i) ? nullptr : TupleOf(content[i].path, &tuples)) {
+      tuple->tensors.push_back(i);
+      is_in_tuple[i] = true;
+    }
   for (const CatalogObject& object : objects) {
+    // A tuple of small values alone was never opened.
+    if (TupleParts* const tuple = TupleOf(object.path, &tuples)) {
+      tuple->objects.push_back(&object);
+      continue;
+    }
     KINTSUGI_ASSIGN_OR_RETURN(std::string blob, torch::TorchBlobOf(object));
     const uint64_t at = files[0].size_bytes;
     metadata.objects.push_back(object.key);
@@ -246,9 +345,18 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& given
     metadata.stored.push_back({object.key, std::nullopt, FileName(0), at, blob.size()});
     files[0].AddBytes(std::move(blob));
   }
-  const std::vector<uint32_t> owners = OwnersOf(content);
+  for (const auto& [name, tuple] : tuples) {
+    const uint64_t at = files[0].size_bytes;
+    KINTSUGI_RETURN_IF_ERROR(LayTuple(content, tuple, &files[0]).Annotate("tuple '" + PrintableKey(name) + "'"));
+    metadata.objects.push_back(name);
+    metadata.paths[name] = tuple.path;
+    metadata.stored.push_back({name, std::nullopt, FileName(0), at, files[0].size_bytes - at});
+  }
+  // What is in a tuple is written there, and names nothing else.
+  for (uint32_t i = 0; i < content.size(); ++i)
+    if (is_in_tuple[i] || is_in_tuple[owners[i]]) owners[i] = i;
   for (uint32_t i = 0; i < content.size(); ++i) {
-    if (owners[i] != i || elsewhere.contains(i)) continue;
+    if (owners[i] != i || elsewhere.contains(i) || is_in_tuple[i]) continue;
     const CatalogTensor& tensor = content[i];
     const std::string name = NameIn(options.model, tensor);
     TensorEntry entry{name, tensor.dtype, tensor.shape, {}};

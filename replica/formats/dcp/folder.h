@@ -15,7 +15,7 @@ namespace kintsugi::formats::dcp {
 inline constexpr std::string_view kMetadataName = ".metadata";
 
 // Adds every tensor and object of the folder.
-Status AddFolder(Catalog* catalog, const std::string& folder);
+Status AddFolder(Catalog* catalog, const std::string& folder, const ReadOptions& options);
 // Data files __RANK_0.distcp under `prefix` ("iter_0000012/", or nothing), and .metadata as the first mark. A tied tensor's
 // other names are entries of their own that name the same bytes: readers ask for each. `elsewhere`: tensors, by number, that
 // the caller writes into a file of its own.

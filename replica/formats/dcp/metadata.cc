@@ -223,11 +223,11 @@ class Encoder {
       writer_.Text(key);
       writer_.Mark();
       for (const PathPart& part : path) {
-        // A dictionary's number is text here: torch's own flattening makes it so.
-        if (part.kind == PathPart::Kind::kIndex)
+        // A dictionary's number or other value is text here: torch's own flattening makes it so.
+        if (part.IsIndex())
           writer_.Int(part.number);
         else
-          writer_.Text(part.kind == PathPart::Kind::kText ? part.text : std::to_string(part.number));
+          writer_.Text(part.IsNumber() ? std::to_string(part.number) : part.text);
       }
       writer_.Tuple();
     }

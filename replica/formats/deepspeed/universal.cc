@@ -84,6 +84,7 @@ class Universal final : public Format {
     AddShared(&catalog, model);
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
     KINTSUGI_RETURN_IF_ERROR(deepspeed::CheckMasters(catalog, options));
+    KINTSUGI_RETURN_IF_ERROR(CheckShapes(catalog, model, options));
     return catalog;
   }
 
@@ -164,6 +165,34 @@ class Universal final : public Format {
     for (const auto& group : model.groups)
       for (const deepspeed::Parameter& parameter : group) names.erase(parameter.name);
     return names;
+  }
+  // A parameter's states have its shape, which param_shapes say again; there a vocabulary still has its padding.
+  static Status CheckShapes(const Catalog& catalog, const deepspeed::ModelStates& model, const ReadOptions& options) {
+    std::map<std::string_view, Shape> said;
+    for (const auto& group : model.groups)
+      for (const deepspeed::Parameter& parameter : group) said[parameter.name] = parameter.slices.shape;
+    std::map<std::string, Shape> masters;
+    for (const CatalogTensor& tensor : catalog.tensors())
+      if (const auto state = deepspeed::StateOf(tensor.path, tensor.key); state && state->state == deepspeed::kMaster)
+        masters[state->parameter] = tensor.shape;
+    for (const CatalogTensor& tensor : catalog.tensors()) {
+      const auto state = deepspeed::StateOf(tensor.path, tensor.key);
+      const auto found = state ? said.find(state->parameter) : said.end();
+      if (found == said.end() || state->state == "step" || state->state.find(':') != std::string::npos ||
+          !IsWanted(options.only, tensor.key))
+        continue;
+      Shape shape = found->second;
+      const auto master = masters.find(state->parameter);
+      if (!shape.empty() && master != masters.end() && master->second.size() == shape.size())
+        shape[0] = std::min(shape[0], master->second[0]);
+      if (tensor.shape != shape)
+        return {StatusCode::kDataLoss, "'" + catalog.path() + "': '" + PrintableKey(tensor.key) + "' has the shape " +
+                                           DescribeShape(tensor.shape) + ", by param_shapes '" +
+                                           PrintableKey(state->parameter) + "' has " + DescribeShape(found->second) +
+                                           ": use another checkpoint, or the model alone (--only '" +
+                                           std::string(deepspeed::kModule) + ".*')"};
+    }
+    return Status::Ok();
   }
   // Of stage 3.
   static std::optional<Shape> ShapeOf(const deepspeed::ModelStates& model, const std::string& parameter) {

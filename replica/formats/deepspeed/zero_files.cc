@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "callbacks/state/key.h"
+#include "kernels/host_cast.h"
+#include "replica/formats/pickle/writer.h"
+#include "replica/layout/element_types.h"
 
 namespace kintsugi::formats::deepspeed {
 namespace {
@@ -11,6 +14,15 @@ using pickle::Kind;
 using pickle::kNoNode;
 using pickle::NodeId;
 using pickle::Tree;
+
+std::string TextOf(const void* value, DType dtype) {
+  if (!IsCastable(layout::ElementTypeOf(dtype), ElementType::kFloat64)) return std::string(DTypeName(dtype));
+  double number = 0;
+  CastRegion(&number, ElementType::kFloat64, value, layout::ElementTypeOf(dtype), RegionPair{});
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.9g", number);
+  return text;
+}
 
 class Reader {
  public:
@@ -95,6 +107,7 @@ class Reader {
     const NodeId groups = tree.Get(state, buffers_key);
     if (groups == kNoNode || tree[groups].kind != Kind::kList)
       return Bad(file, state, "it has no flat buffers (" + std::string(buffers_key) + ")");
+    KINTSUGI_RETURN_IF_ERROR(CheckGroups(file, tree.Get(base, "param_groups")));
     if (model == 0 && data == 0) KINTSUGI_RETURN_IF_ERROR(AddRest(file, state, base));
     std::vector<std::vector<Buffer>> buffers;
     for (size_t g = 0; g < tree[groups].items.size(); ++g) {
@@ -117,6 +130,26 @@ class Reader {
       if (is_mapped) KINTSUGI_RETURN_IF_ERROR(CheckMapping(file, tree[mappings].items[g], laid));
     }
     return Status::Ok();
+  }
+
+  // The first rank's are read; in those of one save all ranks' are the same (a step of FusedAdam is there).
+  Status CheckGroups(const OpenFile& file, NodeId groups) {
+    const std::string key = JoinPath(TextPath({kOptimizer, "param_groups"}));
+    pickle::PickleWriter writer;
+    if (groups == kNoNode || !IsWanted(options_.only, key) ||
+        !pickle::WriteNode(file.archive.tree, groups, file.archive.place, &writer).ok())
+      return Status::Ok();
+    const std::string bytes = writer.Finish();
+    const auto [before, is_new] = values_.try_emplace(key, SaidValue{file.archive.place, "", bytes});
+    if (is_new || before->second.bytes == bytes) return Status::Ok();
+    return Differs(file, groups,
+                   "'" + key + "' (step, learning rate, ..) are not those of '" + before->second.place + "'");
+  }
+
+  Status Differs(const OpenFile& file, NodeId id, const std::string& what) const {
+    return Bad(file, id,
+               what + ": the files are not of one save; use another checkpoint, or the model alone (--only '" +
+                   std::string(kModule) + ".*')");
   }
 
   Status AddRest(const OpenFile& file, NodeId state, NodeId base) {
@@ -169,15 +202,34 @@ class Reader {
     return buffers;
   }
 
+  // One value for the group: each parameter's own, once. Every rank that has a part of the parameter says it.
+  Status AddOneValue(const OpenFile& file, const Buffer& buffer, const Path& path) {
+    const std::string key = JoinPath(path);
+    SaidValue said{file.archive.place, "", {}};
+    if (!buffer.stored.storage.empty()) {
+      said.bytes.assign(catalog_->files()[file.number]->text().substr(buffer.at, DTypeSize(buffer.stored.dtype)));
+      said.text = TextOf(said.bytes.data(), buffer.stored.dtype);
+    } else {
+      pickle::PickleWriter writer;
+      if (pickle::WriteNode(file.archive.tree, buffer.value, file.archive.place, &writer).ok())
+        said.bytes = writer.Finish();
+      said.text = pickle::DescribeNode(file.archive.tree, buffer.value);
+    }
+    const auto [before, is_new] = values_.try_emplace(key, said);
+    if (is_new) return torch::AddValue(catalog_, file.archive, buffer.value, file.number, path, options_);
+    if (before->second.bytes == said.bytes || !IsWanted(options_.only, key)) return Status::Ok();
+    return Differs(file, buffer.value,
+                   "'" + PrintableKey(key) + "' is " + said.text + " here and " + before->second.text + " in '" +
+                       before->second.place + "'");
+  }
+
   // Elements [start, stop) of a model-parallel rank's slice, which lie from element `at` of each buffer on.
   Status AddParameter(const OpenFile& file, const Parameter& parameter, const std::vector<Buffer>& buffers, int model,
                       FlatRange range, int64_t at, bool is_cut) {
     for (const Buffer& buffer : buffers) {
       const Path path = StatePath(parameter.name, buffer.state);
       if (buffer.elements < 0) {
-        // One value for the group: each parameter's own, once.
-        if (model == 0 && values_.insert(JoinPath(path)).second)
-          KINTSUGI_RETURN_IF_ERROR(torch::AddValue(catalog_, file.archive, buffer.value, file.number, path, options_));
+        KINTSUGI_RETURN_IF_ERROR(AddOneValue(file, buffer, path));
         continue;
       }
       const int64_t length = range.stop - range.start;
@@ -305,7 +357,10 @@ class Reader {
   const ModelStates& states_;
   const ReadOptions& options_;
   std::vector<int64_t> part_lengths_;  // of each group, as data rank 0 of the model rank has them
-  std::set<std::string> values_;
+  struct SaidValue {
+    std::string place, text, bytes;
+  };
+  std::map<std::string, SaidValue> values_;  // of a group, by key
 };
 
 }  // namespace

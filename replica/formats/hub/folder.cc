@@ -49,6 +49,9 @@ size_t PlaceOf(const ModelFile& model) {
   return static_cast<size_t>(std::find(std::begin(kBases), std::end(kBases), model.base) - std::begin(kBases));
 }
 
+// transformers calls its model by the first two.
+size_t LibraryOf(const ModelFile& model) { return std::max<size_t>(PlaceOf(model), 1); }
+
 }  // namespace
 
 std::optional<ModelFile> ParseModelFile(std::string_view name, std::string_view ending) {
@@ -75,6 +78,11 @@ std::vector<ModelFile> ModelsIn(const std::string& folder, std::string_view endi
   std::stable_sort(models.begin(), models.end(),
                    [&](const ModelFile& a, const ModelFile& b) { return order(a) < order(b); });
   return models;
+}
+
+bool AreOneModel(const std::vector<ModelFile>& these, const std::vector<ModelFile>& those) {
+  if (those.empty()) return true;
+  return !these.empty() && LibraryOf(these.front()) <= LibraryOf(those.front());
 }
 
 Result<ModelFile> ChooseModel(Catalog* catalog, const std::string& folder, const std::vector<ModelFile>& models) {

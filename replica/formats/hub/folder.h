@@ -31,6 +31,9 @@ bool IsIndexName(std::string_view name, std::string_view ending);
 // Those that lie there, what the libraries take first: transformers' before diffusers' before PEFT's; one file before
 // an index, but for diffusers.
 std::vector<ModelFile> ModelsIn(const std::string& folder, std::string_view ending);
+// Whether these, in another ending than those, are what the libraries load: those are of the same library, or of one that
+// counts after it.
+bool AreOneModel(const std::vector<ModelFile>& these, const std::vector<ModelFile>& those);
 // The one that is meant by naming the folder, and a note of the others. kInvalidArgument: several variants alone.
 // REQUIRES: there are some.
 Result<ModelFile> ChooseModel(Catalog* catalog, const std::string& folder, const std::vector<ModelFile>& models);

@@ -1,8 +1,10 @@
 #include "replica/formats/hub/index.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "callbacks/state/key.h"
+#include "replica/formats/mapped_file.h"
 #include "replica/save/names.h"
 #include "runtime/base/json.h"
 
@@ -11,6 +13,20 @@ namespace {
 
 constexpr size_t kIndexBytesMax = size_t{256} << 20;
 constexpr int kDepthMax = 8;
+
+// "./a" and "b//c" as "a" and "b/c"; nothing for what does not stay in the folder.
+std::optional<std::string> NameInside(std::string_view given) {
+  if (given.starts_with('/') || !ValidateKey(std::string(given)).ok()) return std::nullopt;
+  std::string name;
+  for (size_t at = 0; at <= given.size();) {
+    const size_t end = std::min(given.find('/', at), given.size());
+    const std::string_view part = given.substr(at, end - at);
+    at = end + 1;
+    if (part == "..") return std::nullopt;
+    if (!part.empty() && part != ".") name += (name.empty() ? "" : "/") + std::string(part);
+  }
+  return name.empty() || given.ends_with('/') ? std::nullopt : std::optional(name);
+}
 
 }  // namespace
 
@@ -28,15 +44,25 @@ Result<Index> DecodeIndex(std::string_view text, const std::string& path) {
   Index index;
   for (const auto& [tensor, file] : tensors) {
     KINTSUGI_ASSIGN_OR_RETURN(const std::string_view name, file.Text());
-    if (!checkpoint::IsPlainName(name))
+    auto inside = NameInside(name);
+    if (!inside)
       return file.Fail("is '" + PrintableKey(std::string(name)) + "', which is not the name of a file in this folder");
-    index.file_of.emplace(tensor, name);
+    index.file_of.emplace(tensor, *std::move(inside));
   }
   // Only told, never relied on: other writers put numbers with a point there.
   if (const auto metadata = root.Find("metadata"))
     if (const auto total = metadata->Find("total_size"))
       if (const auto bytes = total->Unsigned(); bytes.ok()) index.total_bytes = *bytes;
   return index;
+}
+
+Result<std::string> PlaceOf(const std::string& folder, const std::string& file) {
+  for (size_t slash = file.find('/'); slash != std::string::npos; slash = file.find('/', slash + 1))
+    if (const std::string way = checkpoint::Join(folder, file.substr(0, slash)); IsLink(way))
+      return Status(StatusCode::kInvalidArgument, "'" + way + "' is a symbolic link to a folder, which '" +
+                                                      PrintableKey(file) +
+                                                      "' of the index leads through: put the folder itself there");
+  return checkpoint::Join(folder, file);
 }
 
 std::string EncodeIndex(const Index& index) {

@@ -14,11 +14,13 @@
 namespace kintsugi::formats::hub {
 
 struct Index {
-  std::map<std::string, std::string> file_of;  // by tensor
+  std::map<std::string, std::string> file_of;  // by tensor; a file may lie in a folder below
   std::optional<uint64_t> total_bytes;
 };
 
 Result<Index> DecodeIndex(std::string_view text, const std::string& path);
+// Where a file of it lies. kInvalidArgument: a folder on the way is a link.
+Result<std::string> PlaceOf(const std::string& folder, const std::string& file);
 std::string EncodeIndex(const Index& index);
 
 }  // namespace kintsugi::formats::hub

@@ -78,7 +78,7 @@ class TorchDist final : public Format {
     return "'" + *folder + "' has files *.distcp and no " + std::string(kMark) +
            ", which is written last: the save was not finished; use the one before it";
   }
-  std::string_view refines() const override { return "dcp"; }
+  std::string_view refines(const std::string&) const override { return "dcp"; }
   bool is_cut() const override { return true; }
   std::string_view what() const override {
     return "Megatron-core torch_dist: a root with its tracker, or one iter_N folder";
@@ -97,13 +97,14 @@ class TorchDist final : public Format {
                                                " of the backend torch_dist: no whole checkpoint of Megatron-core");
     Catalog catalog("megatron", folder);
     if (const auto step = megatron::StepOf(folder)) catalog.SetStep(*step);
-    KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, folder));
+    KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, folder, options));
     catalog.MarkShared();
     const std::string common = Join(folder, kCommon);
     // Versions that say nothing of it may keep it as an object of its own.
     if (IsFile(common) || BackendOf(folder, "common_backend") == "torch") {
       KINTSUGI_ASSIGN_OR_RETURN(const torch::ArchiveFile opened, torch::OpenArchiveFile(common, std::string(kCommon)));
-      KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, opened.archive, torch::AddTo(&catalog, opened), {}, options));
+      KINTSUGI_RETURN_IF_ERROR(
+          torch::AddStateDict(&catalog, opened.archive, torch::AddTo(&catalog, opened), {}, options));
       const bool is_of_run = !megatron::GroupsOfRun(catalog.objects()).empty();
       catalog.DropObjects([&](const CatalogObject& object) {
         return IsSaidAgain(object, catalog.step()) ||

@@ -136,7 +136,7 @@ class Encoder {
         if (path.second.empty()) return writer_.EmptyTuple();
         writer_.Mark();
         for (const PathPart& part : path.second)
-          writer_.Text(part.kind == PathPart::Kind::kText ? part.text : std::to_string(part.number));
+          writer_.Text(part.IsNumber() ? std::to_string(part.number) : part.text);
         writer_.Tuple();
       });
     });

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "callbacks/state/key.h"
 #include "replica/layout/box.h"
@@ -14,6 +15,8 @@ namespace kintsugi::formats::safetensors {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::string_view kMetadataField = "__metadata__";
 
 struct TypeName {
   std::string_view file, own;
@@ -54,27 +57,28 @@ uint64_t BitsOf(const HeaderTensor& tensor) {
   return 8 * DTypeSize(tensor.dtype);
 }
 
-// Collects what the format has and refuses all else, as it comes.
+// Collects what the format has and refuses all else, as it comes; fields of a tensor that the format does not have are passed
+// over, as the published reader does.
 class Collector : public nlohmann::json_sax<Json> {
  public:
   explicit Collector(FileHeader* header) : header_(header) {}
 
-  bool null() override { return Refuse("null"); }
-  bool boolean(bool) override { return Refuse("a boolean"); }
-  bool number_integer(number_integer_t) override { return Refuse("a negative number"); }
+  bool null() override { return Passes() || (state_ == State::kRoot && field_ == kMetadataField) || Refuse("null"); }
+  bool boolean(bool) override { return Passes() || Refuse("a boolean"); }
+  bool number_integer(number_integer_t) override { return Passes() || Refuse("a negative number"); }
   bool number_float(number_float_t, const string_t& text) override {
-    return Refuse("the number " + text.substr(0, 40));
+    return Passes() || Refuse("the number " + text.substr(0, 40));
   }
   bool binary(binary_t&) override { return Refuse("binary data"); }
   bool number_unsigned(number_unsigned_t value) override {
+    if (Passes()) return true;
     if (state_ != State::kShape && state_ != State::kOffsets) return Refuse("a number");
     if (value > static_cast<uint64_t>(INT64_MAX)) return Refuse("a number that does not fit 63 bits");
     numbers_.push_back(static_cast<int64_t>(value));
-    if (numbers_.size() > static_cast<size_t>(layout::kAxesMax))
-      return Refuse("a list of more than " + std::to_string(layout::kAxesMax) + " numbers");
     return true;
   }
   bool string(string_t& value) override {
+    if (Passes()) return true;
     if (state_ == State::kMetadata) {
       header_->metadata[field_] = value;
       return true;
@@ -96,8 +100,9 @@ class Collector : public nlohmann::json_sax<Json> {
     return Refuse("the type '" + PrintableKey(value) + "', which is not supported");
   }
   bool start_object(size_t) override {
+    if (PassesInto()) return true;
     if (state_ == State::kStart) return Go(State::kRoot);
-    if (state_ == State::kRoot && field_ == "__metadata__") return Go(State::kMetadata);
+    if (state_ == State::kRoot && field_ == kMetadataField) return Go(State::kMetadata);
     if (state_ != State::kRoot) return Refuse("an object");
     tensor_ = HeaderTensor();
     tensor_.name = field_;
@@ -106,6 +111,7 @@ class Collector : public nlohmann::json_sax<Json> {
     return Go(State::kTensor);
   }
   bool end_object() override {
+    if (PassesOut()) return true;
     if (state_ == State::kRoot) return Go(State::kEnd);
     if (state_ == State::kTensor) {
       if (seen_ != 7) return Fail("tensor '" + PrintableKey(tensor_.name) + "' lacks dtype, shape or data_offsets");
@@ -114,12 +120,14 @@ class Collector : public nlohmann::json_sax<Json> {
     return Go(State::kRoot);
   }
   bool start_array(size_t) override {
+    if (PassesInto()) return true;
     numbers_.clear();
     if (state_ == State::kTensor && field_ == "shape") return Go(State::kShape);
     if (state_ == State::kTensor && field_ == "data_offsets") return Go(State::kOffsets);
     return Refuse("a list");
   }
   bool end_array() override {
+    if (PassesOut()) return true;
     if (state_ == State::kShape) {
       tensor_.shape = numbers_;
       seen_ |= 2;
@@ -132,7 +140,10 @@ class Collector : public nlohmann::json_sax<Json> {
     return Go(State::kTensor);
   }
   bool key(string_t& value) override {
+    if (passed_depth_ > 0) return true;
     field_ = value;
+    if (state_ == State::kTensor && value != "dtype" && value != "shape" && value != "data_offsets")
+      return passes_next_ = true;
     if (state_ == State::kTensor && !tensor_fields_.insert(value).second)
       return Fail("tensor '" + PrintableKey(tensor_.name) + "' has '" + PrintableKey(value) + "' twice");
     if (state_ == State::kRoot && !names_.insert(value).second)
@@ -149,6 +160,18 @@ class Collector : public nlohmann::json_sax<Json> {
   bool AtEnd() const { return state_ == State::kEnd; }
 
  private:
+  // Of a field that is passed over: its value, or what is within it.
+  bool Passes() { return passed_depth_ > 0 || std::exchange(passes_next_, false); }
+  bool PassesInto() {
+    const bool passes = Passes();
+    passed_depth_ += passes;
+    return passes;
+  }
+  bool PassesOut() {
+    const bool passes = passed_depth_ > 0;
+    passed_depth_ -= passes;
+    return passes;
+  }
   enum class State { kStart, kRoot, kMetadata, kTensor, kShape, kOffsets, kEnd };
   bool Go(State state) {
     state_ = state;
@@ -170,6 +193,8 @@ class Collector : public nlohmann::json_sax<Json> {
   std::string field_;
   HeaderTensor tensor_;
   int seen_ = 0;
+  bool passes_next_ = false;
+  size_t passed_depth_ = 0;
   Shape numbers_;
   std::set<std::string> names_, tensor_fields_;
   std::string mistake_;
@@ -236,7 +261,8 @@ Result<FileHeader> ReadHeader(std::string_view file, const std::string& path) {
     return bad("byte 8: the header has " + std::to_string(length) + " bytes, the file ends after " +
                std::to_string(file.size() - sizeof(length)));
   const std::string_view json = file.substr(sizeof(length), length);
-  if (json.empty() || json.front() != '{') return bad("byte 8: the header does not begin with '{'");
+  if (const size_t begin = json.find_first_not_of(" \t\r\n"); begin == std::string_view::npos || json[begin] != '{')
+    return bad("byte 8: the header does not begin with '{'");
   // The parser takes it for the end of the text.
   if (const size_t end = json.find('\0'); end != std::string_view::npos)
     return bad("byte " + std::to_string(sizeof(length) + end) + ": a NUL in the header");
@@ -265,7 +291,7 @@ Result<ShardOffsets> OffsetsOf(const FileHeader& header, const std::string& path
     if (tensor == tensors.end()) return info.Fail("is of a tensor that the file does not hold");
     KINTSUGI_ASSIGN_OR_RETURN(const JsonField saved, info.Get("saved_offsets"));
     const Shape& shape = tensor->second->shape;
-    KINTSUGI_ASSIGN_OR_RETURN(Shape offset, saved.Integers(static_cast<size_t>(layout::kAxesMax), 0));
+    KINTSUGI_ASSIGN_OR_RETURN(Shape offset, saved.Integers(std::max<size_t>(shape.size(), layout::kAxesMax), 0));
     if (offset.size() != shape.size())
       return saved.Fail("has " + std::to_string(offset.size()) + " numbers, the tensor " +
                         std::to_string(shape.size()) + " axes");

@@ -87,10 +87,14 @@ Status AddFiles(Catalog* catalog, const std::vector<OpenFile>& files, const Read
   for (const OpenFile& open : files) {
     const uint32_t number = catalog->AddFile(open.file);
     for (const HeaderTensor& tensor : open.header.tensors) {
-      if (!tensor.unread.empty()) {
+      const std::string why = !tensor.unread.empty() ? "of the type " + tensor.unread + ", which is not read"
+                              : tensor.shape.size() > static_cast<size_t>(layout::kAxesMax)
+                                  ? "it has " + std::to_string(tensor.shape.size()) + " axes, at most " +
+                                        std::to_string(layout::kAxesMax) + " are read: flatten some"
+                                  : ValidateKey(EscapedKey(tensor.name)).message();
+      if (!why.empty()) {
         const std::string text = "tensor '" + PrintableKey(tensor.name) + "': '" + open.file->path() + "', data byte " +
-                                 std::to_string(tensor.begin) + ": of the type " + tensor.unread +
-                                 ", which is not read";
+                                 std::to_string(tensor.begin) + ": " + why;
         if (!options.LeavesOut(tensor.name))
           return {StatusCode::kInvalidArgument, text + "; --skip-objects leaves such out"};
         catalog->AddNote("left out: " + text);
@@ -103,7 +107,13 @@ Status AddFiles(Catalog* catalog, const std::vector<OpenFile>& files, const Read
                                            std::to_string(tensor.shape.size()) + " axes here and " +
                                            std::to_string(whole.size()) + " in another file"};
       CatalogPiece piece;
-      KINTSUGI_ASSIGN_OR_RETURN(piece.tensor, catalog->FindOrAddTensor({tensor.name, tensor.dtype, whole, {}}));
+      const std::string name = EscapedKey(tensor.name);
+      const bool is_own = name == tensor.name;
+      if (!is_own)
+        catalog->AddNote("'" + open.file->path() + "': a key with control characters is called '" + PrintableKey(name) +
+                         "' here");
+      KINTSUGI_ASSIGN_OR_RETURN(
+          piece.tensor, catalog->FindOrAddTensor({name, tensor.dtype, whole, is_own ? Path() : PathOf(tensor.name)}));
       piece.offset = offset == open.offsets.end() ? Shape(tensor.shape.size()) : offset->second;
       piece.shape = tensor.shape;
       piece.file = number;
@@ -123,8 +133,10 @@ class Safetensors final : public Format {
     return "FILE.safetensors, or a folder of Hugging Face shards with their index, or of DCP's shards by rank";
   }
 
-  // transformers takes safetensors where both lie there.
-  std::string_view refines() const override { return "torch"; }
+  // transformers takes safetensors where both lie there; an adapter beside the model is no other form of it.
+  std::string_view refines(const std::string& path) const override {
+    return hub::AreOneModel(hub::ModelsIn(path, kEnding), hub::ModelsIn(path, hub::kBin)) ? "torch" : "";
+  }
 
   bool keeps_model_apart() const override { return true; }
 
@@ -347,7 +359,8 @@ class Safetensors final : public Format {
     for (const auto& [tensor, file] : index.file_of) files[file].push_back(tensor);
     std::vector<OpenFile> opened;
     for (const auto& [file, wanted] : files) {
-      auto open = Open(Join(folder, file), file);
+      KINTSUGI_ASSIGN_OR_RETURN(const std::string place, hub::PlaceOf(folder, file));
+      auto open = Open(place, file);
       if (open.status().code() == StatusCode::kNotFound)
         return Status(StatusCode::kDataLoss,
                       "'" + path + "' lists '" + file + "', which is missing: the checkpoint is not whole");

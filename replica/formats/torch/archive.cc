@@ -85,17 +85,25 @@ Result<ArchiveFile> OpenArchiveFile(const std::string& path, std::string name) {
   KINTSUGI_ASSIGN_OR_RETURN(opened.file, MappedFile::Open(path, std::move(name)));
   if (IsOldArchive(opened.file->text())) {
     KINTSUGI_ASSIGN_OR_RETURN(opened.archive, OpenOldArchive(opened.file->text(), path, 0));
+    const uint64_t behind = opened.archive.bytes_behind;
+    if (behind > 0)
+      opened.note =
+          "'" + opened.file->name() + "': " + std::to_string(behind) + " bytes behind the last storage" +
+          (IsOldArchive(opened.file->text().substr(opened.file->size_bytes() - behind)) ? ", another state" : "") +
+          ", are not read, as torch.load reads none";
     return opened;
   }
   if (!opened.file->text().starts_with("PK"))
-    return Status(StatusCode::kInvalidArgument,
-                  "'" + path +
-                      "', byte 0: it is neither a zip nor what torch.save wrote before 1.6 (the tars of torch 0.1 are not read)");
+    return Status(
+        StatusCode::kInvalidArgument,
+        "'" + path +
+            "', byte 0: it is neither a zip nor what torch.save wrote before 1.6 (the tars of torch 0.1 are not read)");
   Archive archive;
   archive.place = path;
   KINTSUGI_ASSIGN_OR_RETURN(archive.entries, zip::ReadDirectory(opened.file->text(), path));
   const auto is_needed = [](const zip::Entry& entry) {
-    const std::string_view below = std::string_view(entry.name).substr(std::min(entry.name.find('/'), entry.name.size()));
+    const std::string_view below =
+        std::string_view(entry.name).substr(std::min(entry.name.find('/'), entry.name.size()));
     return entry.unpacked_bytes && (below == "/data.pkl" || below == "/byteorder" || below.starts_with("/data/"));
   };
   if (std::any_of(archive.entries.begin(), archive.entries.end(), is_needed)) {

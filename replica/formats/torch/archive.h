@@ -23,7 +23,8 @@ struct Archive {
   uint64_t base = 0;       // where it begins in its file
   std::string root;        // before every entry's name, with the slash
   std::vector<zip::Entry> entries;
-  bool has_sums = true;  // of its entries: the older form has none
+  bool has_sums = true;       // of its entries: the older form has none
+  uint64_t bytes_behind = 0;  // of the older form: what is not its own
   pickle::Tree tree;
 
   const zip::Entry* Find(const std::string& name) const;  // without the root

@@ -105,9 +105,7 @@ Result<Archive> OpenOldArchive(std::string_view bytes, const std::string& place,
     archive.entries.push_back({"data/" + claim->first, reader.at(), claim->second.bytes, 0});
     reader.Skip(claim->second.bytes);
   }
-  if (reader.left() > 0)
-    return reader.Bad(std::to_string(reader.left()) +
-                      " bytes behind the last storage: only files of one state are read");
+  archive.bytes_behind = reader.left();
   std::sort(archive.entries.begin(), archive.entries.end(),
             [](const zip::Entry& a, const zip::Entry& b) { return a.name < b.name; });
   for (size_t i = 1; i < archive.entries.size(); ++i)

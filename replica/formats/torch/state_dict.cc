@@ -7,6 +7,7 @@
 
 #include "callbacks/state/key.h"
 #include "replica/formats/torch/changed_view.h"
+#include "replica/formats/torch/key_text.h"
 
 namespace kintsugi::formats::torch {
 namespace {
@@ -34,7 +35,8 @@ class Walk {
       const std::string key = KeyOf(path, "tensor");
       const Result<DistributedTensor> part = distributed_.Read(id);
       Status status = part.status();
-      if (part.ok()) status = sink_->AddPart(key, path, *part);
+      if (part.ok()) status = CheckName(key, part->shape.size(), id);
+      if (status.ok()) status = sink_->AddPart(NameOf(key), path, *part);
       return status.code() == StatusCode::kInvalidArgument ? LeaveOut("tensor", key, status) : status;
     }
     const Result<std::optional<PickledTensor>> tensor = TensorOf(tree_, id, archive_.place, sink_->applies_views());
@@ -42,26 +44,23 @@ class Walk {
       return LeaveOut("tensor", KeyOf(path, "tensor"), tensor.status());
     if (!tensor.ok()) return tensor.status();
     if (*tensor) {
-      const Status added = sink_->AddTensor(KeyOf(path, "tensor"), path, **tensor);
+      const std::string key = KeyOf(path, "tensor");
+      if (const Status named = CheckName(key, (*tensor)->shape.size(), id); !named.ok())
+        return LeaveOut("tensor", key, named);
+      const Status added = sink_->AddTensor(NameOf(key), path, **tensor);
       const bool is_view = (*tensor)->is_conjugated || (*tensor)->is_negated;
-      return is_view && added.code() == StatusCode::kInvalidArgument ? LeaveOut("tensor", KeyOf(path, "tensor"), added)
-                                                                     : added;
+      return is_view && added.code() == StatusCode::kInvalidArgument ? LeaveOut("tensor", key, added) : added;
     }
-    if (const auto pairs = tree_.PairsOf(id); pairs && !pairs->empty() && HasPlainKeys(*pairs)) {
-      for (size_t i = 0; i + 1 < pairs->size(); i += 2) {
-        Path inner = path;
-        inner.push_back(PartOf((*pairs)[i]));
-        KINTSUGI_RETURN_IF_ERROR(Visit((*pairs)[i + 1], inner));
-      }
-      return Status::Ok();
-    }
+    if (const auto pairs = tree_.PairsOf(id); pairs && !pairs->empty() && HasPlainKeys(*pairs))
+      return VisitPairs(*pairs, path);
     // A dictionary of nothing at the root is a state of nothing; below it, it is a value like others.
     if (const auto pairs = tree_.PairsOf(id); path.empty() && pairs && pairs->empty()) return Status::Ok();
     const bool is_list = node.kind == Kind::kList || node.kind == Kind::kTuple;
     if (is_list && !node.items.empty() && IsOpened(id, 0)) {
       for (size_t i = 0; i < node.items.size(); ++i) {
         Path inner = path;
-        inner.push_back({PathPart::Kind::kIndex, "", static_cast<int64_t>(i)});
+        const auto kind = node.kind == Kind::kTuple ? PathPart::Kind::kTupleIndex : PathPart::Kind::kIndex;
+        inner.push_back({kind, "", static_cast<int64_t>(i)});
         KINTSUGI_RETURN_IF_ERROR(Visit(node.items[i], inner));
       }
       return Status::Ok();
@@ -71,9 +70,27 @@ class Walk {
 
  private:
   Status Bad(NodeId id, const std::string& what) const { return BadNode(tree_, id, archive_.place, what); }
-  PathPart PartOf(NodeId key) const {
-    if (tree_[key].kind == Kind::kText) return {PathPart::Kind::kText, std::string(tree_[key].text), 0};
-    return {PathPart::Kind::kNumber, "", tree_[key].number};
+  Status VisitPairs(pickle::Items pairs, const Path& path) {
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+      KINTSUGI_ASSIGN_OR_RETURN(PathPart part, PartOf(pairs[i]));
+      Path inner = path;
+      inner.push_back(std::move(part));
+      KINTSUGI_RETURN_IF_ERROR(Visit(pairs[i + 1], inner));
+    }
+    return Status::Ok();
+  }
+  Result<PathPart> PartOf(NodeId key) const {
+    if (tree_[key].kind == Kind::kText) return PathPart{PathPart::Kind::kText, std::string(tree_[key].text), 0};
+    if (tree_[key].kind == Kind::kInt) return PathPart{PathPart::Kind::kNumber, "", tree_[key].number};
+    PickleWriter writer;
+    KINTSUGI_RETURN_IF_ERROR(WriteNode(tree_, key, archive_.place, &writer));
+    return PathPart{PathPart::Kind::kValue, KeyText(tree_, key).value_or(""), 0, writer.Finish()};
+  }
+  // The first that has no text; else kNoNode.
+  NodeId KeyWithoutText(pickle::Items pairs) const {
+    for (size_t i = 0; i < pairs.size(); i += 2)
+      if (!KeyText(tree_, pairs[i])) return pairs[i];
+    return kNoNode;
   }
   bool HasPlainKeys(pickle::Items pairs) const {
     for (size_t i = 0; i < pairs.size(); i += 2)
@@ -105,10 +122,38 @@ class Walk {
     const std::string key = KeyOf(path, "object");
     const Status status = WriteNode(tree_, id, archive_.place, &writer);
     if (status.ok()) {
-      sink_->AddObject({key, CatalogObject::Form::kPickle, writer.Finish(), path});
+      if (const Status named = CheckName(key, 0, id); !named.ok()) return LeaveOut("object", key, named);
+      sink_->AddObject({NameOf(key), CatalogObject::Form::kPickle, writer.Finish(), path});
       return Status::Ok();
     }
+    // Tensors under keys that are no texts: torch's DCP calls them by what str() makes of the key.
+    if (const auto pairs = tree_.PairsOf(id); pairs && !pairs->empty() && HoldsStorage(tree_, id)) {
+      const NodeId nameless = KeyWithoutText(*pairs);
+      if (nameless == kNoNode) return VisitPairs(*pairs, path);
+      return LeaveOut(
+          "object", key,
+          {StatusCode::kInvalidArgument,
+           Bad(nameless, "tensors lie under a key that is " + DescribeNode(tree_, nameless) + ", which has no name")
+               .message()});
+    }
     return LeaveOut("object", key, status);
+  }
+  // What a catalog cannot hold.
+  Status CheckName(const std::string& key, size_t axes, NodeId id) const {
+    if (axes > static_cast<size_t>(layout::kAxesMax))
+      return {StatusCode::kInvalidArgument, Bad(id, "it has " + std::to_string(axes) + " axes, at most " +
+                                                        std::to_string(layout::kAxesMax) + " are read: flatten some")
+                                                .message()};
+    const Status valid = ValidateKey(EscapedKey(key));
+    return valid.ok() ? valid : Status(StatusCode::kInvalidArgument, Bad(id, valid.message()).message());
+  }
+  // Control characters, and bytes that are no text, by their numbers. Its path is what it is.
+  std::string NameOf(const std::string& key) {
+    std::string name = EscapedKey(key);
+    if (name != key)
+      sink_->AddNote("'" + archive_.place + "': a key with control characters is called '" + PrintableKey(name) +
+                     "' here");
+    return name;
   }
   static std::string KeyOf(const Path& path, const char* otherwise) {
     return path.empty() ? otherwise : JoinPath(path);
@@ -167,11 +212,10 @@ struct Branch {
 
 Status WriteBranch(const Branch& branch, PickleWriter* writer) {
   if (branch.leaf) return branch.leaf->write(writer);
-  const bool is_list = !branch.children.empty() && branch.children.front().first.kind == PathPart::Kind::kIndex;
-  if (is_list)
-    writer->EmptyList();
-  else
-    writer->EmptyDict();
+  const bool is_list = !branch.children.empty() && branch.children.front().first.IsIndex();
+  const bool is_tuple = is_list && branch.children.front().first.kind == PathPart::Kind::kTupleIndex;
+  if (is_list && !is_tuple) writer->EmptyList();
+  if (!is_list) writer->EmptyDict();
   if (branch.children.empty()) return Status::Ok();
   writer->Mark();
   int64_t next = 0;
@@ -182,12 +226,17 @@ Status WriteBranch(const Branch& branch, PickleWriter* writer) {
       ++next;
     } else if (part.kind == PathPart::Kind::kText) {
       writer->Text(part.text);
+    } else if (part.kind == PathPart::Kind::kValue) {
+      KINTSUGI_ASSIGN_OR_RETURN(const Tree key, pickle::Parse(part.pickled, "key " + part.text));
+      KINTSUGI_RETURN_IF_ERROR(WriteNode(key, key.root, "key " + part.text, writer));
     } else {
       writer->Int(part.number);
     }
     KINTSUGI_RETURN_IF_ERROR(WriteBranch(*child, writer));
   }
-  if (is_list)
+  if (is_tuple)
+    writer->Tuple();
+  else if (is_list)
     writer->Appends();
   else
     writer->SetItems();
@@ -304,8 +353,8 @@ Result<std::string> WriteStateDict(const std::vector<Leaf>& leaves) {
     };
     if (leaf.path.size() > static_cast<size_t>(pickle::kDepthMax)) return bad();
     for (const PathPart& part : leaf.path) {
-      if (at->leaf || (!at->children.empty() && (at->children.front().first.kind == PathPart::Kind::kIndex) !=
-                                                    (part.kind == PathPart::Kind::kIndex)))
+      if (at->leaf || (!at->children.empty() && (at->children.front().first.IsIndex() != part.IsIndex() ||
+                                                 (part.IsIndex() && at->children.front().first.kind != part.kind))))
         return bad();
       const auto place = std::tuple(static_cast<int>(part.kind), part.text, part.number);
       const auto [found, is_new] = at->places.emplace(place, at->children.size());
@@ -316,7 +365,7 @@ Result<std::string> WriteStateDict(const std::vector<Leaf>& leaves) {
     at->leaf = &leaf;
   }
   const auto sort = [](auto&& self, Branch& branch) -> void {
-    if (!branch.children.empty() && branch.children.front().first.kind == PathPart::Kind::kIndex)
+    if (!branch.children.empty() && branch.children.front().first.IsIndex())
       std::sort(branch.children.begin(), branch.children.end(),
                 [](const auto& a, const auto& b) { return a.first.number < b.first.number; });
     for (auto& [part, child] : branch.children) self(self, *child);

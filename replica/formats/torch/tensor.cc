@@ -1,5 +1,7 @@
 #include "replica/formats/torch/tensor.h"
 
+#include <unordered_set>
+
 #include "replica/layout/box.h"
 
 namespace kintsugi::formats::torch {
@@ -178,13 +180,12 @@ Result<std::optional<PickledTensor>> TensorOf(const Tree& tree, NodeId id, const
 
 bool HoldsStorage(const Tree& tree, NodeId id) {
   // Each node once, however often it is shared.
-  std::vector<bool> seen(tree.size());
+  std::unordered_set<NodeId> seen;
   std::vector<NodeId> open = {id};
   while (!open.empty()) {
     const NodeId at = open.back();
     open.pop_back();
-    if (at >= tree.size() || seen[at]) continue;
-    seen[at] = true;
+    if (at >= tree.size() || !seen.insert(at).second) continue;
     const auto& node = tree[at];
     if (node.kind == Kind::kPersistent) return true;
     for (const auto* items : {&node.items, &node.appended, &node.set})

@@ -136,7 +136,8 @@ class Torch final : public Format {
     for (const auto& [tensor, file] : index.file_of) wanted[file].insert(tensor);
     for (auto& [file, tensors] : wanted) {
       const size_t before = catalog->tensors().size();
-      const Status added = AddFile(catalog, checkpoint::Join(checkpoint::ParentOf(path), file), options);
+      KINTSUGI_ASSIGN_OR_RETURN(const std::string place, hub::PlaceOf(checkpoint::ParentOf(path), file));
+      const Status added = AddFile(catalog, place, options);
       if (added.code() == StatusCode::kNotFound)
         return {StatusCode::kDataLoss,
                 "'" + path + "' lists '" + file + "', which is missing: the checkpoint is not whole"};

@@ -300,6 +300,38 @@ TEST(AoaStateNames, ARenameWithoutADestinationTakesTheStatesAlong) {
   }
 }
 
+TEST(AoaStateNames, ThereAndBackAgainAreCalledAsBefore) {
+  struct Way {
+    std::string model, state;
+  };
+  for (const auto& [model, state] : {Way{"model/w", "optimizer/w.exp_avg"}, Way{"module.w", "zero.w.exp_avg"},
+                                     Way{"w", "optimizer.exp_avg.w"}, Way{"w", "w.moment1_0"}}) {
+    Tensors tensors = Described({model, state});
+    for (const std::string& statement : {model + " -> q", "q -> " + model}) {
+      const Engine engine = MustBuild({{statement}, tensors, std::nullopt, {}});
+      tensors.clear();
+      for (const auto& [key, output] : engine.outputs()) tensors[key] = {output.shape, output.dtype, {}};
+    }
+    EXPECT_TRUE(tensors.size() == 2 && tensors.contains(model) && tensors.contains(state)) << tensors.begin()->first;
+  }
+  // One of two: the file on the way has bare names beside others.
+  const Tensors both = Described({"model/v", "model/w", "optimizer/v.exp_avg", "optimizer/w.exp_avg"});
+  Tensors tensors = both;
+  for (const char* statement : {"model/w -> q", "q -> model/w"}) {
+    const Engine engine = MustBuild({{statement}, tensors, std::nullopt, {}});
+    tensors.clear();
+    for (const auto& [key, output] : engine.outputs()) tensors[key] = {output.shape, output.dtype, {}};
+  }
+  ASSERT_EQ(tensors.size(), both.size());
+  for (const auto& [key, tensor] : both) EXPECT_TRUE(tensors.contains(key)) << key;
+  // A source whose states have the whole name keeps to that.
+  const Engine engine = MustBuild({{"q -> model/w"},
+                                   Described({"q", "optimizer/q.exp_avg", "model/v", "optimizer/model/v.exp_avg"}),
+                                   std::nullopt,
+                                   {}});
+  EXPECT_TRUE(engine.outputs().contains("optimizer/model/w.exp_avg"));
+}
+
 TEST(AoaStateNames, TwoStatesOfOneNameAreRefused) {
   const Tensors source = Described({"model/a", "model/b", "optimizer/a.exp_avg", "optimizer/b.exp_avg"});
   const Diagnostic failure = Failure({{"model/a -> b"}, source, std::nullopt, {}});

@@ -47,6 +47,11 @@ TEST(Key, IsPrintableInMessagesWhateverItHolds) {
   EXPECT_TRUE(Names(shown, "100000 bytes"));
 }
 
+TEST(Key, IsEscapedWhole) {
+  EXPECT_EQ(EscapedKey("plain ö"), "plain ö");
+  EXPECT_EQ(EscapedKey("a\n" + std::string(2000, 'x')), "a\\x0a" + std::string(2000, 'x'));
+}
+
 // Any bytes at all: what is shown can be shown, that is, passes the check itself (unless it is empty or cut).
 TEST(Key, EverythingShownIsItselfAKey) {
   for (int a = 0; a < 256; ++a)

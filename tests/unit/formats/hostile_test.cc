@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -40,7 +39,8 @@ TEST(SafetensorsHeader, RefusesWhatThePublishedReaderRefuses) {
   ExpectRefused(ReadHeader("1234567", "file"), "7 bytes");
   ExpectRefused(ReadHeader(std::string(8, '\xff') + "{}", "file"), "100000000");
   ExpectRefused(ReadHeader("\x10\0\0\0\0\0\0\0{}"s, "file"), "byte 8", "ends after 2");
-  ExpectRefused(ReadHeader(WithLength(" {}"), "file"), "'{'");
+  ExpectRefused(ReadHeader(WithLength(" x{}"), "file"), "'{'");
+  ExpectRefused(ReadHeader(WithLength("   "), "file"), "'{'");
   ExpectRefused(ReadHeader(WithLength("{\"a\":"), "file"), "JSON");
   const auto one = [](const std::string& body) { return WithLength("{\"w\":{" + body + "}}", std::string(8, 'x')); };
   EXPECT_TRUE(ReadHeader(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), "file").ok());
@@ -73,6 +73,24 @@ TEST(SafetensorsHeader, RefusesWhatThePublishedReaderRefuses) {
   ExpectRefused(ReadHeader(WithLength("{\"w\":" + std::string(1 << 20, '[')), "file"), "a list");
 }
 
+TEST(SafetensorsHeader, PassesOverWhatThePublishedReaderPassesOver) {
+  using safetensors::ReadHeader;
+  const std::string fields = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])", data(8, 'x');
+  for (const std::string& json : {" \t\r\n{\"w\":{" + fields + "}}", R"({"__metadata__":null,"w":{)" + fields + "}}",
+                                  R"({"w":{"more":null,"x":[1,-2,3.5,{"dtype":"I8","deep":[[]]}],"x":{"shape":{}},)" +
+                                      fields + R"(,"last":true}})"}) {
+    const auto read = ReadHeader(WithLength(json, data), "file");
+    ASSERT_TRUE(read.ok()) << json << read.status().ToString();
+    ASSERT_EQ(read->tensors.size(), 1u);
+    EXPECT_EQ(read->tensors[0].shape, Shape{2});
+    EXPECT_EQ(read->tensors[0].dtype, DType::kFloat32);
+    EXPECT_TRUE(read->metadata.empty());
+  }
+  ExpectRefused(ReadHeader(WithLength(R"({"w":null})"), "file"), "null");
+  ExpectRefused(ReadHeader(WithLength(R"({"__metadata__":{"a":null}})"), "file"), "null");
+  ExpectRefused(ReadHeader(WithLength(R"({"w":{"more":[{"a":1}]}})"), "file"), "lacks");
+}
+
 TEST(SafetensorsHeader, TakesAMillionNames) {
   constexpr int kNames = 1000000;
   std::string json = "{", index = R"({"weight_map":{)";
@@ -94,7 +112,8 @@ TEST(SafetensorsHeader, TakesAMillionNames) {
 
 TEST(SafetensorsIndex, RefusesNamesThatLeadOutOfItsFolder) {
   using hub::DecodeIndex;
-  for (const char* name : {"../model.safetensors", "/etc/passwd", "a/b", "", ".hidden"})
+  for (const char* name :
+       {"../model.safetensors", "/etc/passwd", "a/../b", "./..", "", ".", "./", "a/", "a\\u0000b", "a\\n"})
     ExpectRefused(DecodeIndex(std::string(R"({"weight_map":{"w":")") + name + "\"}}", "file"),
                   "not the name of a file");
   ExpectRefused(DecodeIndex(R"({"weight_map":{"w":"a","w":"b"}})", "file"), "twice");

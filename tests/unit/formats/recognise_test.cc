@@ -71,7 +71,7 @@ TEST(Recognise, IsOneFormatOrHasARule) {
     for (const std::string& claim : Claimed(place)) {
       const auto own = FormatNamed(name);
       ASSERT_TRUE(own.ok());
-      EXPECT_TRUE(claim == name || claim == (*own)->refines()) << place << " is claimed by " << claim;
+      EXPECT_TRUE(claim == name || claim == (*own)->refines(place)) << place << " is claimed by " << claim;
     }
   }
 }
@@ -117,9 +117,44 @@ TEST(Recognise, TwoCheckpointsOfTheSameTensorsAreOneAndSaid) {
   ASSERT_TRUE(read.ok()) << read.status().ToString();
   EXPECT_EQ(read->format(), "safetensors");
   ASSERT_FALSE(read->notes().empty());
-  EXPECT_EQ(
-      read->notes().back(),
-      "a checkpoint of dcp lies there too, whose tensors have the same names, types and shapes: read as safetensors");
+  EXPECT_EQ(read->notes().back(),
+            "a checkpoint of dcp lies there too, whose tensors are the same: read as safetensors");
+  // Alike but for a value.
+  fs::resize_file(folder / "both/model.safetensors", fs::file_size(folder / "all.safetensors") - 1);
+  std::ofstream(folder / "both/model.safetensors", std::ios::binary | std::ios::app) << '\x42';
+  const auto asked = ReadCatalog(folder / "both");
+  ASSERT_FALSE(asked.ok());
+  for (const char* part : {"safetensors and dcp", "element [1, 2] of 'v' is ", " in that of dcp", "--format"})
+    EXPECT_NE(asked.status().message().find(part), std::string::npos) << asked.status().message();
+  EXPECT_TRUE(ReadCatalog(folder / "both", "dcp").ok());
+}
+
+// transformers loads both, the adapter into the model.
+TEST(Recognise, AnAdapterBesideTheModelOfAnotherEndingAsksWhich) {
+  const TemporaryFolder folder;
+  WriteModel(folder / "all.safetensors", {"w"});
+  ASSERT_TRUE(Write(folder / "all.safetensors", folder / "one.pt", "torch").ok());
+  const auto place_of = [&](const char* safetensors, const char* bin) {
+    const std::string place = folder / (std::string(safetensors) + bin);
+    fs::create_directories(place);
+    WriteModel(place + "/" + safetensors, {"lora"});
+    fs::copy_file(folder / "one.pt", place + "/" + bin);
+    return place;
+  };
+  const std::string place = place_of("adapter_model.safetensors", "pytorch_model.bin");
+  const auto asked = ReadCatalog(place);
+  ASSERT_FALSE(asked.ok());
+  for (const char* part : {"safetensors and torch", "'lora' is in that of safetensors alone", "--format"})
+    EXPECT_NE(asked.status().message().find(part), std::string::npos) << asked.status().message();
+  for (const char* format : {"safetensors", "torch"}) {
+    const auto read = ReadCatalog(place, format);
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    EXPECT_EQ(read->tensors()[0].key, format == std::string("torch") ? "w" : "lora");
+  }
+  // The model in safetensors is the model, whatever else lies there.
+  const auto model = ReadCatalog(place_of("model.safetensors", "adapter_model.bin"));
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->tensors()[0].key, "lora");
 }
 
 TEST(Recognise, AHeaderWhoseLengthBeginsLikeAZipIsOne) {
@@ -223,6 +258,19 @@ TEST(Links, OfHuggingFacesCacheAreFollowedWithinTheirRepository) {
       << escaped.status().message();
   fs::remove(folder / "secret");
   EXPECT_FALSE(ReadCatalog(snapshot).ok());
+}
+
+TEST(Links, ThatLeadNowhereAreSaidToBe) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "snapshot");
+  fs::create_symlink("../blobs/none", folder / "snapshot/model.safetensors");
+  fs::create_symlink("none", folder / "last");
+  fs::create_symlink("none.pt", folder / "last.pt");
+  for (const char* name : {"snapshot", "snapshot/model.safetensors", "last", "last.pt"}) {
+    const Status status = ReadCatalog(folder / name).status();
+    EXPECT_EQ(status.code(), StatusCode::kNotFound);
+    EXPECT_NE(status.message().find("' is a symbolic link that leads nowhere"), std::string::npos) << status.message();
+  }
 }
 
 TEST(Links, ThatTheUserNamesAreFollowed) {
