@@ -319,6 +319,9 @@ def mistakes():
     refuses("gathers 16 elements of type", lambda: made[0]._allgather_base(torch.zeros(3, device=DEVICE), device, dist.distributed_c10d.AllgatherOptions()).wait())
     refuses(f"takes tensors on {DEVICE}, and got one on cpu", lambda: made[0].allreduce([torch.zeros(2)], dist.AllreduceOptions()))
     refuses("receives from a rank that is named", lambda: made[0].recv_anysource([device], 0))
+    EXTENSION.set_capturing(True)
+    refuses("is refused while a CUDA graph is captured", lambda: dist.all_reduce(device))
+    EXTENSION.set_capturing(False)
 
 
 def scaled_on_device():

@@ -6,7 +6,7 @@ import torch
 import kintsugi
 from kintsugi.objects import Objects
 from kintsugi.pickled import Pickling
-from kintsugi.torch import _build, registry
+from kintsugi.torch import _build, devices, registry
 
 extension = _build.load()
 kept = []
@@ -69,7 +69,7 @@ def pair(width=3, tied=True, transposed=False, momentum=0.5):
 
 
 stub = Stub()
-books = registry.Registry(stub, extension, registry.Hooks(lambda *_: None, lambda *_: None, lambda *_: None), lambda: 0)
+books = registry.Registry(stub, extension, devices.Device(None, extension), registry.Hooks(lambda *_: None, lambda *_: None, lambda *_: None), lambda: 0)
 first = pair()
 books.add(first, {}, {})
 for parameter in first["model"].parameters():

@@ -237,7 +237,7 @@ registered = [torch.arange(6.0), torch.ones(3, 2)]
 memory = [one.clone() for one in registered]  # stands for memory that is shared
 for tensor, place in zip(registered, memory):
     extension.place(tensor, place.data_ptr())
-drafts = Drafts(extension.place)
+drafts = Drafts(extension)
 view = registered[0][2:4]
 for committed in (True, False, True):
     was = [one.clone() for one in memory]

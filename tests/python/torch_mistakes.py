@@ -160,13 +160,13 @@ refused("delay_all_reduce_named_params begins a sum", ddp_layout.refuse, Distrib
     torch.nn.Sequential(late, torch.nn.Linear(2, 2)), delay_all_reduce_named_params=[("0.weight", late.weight)], param_to_hook_all_reduce=late.bias))
 
 # What is registered a second time would have two updates, and one comes.
-books = registry.Registry(type("Run", (), {"agent": None, "state_memory": None})(), _build.load(), registry.Hooks(*[lambda *_: None] * 3), lambda: 0)
+books = registry.Registry(type("Run", (), {"agent": None, "state_memory": None})(), _build.load(), None, registry.Hooks(*[lambda *_: None] * 3), lambda: 0)
 books._refuse_second("model", late)
 refused("'again' is registered already, as 'model'", books._refuse_second, "again", late)
 
 # What torch can do and a run cannot keep is refused where it is made.
 trains = []
-where_made.watch(lambda: bool(trains))
+where_made.watch(lambda: bool(trains), _build.load())
 uneven = DistributedDataParallel(torch.nn.Linear(2, 2))
 refused("Join (DistributedDataParallel.join) lets ranks end a step", lambda: Join([uneven]))
 refused("Join (DistributedDataParallel.join) lets ranks end a step", uneven.join)

@@ -44,6 +44,9 @@ class Device:
         if tensor.device.type == "cpu":
             return None
         if self.place is None:
+            if mps := [name for name in os.environ if name.startswith("CUDA_MPS_")]:
+                raise Error(f"'{key}' is on {tensor.device}, and {mps[0]} is set: under MPS an error of one process ends all that share its device. Start the ranks without "
+                            "it", Code.FAILED_PRECONDITION)  # fmt: skip
             missing = self._agent.open_device(tensor.device.index or 0)
             self.place = tensor.device
             if missing:
@@ -146,6 +149,10 @@ def find_communicators(extension: Any, rank: int) -> Communicators | None:
     """None: no device is served here. One that is there without an NCCL is told of: its collectives are refused."""
     if not kind_here():
         return None
+    # Sums within the switch: no kernel of theirs is ended by an abort in every version, and their order is not that of others.
+    if os.environ.setdefault("NCCL_NVLS_ENABLE", "0") != "0":
+        print(f"kintsugi: rank {rank}: NCCL_NVLS_ENABLE={os.environ['NCCL_NVLS_ENABLE']}: an abort may not end sums within NVLink's switch; a rank that stays in one is replaced",
+              file=sys.stderr, flush=True)  # fmt: skip
     try:
         return Communicators(extension, rank)
     except (Error, RuntimeError) as error:

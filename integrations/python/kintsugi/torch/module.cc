@@ -82,6 +82,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
            py::arg("store"), py::arg("name"), py::arg("high_priority") = false, unlocked)
       .def_property_readonly("is_connected", &NcclCollectives::is_connected)
       .def_property_readonly("device", &NcclCollectives::device);
+  module.def("set_capturing", &kintsugi::torch_door::SetCapturing, py::arg("capturing"));
   // Which communicators a stop ends; none: those of before are nobody's any more.
   module.def("cut_at_stop", &kintsugi::torch_door::CutAtStop, py::arg("generation"));
   // The stream of a device on which what the caller enqueues now runs, as the device's library knows it.

@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 namespace kintsugi::torch_door {
@@ -139,7 +140,11 @@ std::vector<std::pair<char*, size_t>> Rows(const at::Tensor& tensor, const std::
   return parts;
 }
 
+std::atomic<bool> is_capturing{false};
+
 }  // namespace
+
+void SetCapturing(bool capturing) { is_capturing = capturing; }
 
 struct NcclCollectives::Sum {
   const NcclFunctions& nccl;
@@ -246,6 +251,10 @@ void NcclCollectives::Issue(const std::vector<const Launched*>& all, const Lane&
 
 NcclCollectives::WorkPtr NcclCollectives::Launch(Launched launched) {
   generation_->CheckNotVoid();
+  TORCH_CHECK(
+      !is_capturing,
+      "is refused while a CUDA graph is captured: it would be replayed on a communicator that a repair has taken "
+      "away. Capture what stands between collectives");
   LearnDevice(launched.outputs);
   LearnDevice(launched.inputs);
   TORCH_CHECK(place_.device, "has no tensor that would say on which device");

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +19,20 @@ from .ddp_layout import kept_by, name_of
 _c10d: Any = dist.distributed_c10d
 
 
-def watch(trains: Callable[[], bool]) -> None:
+def refuse_environment() -> None:
+    """What a word in the environment makes of torch."""
+    if os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL":
+        raise Error("TORCH_DISTRIBUTED_DEBUG=DETAIL: torch puts a group of its own around each, whose connections nobody mends: use INFO, or OFF; `kintsugi hang` "
+                    "and `kintsugi watch` say which rank calls another collective", Code.FAILED_PRECONDITION)  # fmt: skip
+
+
+def watch(trains: Callable[[], bool], extension: Any) -> None:
     """From now on, in this process. `trains`: whether training has begun and not ended."""
     _watch_groups(trains)
     _watch_join()
     _watch_objects()
+    _watch_graphs(extension.set_capturing)
+    _watch_symmetric_memory()
 
 
 def refuse_own_means(groups: list[Any]) -> None:
@@ -55,6 +66,40 @@ def _watch_groups(trains: Callable[[], bool]) -> None:
         return make(size, rank, ranks, backend, *rest, **named)
 
     _c10d._new_process_group_helper = checked
+
+
+def _watch_graphs(set_capturing: Callable[[bool], None]) -> None:
+    """Collectives look at it (nccl_inner.cc)."""
+    graph: Any = torch.cuda.CUDAGraph
+    begin, end = graph.capture_begin, graph.capture_end
+
+    @functools.wraps(begin)
+    def checked_begin(*arguments: Any, **named: Any) -> None:
+        begin(*arguments, **named)
+        set_capturing(True)
+
+    @functools.wraps(end)
+    def checked_end(*arguments: Any, **named: Any) -> None:
+        set_capturing(False)
+        end(*arguments, **named)
+
+    graph.capture_begin, graph.capture_end = checked_begin, checked_end
+
+
+def _watch_symmetric_memory() -> None:
+    """Its kernels wait for other ranks' memory, and nothing ends them."""
+    memory: Any = importlib.import_module("torch.distributed._symmetric_memory")
+    for name in ("enable_symm_mem_for_group", "rendezvous"):
+        setattr(memory, name, _symmetric_call(name, getattr(memory, name)))
+
+
+def _symmetric_call(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def checked(*_: Any, **__: Any) -> Any:
+        raise Error(f"torch.distributed._symmetric_memory.{name}: a kernel that waits for memory of a rank that is gone is ended by nothing, not even by an abort: use "
+                    "collectives", Code.INVALID_ARGUMENT)  # fmt: skip
+
+    return checked
 
 
 def _watch_join() -> None:

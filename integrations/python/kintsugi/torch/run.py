@@ -49,6 +49,7 @@ def join(**options: Any) -> TorchRun:
         raise Error("torch's process group exists already: kintsugi.torch.join comes before init_process_group", Code.FAILED_PRECONDITION)
     if off.is_off():
         return cast(TorchRun, off.join())
+    refused.refuse_environment()
     extension = _build.load()
     if warm.is_spare():
         warm.warm_up()
@@ -108,7 +109,7 @@ class TorchRun(Run):
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", kind_here() or "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
         _rendezvous_handlers["env"] = self._groups.rendezvous
-        refused.watch(self.trains)
+        refused.watch(self.trains, extension)
         iterators.watch(lambda: self._loops.place, self._objects.things)
         self.handler("clean", self._groups.clean)
         self.handler("rebuild", self._rebuild)
