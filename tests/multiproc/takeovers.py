@@ -1,4 +1,5 @@
 """Runs over several hosts whose controller dies, is cut off or sleeps: another launcher takes over."""
+import json
 import os
 import re
 import signal
@@ -138,9 +139,22 @@ def the_story_has_what_every_leader_saw(runner):
         leader, term = wait_leader(run)
         run.start(0)
         summary = run.finish(leader=leader)
-        ids = [incident["id"] for incident in summary["incidents"]]
-        if summary.get("incidents_before") != 1 or ids != list(range(2, 2 + len(ids))) or not ids:
-            raise Failure(f"{summary.get('incidents_before')} before, then {ids}\n{run.logs()}")
+        told = [(incident["id"], incident["term"], incident["fault"]) for incident in summary["incidents"]]
+        ids = [number for number, _, _ in told]
+        if "incidents_before" in summary or ids != list(range(1, 1 + len(ids))) or len(ids) < 2 or told[0][1:] != (1, "throw"):
+            raise Failure(f"{summary.get('incidents_before')} before, then {told}\n{run.logs()}")
+        first, second = summary["incidents"][:2]
+        if second["term"] != term or first["path"] != "retry" or not first["resumed_ms"] or not first["reasons"]:
+            raise Failure(f"{first}\n{second}")
+        # All of it is one run: what its leaders counted is a share of the whole.
+        spent = summary["time"]
+        if abs(spent["total_s"] - sum(spent[f"{what}_s"] for what in ("starting", "down", "redone", "saving", "paused", "useful"))) > 0.01:
+            raise Failure(f"{spent}")
+    page, record = (report / "index.html").read_text(), json.loads((report / "record.json").read_text())
+    if "under leaders before" in page or not 0 < record["incidents"][0]["fault_ns"] < record["incidents"][1]["fault_ns"] < record["end_ns"]:
+        raise Failure(f"{[i['fault_ns'] for i in record['incidents']]} of {record['end_ns']}")
+    if record["struck"] != ["throw:5@6:backward"]:
+        raise Failure(record["struck"])
     done = runner.tool(["replay", "--report", str(report)])
     for said in ("the leader of term 1", f"the leader of term {term}", "incident 1: ", "incident 2: "):
         if said not in done.stdout:
