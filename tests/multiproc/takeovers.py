@@ -5,7 +5,10 @@ import re
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
+import sockets
+from chaos_runs import SeveralLaunchers
 from harness import Failure, must_be_same, reference, script
 from live_run import wait_until
 from network import Network
@@ -167,6 +170,20 @@ def the_story_has_what_every_leader_saw(runner):
             raise Failure(f"incident {number}, of term {of}\n{one.stdout}{one.stderr}")
 
 
+def chaos_knows_who_leads(runner):
+    """A launcher started anew follows, and passes on what it is asked: who answers is not always who leads."""
+    plan = SimpleNamespace(nodes=3, nproc=1, options=[], trainer=LONG[:2], slow=LONG[2:])
+    with SeveralLaunchers(runner, plan) as run:
+        wait_until(lambda: (run.ask("status") or {"step": 0})["step"] >= 8, "step 8")
+        run.signal(signal.SIGKILL, 0)
+        run.launchers[0].wait()
+        run.start(0)
+        wait_until(lambda: (run.ask_node(0, "status") or {"term": 0})["term"] > 1, "node 0 follows")
+        port = int(run.ask("status")["address"].rpartition(":")[2])
+        if port not in sockets.listening_ports(run.launcher()):
+            raise Failure(f"node {run.leader} is taken for the leader, and does not listen at {port}\n{run.log()}")
+
+
 def a_pause_outlives_its_leader(runner):
     with Network(3) as net:
         run = NodesRun(runner, net, 3, trainer_args=LONG)
@@ -246,7 +263,7 @@ def a_launcher_killed_within_an_incident(runner):
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     the_controllers_launcher_is_killed, the_leaders_launcher_and_a_rank_at_once, the_leader_is_cut_off, a_leader_cut_off_for_good_saves_and_leaves, a_leader_that_slept_is_refused,
-    two_leaders_one_after_the_other, the_story_has_what_every_leader_saw, a_pause_outlives_its_leader, half_without_the_lowest_rank_saves_and_leaves,
+    two_leaders_one_after_the_other, the_story_has_what_every_leader_saw, chaos_knows_who_leads, a_pause_outlives_its_leader, half_without_the_lowest_rank_saves_and_leaves,
     a_majority_is_told_to_stop_while_nobody_leads, a_part_that_is_told_to_stop_waits_no_longer_than_it_may,
     a_launcher_killed_within_an_incident)]
 
