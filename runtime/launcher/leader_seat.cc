@@ -74,12 +74,12 @@ void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
   Lead(std::move(policy).value(), {lead.term, static_cast<uint64_t>(state_.index()) + 1}, !lead.majority);
 }
 
-TimeAccount LeaderSeat::Before() const {
-  TimeAccount before = state_.pulse.so_far.time;
-  if (before.total <= Duration()) return before;
+wire::RunSoFar LeaderSeat::Before() const {
+  wire::RunSoFar before = state_.pulse.so_far;
+  if (before.time.total <= Duration()) return before;
   const Duration since = SteadyClock::SteadyNow() - line_.heard_at();
-  before.total += since;
-  before.down += since;
+  before.time.total += since;
+  before.time.down += since;
   return before;
 }
 

@@ -54,8 +54,8 @@ class LeaderSeat {
   void OnTieRule() const;
 
  private:
-  // Where the time went before this one leads: as the leader told, and since then nobody stepped with one.
-  TimeAccount Before() const;
+  // What was counted before this one leads: as the leader told, and since then nobody stepped with one.
+  wire::RunSoFar Before() const;
   void Lead(core::Policy policy, Term term, bool part);
   void OnDone();
 

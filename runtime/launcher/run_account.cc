@@ -27,17 +27,20 @@ void Count(const core::IncidentRecord& record, TimePoint now, IncidentTally* tal
 
 }  // namespace
 
-RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint now, const TimeAccount& before,
+RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint now, const wire::RunSoFar& before,
                        const std::vector<wire::KeptIncident>& kept)
     : pause_asked_(policy.pause_asked),
       began_(policy.began),
       running_(running),
       checkpoints_(policy.checkpoints),
       views_(static_cast<size_t>(policy.world_size)),
-      times_(now, before) {
+      times_(now, before.time) {
   if (!policy.resume_directory.empty() && !policy.resume_by_trainer && !policy.takes_over)
     checkpoints_.push_back({policy.resume_step, policy.resume_directory});
-  result_.begin = now - before.total;
+  result_.begin = now - before.time.total;
+  result_.saves.made = before.saves_made;
+  result_.saves.failed = before.saves_failed;
+  result_.inexact.count = before.inexact;
   result_.incidents = FromKept(kept, result_.begin);
   for (const IncidentResult& incident : result_.incidents) {
     Count(incident.record, now, &tally_);
@@ -204,7 +207,12 @@ void RunAccount::OnStandstill(bool at_save_point, bool paused, TimePoint now) {
 }
 
 wire::RunSoFar RunAccount::ForNext(TimePoint now) const {
-  return {result_.incidents_before + result_.incidents.size(), pause_asked_, times_.Account(now)};
+  return {.incidents = result_.incidents_before + result_.incidents.size(),
+          .pause_asked = pause_asked_,
+          .time = times_.Account(now),
+          .saves_made = result_.saves.made,
+          .saves_failed = result_.saves.failed,
+          .inexact = result_.inexact.count};
 }
 
 void RunAccount::LookAt(RunSight* sight) const {

@@ -25,8 +25,8 @@ namespace kintsugi {
 class RunAccount {
  public:
   // `running`: with a run that is taken over, the newest generation in which all ranks were in their loops.
-  // `before`: with one, too, where its time went and the incidents that are over, as leaders before told of them.
-  RunAccount(const core::Policy& policy, Generation running, TimePoint now, const TimeAccount& before = {},
+  // `before`, `kept`: with one, too, what its leaders had counted, and the incidents that are over.
+  RunAccount(const core::Policy& policy, Generation running, TimePoint now, const wire::RunSoFar& before = {},
              const std::vector<wire::KeptIncident>& kept = {});
 
   // The ranks whose newest process has not ended, as far as is known.

@@ -187,6 +187,8 @@ struct RunSoFar {
   uint64_t incidents = 0;
   bool pause_asked = false;
   TimeAccount time;
+  uint64_t saves_made = 0, saves_failed = 0;
+  uint64_t inexact = 0;  // how often a rank said that it is not as an undisturbed run would have it
 };
 // Every beat: the controller lives. And what one that takes over cannot learn from the ranks.
 struct NodePulse {

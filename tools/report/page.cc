@@ -94,7 +94,9 @@ std::string SaveWords(const RunRecord& record, const ReportOptions& options) {
   if (saves.newest) out += ", the newest of step " + FormatCount(saves.newest->value());
   if (saves.failed > 0)
     out += "; " + FormatCount(saves.failed) +
-           " failed, the last one: " + EscapeHtml(Elide(saves.last_failure, options.max_text_bytes));
+           (saves.last_failure.empty()
+                ? std::string(" failed")  // under a leader before, whose log tells of it
+                : " failed, the last one: " + EscapeHtml(Elide(saves.last_failure, options.max_text_bytes)));
   return out;
 }
 

@@ -176,8 +176,11 @@ TEST_F(Account, TheIncidentsOfLeadersBeforeAreInTheResult) {
   core::Policy policy = TwoRanks();
   policy.takes_over = true;
   policy.incidents_before = 3;
-  TimeAccount before;
-  before.total = 10s;
+  account.OnSave({Step(3), false, Rank(0), "no space"}, kBegin + 5s);
+  account.OnInexact(Rank(0), "it has another sampler");
+  wire::RunSoFar before = account.ForNext(kBegin + 9s);
+  before.time = {};
+  before.time.total = 10s;
   RunAccount next(policy, Generation(), kThere, before, kept);
   EXPECT_EQ(next.result().begin, kThere - 10s);
   EXPECT_EQ(next.result().incidents_before, 2u) << "those of which nobody has told";
@@ -196,6 +199,8 @@ TEST_F(Account, TheIncidentsOfLeadersBeforeAreInTheResult) {
   next.OnIncident(Incident(4, kThere + 1s), kThere + 2s);
   EXPECT_FALSE(next.result().incidents[1].injected) << "that fault was the other one's cause";
   EXPECT_EQ(next.ForNext(kThere + 2s).incidents, 4u);
+  EXPECT_EQ(next.ForNext(kThere + 2s).saves_failed, 1u);
+  EXPECT_EQ(next.result().inexact.count, 1u) << "what they said is in the log of their time";
   RunResult result = next.Take(kThere + 5s);
   EXPECT_EQ(result.end - result.begin, result.time.total);
   EXPECT_EQ(result.fired.size(), 1u);
