@@ -77,9 +77,9 @@ void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
 wire::RunSoFar LeaderSeat::Before() const {
   wire::RunSoFar before = state_.pulse.so_far;
   if (before.time.total <= Duration()) return before;
-  const Duration since = SteadyClock::SteadyNow() - line_.heard_at();
-  before.time.total += since;
-  before.time.down += since;
+  const TimePoint now = SteadyClock::SteadyNow();
+  before.time.total += now - state_.pulse_at;  // other words than pulses came later: it led then
+  before.time.down += now - std::max(line_.heard_at(), state_.pulse_at);
   return before;
 }
 

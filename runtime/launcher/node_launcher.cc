@@ -309,6 +309,7 @@ void NodeLauncher::Impl::OnPlacement(const core::Placement& placement) {
 
 void NodeLauncher::Impl::OnPulse(const wire::NodePulse& pulse) {
   state_.pulse = pulse;
+  state_.pulse_at = SteadyClock::SteadyNow();
   state_.newcomer.OnPulse(pulse.started, pulse.generation);
   state_.log->Set(pulse.generation);
   const NodeSplits::Taken taken = splits_.Take(pulse.tie);
