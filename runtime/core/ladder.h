@@ -69,7 +69,7 @@ enum class Refusal : uint8_t {
   kNobodyLostForGood,
   kBytesWouldMove,
   kNoMajorityStays,
-  kForbidden,
+  kForbidden,  // the last one: runtime/wire/words.h reads up to it
 };
 
 // In which the run could go on without the ranks that are lost for good.

@@ -85,6 +85,14 @@ Result<Policy> ReadPolicy(std::string_view text, Policy policy) {
   return policy;
 }
 
+std::string WriteRecord(const IncidentRecord& record, TimePoint origin) { return WordWriter{origin}.Struct(record); }
+
+Result<IncidentRecord> ReadRecord(std::string_view text, TimePoint origin) {
+  IncidentRecord record;
+  KINTSUGI_RETURN_IF_ERROR(WordReader{origin}.Struct(text, &record).Annotate("incident"));
+  return record;
+}
+
 std::string WriteEvent(const ControllerEvent& event, Term term, TimePoint origin) {
   const WordWriter writer{origin};
   return std::visit(Overloaded{[&](const FromAgent& e) { return wire::Describe(e.header, e.message, term, writer); },
@@ -131,21 +139,20 @@ Result<Input> ReadInput(std::string_view text, Term term, TimePoint origin) {
 
 std::vector<std::string> WriteAction(const ControllerAction& action, Term term, TimePoint origin) {
   const WordWriter writer{origin};
-  return std::visit(
-      Overloaded{
-          [&](const Send& a) {
-            return std::vector<std::string>{"-> " + wire::Describe(a.header, a.message, term, writer)};
-          },
-          [&](const Transition& a) {
-            return std::vector<std::string>{"== " + std::string(PhaseName(a.from)) + " -> " +
-                                            std::string(PhaseName(a.to)) + ", incident " + std::to_string(a.incident) +
-                                            ", attempt " + std::to_string(a.attempt) + ", gen " +
-                                            a.generation.ToString() + ": " + WriteString(a.reason)};
-          },
-          [&](const IncidentClosed& a) { return WriteIncident(a.record, writer); },
-          [&](const auto& a) { return std::vector<std::string>{writer.Sentence(a)}; },
-      },
-      action);
+  return std::visit(Overloaded{
+                        [&](const Send& a) {
+                          return std::vector<std::string>{"-> " + wire::Describe(a.header, a.message, term, writer)};
+                        },
+                        [&](const Transition& a) {
+                          return std::vector<std::string>{
+                              "== " + std::string(PhaseName(a.from)) + " -> " + std::string(PhaseName(a.to)) +
+                              ", incident " + std::to_string(a.incident) + ", attempt " + std::to_string(a.attempt) +
+                              ", gen " + a.generation.ToString() + ": " + WriteString(a.reason)};
+                        },
+                        [&](const IncidentClosed& a) { return WriteIncident(a.record, writer); },
+                        [&](const auto& a) { return std::vector<std::string>{writer.Sentence(a)}; },
+                    },
+                    action);
 }
 
 std::string WriteMilliseconds(Duration duration) {

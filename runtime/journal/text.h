@@ -34,6 +34,10 @@ Result<Input> ReadInput(std::string_view text, Term term, TimePoint origin);
 // that is closed takes a line for each rung considered too; its spans are left out.
 std::vector<std::string> WriteAction(const core::ControllerAction& action, Term term, TimePoint origin);
 
+// An incident that is over, whole and in one line.
+std::string WriteRecord(const core::IncidentRecord& record, TimePoint origin);
+Result<core::IncidentRecord> ReadRecord(std::string_view text, TimePoint origin);
+
 // Milliseconds with three digits of what the microseconds are.
 std::string WriteMilliseconds(Duration duration);
 Result<Duration> ReadMilliseconds(std::string_view text);

@@ -18,6 +18,10 @@ namespace kintsugi {
 class FiredInjections {
  public:
   void Add(const FiredInjection& fired) { fired_.push_back({fired, false}); }
+  // What is known to be the cause of this incident of an earlier leader.
+  void AddKnown(const IncidentResult& incident) {
+    if (incident.injected) fired_.push_back({*incident.injected, true});
+  }
   // Those that struck a rank that `incident` blames, before that was over, and belong to no other incident, belong to
   // this one: the first is its cause and tells its instant, unless it has one already. `since`: when the run last went
   // on before it. What struck earlier was survived, and is no cause; but a bit that flipped may come to light late.

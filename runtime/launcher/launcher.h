@@ -73,8 +73,8 @@ struct LauncherOptions {
   // Where all that this process prints goes, so that no line breaks into another; null: the workers' lines alone have
   // one.
   std::shared_ptr<OutputPrefixer> output;
-  std::shared_ptr<RankFiles> rank_files;  // of what the workers print, beside that; null: none
-  std::shared_ptr<RunObserver> observer;  // null: nobody watches
+  std::shared_ptr<RankFiles> rank_files;      // of what the workers print, beside that; null: none
+  std::shared_ptr<RunObserver> observer;      // null: nobody watches
   std::shared_ptr<LateSignals> late_signals;  // null: who is asked to end when the run is over ends as any process
   // What the nodes of a run compare when they meet: the program's version, and options as "--name=value": those that all must
   // have alike, and those that each may have as it wants.
@@ -124,12 +124,12 @@ struct RunResult {
   Step committed;                // last step of the whole training, those of earlier runs included
   ReportLedger::Totals reports;  // of the steps that this run committed: after resumed_from, to committed
   std::vector<IncidentResult> incidents;
-  uint64_t incidents_before = 0;  // under other leaders, whose journals tell of them
+  uint64_t incidents_before = 0;  // under other leaders, whose journals alone tell of them
   std::vector<RankLife> lives;
   std::vector<StepTiming> steps;
   std::vector<FiredInjection> fired;
   std::vector<std::string> not_struck;  // faults that were ordered and did not strike, as --inject takes them
-  std::vector<std::string> hosts;  // of several nodes, as far as this leader knows them
+  std::vector<std::string> hosts;       // of several nodes, as far as this leader knows them
   SaveBook saves;
   InexactNotes inexact;
   TimeAccount time;

@@ -43,8 +43,9 @@ struct LeaderOptions {
   std::string run_id;         // names the run to a witness
   core::LedgerTotals totals;  // with a run that is taken over: what its leader had folded of all reports
   Generation generation;      // with a run that is taken over: the newest in which all ranks were in their loops
-  TimeAccount before;         // with one, too: where its time went
-  core::Placement placement;  // with one, too: where the ranks live, as far as is known
+  wire::RunSoFar before;      // with one, too: what its leaders had counted
+  std::vector<wire::KeptIncident> incidents;  // with one, too: those that are over
+  core::Placement placement;                  // with one, too: where the ranks live, as far as is known
   std::function<void()> on_ask_witness;
 };
 

@@ -17,13 +17,15 @@ constexpr int kLeastGrace = 4;
 }  // namespace
 
 LeaderSeat::LeaderSeat(boost::asio::io_context& io, NodeState& state, Electorate& electorate, LeaderLine& line,
-                       const HomeBlock& block, const ReportShelf& shelf, NodeSplits& splits, NodeEnds& ends)
+                       const HomeBlock& block, const ReportShelf& shelf, const IncidentShelf& incidents,
+                       NodeSplits& splits, NodeEnds& ends)
     : io_(io),
       state_(state),
       electorate_(electorate),
       line_(line),
       block_(block),
       shelf_(shelf),
+      incidents_(incidents),
       splits_(splits),
       ends_(ends) {}
 
@@ -52,13 +54,16 @@ void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
   policy->began = state_.pulse.began;
   policy->checkpoints = state_.pulse.checkpoints;
   policy->incidents_before = state_.pulse.so_far.incidents;
+  // Of one more than the last pulse counted, where the leader was lost between the two.
+  for (const wire::KeptIncident& incident : incidents_.All())
+    policy->incidents_before = std::max(policy->incidents_before, incident.id);
   policy->pause_asked = state_.pulse.so_far.pause_asked;
   policy->needs_consent = true;
   policy->part = !lead.majority;
   policy->consent_wait = state_.run().node_wait;
   if (state_.stop_asked)
-    policy->grace = std::max<Duration>(policy->grace / kLeastGrace,
-                                       *state_.stop_asked + policy->grace - SteadyClock::SteadyNow());
+    policy->grace =
+        std::max<Duration>(policy->grace / kLeastGrace, *state_.stop_asked + policy->grace - SteadyClock::SteadyNow());
   if (!policy->save_directory.empty()) {
     Result<std::unique_ptr<SaveLease>> lease = SaveLease::GoOn(policy->save_directory, state_.run_id, state_.log);
     if (lease.ok())
@@ -69,12 +74,12 @@ void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
   Lead(std::move(policy).value(), {lead.term, static_cast<uint64_t>(state_.index()) + 1}, !lead.majority);
 }
 
-TimeAccount LeaderSeat::Before() const {
-  TimeAccount before = state_.pulse.so_far.time;
-  if (before.total <= Duration()) return before;
-  const Duration since = SteadyClock::SteadyNow() - line_.heard_at();
-  before.total += since;
-  before.down += since;
+wire::RunSoFar LeaderSeat::Before() const {
+  wire::RunSoFar before = state_.pulse.so_far;
+  if (before.time.total <= Duration()) return before;
+  const TimePoint now = SteadyClock::SteadyNow();
+  before.time.total += now - state_.pulse_at;  // other words than pulses came later: it led then
+  before.time.down += now - std::max(line_.heard_at(), state_.pulse_at);
   return before;
 }
 
@@ -89,6 +94,7 @@ void LeaderSeat::Lead(core::Policy policy, Term term, bool part) {
                         .totals = shelf_.totals(),
                         .generation = state_.pulse.generation,
                         .before = Before(),
+                        .incidents = incidents_.All(),
                         .placement = block_.placement(),
                         .on_ask_witness = [this] { splits_.WantLease(); }};
   options.run.policy = std::move(policy);

@@ -14,6 +14,7 @@
 
 #include "runtime/launcher/electorate.h"
 #include "runtime/launcher/home_block.h"
+#include "runtime/launcher/incident_shelf.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/leader_line.h"
 #include "runtime/launcher/node_splits.h"
@@ -26,7 +27,8 @@ namespace kintsugi {
 class LeaderSeat {
  public:
   LeaderSeat(boost::asio::io_context& io, NodeState& state, Electorate& electorate, LeaderLine& line,
-             const HomeBlock& block, const ReportShelf& shelf, NodeSplits& splits, NodeEnds& ends);
+             const HomeBlock& block, const ReportShelf& shelf, const IncidentShelf& incidents, NodeSplits& splits,
+             NodeEnds& ends);
 
   void OnProgress(std::function<void(const RunProgress&)> listener) { listener_ = std::move(listener); }
   // Null: another node leads.
@@ -52,8 +54,8 @@ class LeaderSeat {
   void OnTieRule() const;
 
  private:
-  // Where the time went before this one leads: as the leader told, and since then nobody stepped with one.
-  TimeAccount Before() const;
+  // What was counted before this one leads: as the leader told, and since then nobody stepped with one.
+  wire::RunSoFar Before() const;
   void Lead(core::Policy policy, Term term, bool part);
   void OnDone();
 
@@ -63,6 +65,7 @@ class LeaderSeat {
   LeaderLine& line_;
   const HomeBlock& block_;
   const ReportShelf& shelf_;
+  const IncidentShelf& incidents_;
   NodeSplits& splits_;
   NodeEnds& ends_;
   std::function<void(const RunProgress&)> listener_;

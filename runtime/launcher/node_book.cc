@@ -59,10 +59,11 @@ NodeBook::Arrival NodeBook::OnJoined(int number, const wire::NodeHello& hello, T
   node.said_gone = false;
   node.seen = true;
   node.place = {number, hello.address, hello.port};
-  if (std::exchange(node.launcher, hello.launcher) != hello.launcher) node.cut_off = false;  // another one has its own chance
+  if (std::exchange(node.launcher, hello.launcher) != hello.launcher)
+    node.cut_off = false;  // another one has its own chance
   node.host = hello.host;
   node.version = hello.version;
-  node.knows_totals = false;
+  node.knows_totals = node.knows_incidents = false;
   return arrival;
 }
 
@@ -95,7 +96,8 @@ std::vector<int> NodeBook::Away() const {
 std::vector<core::Host> NodeBook::Hosts() const {
   std::vector<core::Host> hosts;
   for (const Node& node : nodes_)
-    if (HasRanks(node.number) || IsSpare(node.number)) hosts.push_back({node.number, node.here && !node.cut_off, node.cut_off ? TimePoint() : node.lost_at});
+    if (HasRanks(node.number) || IsSpare(node.number))
+      hosts.push_back({node.number, node.here && !node.cut_off, node.cut_off ? TimePoint() : node.lost_at});
   return hosts;
 }
 

@@ -40,13 +40,13 @@ class NodeBook {
     TimePoint lost_at;                          // where it is not here
     bool cut_off = false;                       // its launcher gets no ranks: others cannot reach it, or it was drained
     bool said_away = false, said_gone = false;  // to the logs, of this absence
-    wire::NodePlace place;                    // where it hears the others
-    std::string host, version;                // its host's name; its program's version
-    uint64_t launcher = 0;                    // its newest
+    wire::NodePlace place;                      // where it hears the others
+    std::string host, version;                  // its host's name; its program's version
+    uint64_t launcher = 0;                      // its newest
     std::map<Rank, Incarnation> to_spawn;       // what waits until it is here
     int spares = 0;                             // processes that wait on it
     TimePoint pulsed_at;                        // last sign of the leader's life
-    bool knows_totals = false;                  // since it was last welcomed
+    bool knows_totals = false, knows_incidents = false;  // since it was last welcomed
   };
 
   NodeBook(NodeShape shape, core::Placement placement, TimePoint now);

@@ -1,8 +1,11 @@
 #include "runtime/launcher/node_bulletin.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/launcher/incident_shelf.h"
 
 namespace kintsugi {
 namespace {
@@ -30,6 +33,7 @@ void NodeBulletin::TellAll(const wire::NodeOrder& order) {
 void NodeBulletin::Poll(const core::LedgerTotals& folded, TimePoint now) {
   TellPlaces();
   tells_at_once_ = true;
+  TellIncidents();
   const Duration slack = beat_ / 4;
   if (now - last_pulse_ >= slack) {
     last_pulse_ = now;
@@ -79,8 +83,8 @@ Duration NodeBulletin::PulseEvery() const { return beat_ * (book_.shape().nodes 
 void NodeBulletin::Pulse(NodeBook::Node& node, TimePoint now) {
   KINTSUGI_CHECK(node.here, book_.Name(node.number) + " has a pulse, and is not here");
   node.pulsed_at = now;
-  orders_.Send(node.number, wire::NodePulse{account_.began(), account_.checkpoints(), account_.running(), splits_.order(),
-                                            account_.ForNext(now), account_.started()});
+  orders_.Send(node.number, wire::NodePulse{account_.began(), account_.checkpoints(), account_.running(),
+                                            splits_.order(), account_.ForNext(now), account_.started()});
 }
 
 void NodeBulletin::PulseNow(int node, TimePoint now) { Pulse(book_.At(node), now); }
@@ -95,6 +99,31 @@ void NodeBulletin::OnPages(int node, TimePoint now) {
 void NodeBulletin::PulseThose(Duration silent_for, TimePoint now) {
   for (NodeBook::Node& node : book_.all())
     if (node.here && now - node.pulsed_at >= silent_for) Pulse(node, now);
+}
+
+// Before the pulse that counts them: who takes over is not to count one that it does not know.
+void NodeBulletin::TellIncidents() {
+  wire::KeepIncidents changed;
+  if (told_news_ != account_.incident_news()) {
+    told_news_ = account_.incident_news();
+    const std::vector<IncidentResult>& over = account_.result().incidents;
+    std::map<uint64_t, wire::KeptIncident> before;
+    for (wire::KeptIncident& told : told_incidents_) before[told.id] = std::move(told);
+    told_incidents_.clear();
+    for (size_t i = over.size() - std::min(over.size(), wire::KeepIncidents::kMax); i < over.size(); ++i) {
+      told_incidents_.push_back(ToKept(over[i], account_.result().begin));
+      const wire::KeptIncident& now = told_incidents_.back();
+      if (const wire::KeptIncident& told = before[now.id]; told.record != now.record || told.injection != now.injection)
+        changed.incidents.push_back(now);
+    }
+  }
+  for (NodeBook::Node& node : book_.all()) {
+    if (!node.here) continue;
+    if (!std::exchange(node.knows_incidents, true))
+      orders_.Send(node.number, wire::KeepIncidents{told_incidents_, true});
+    else if (!changed.incidents.empty())
+      orders_.Send(node.number, changed);
+  }
 }
 
 // What is in the sums need not be kept by others any more. One that has just come is told all; the others what is new.

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/base/log.h"
 #include "runtime/controller/node_hub.h"
@@ -47,6 +48,7 @@ class NodeBulletin {
   void Pulse(NodeBook::Node& node, TimePoint now);
   void PulseThose(Duration silent_for, TimePoint now);
   void TellTotals(const core::LedgerTotals& folded);
+  void TellIncidents();
 
   NodeBook& book_;
   NodeOrders& orders_;
@@ -60,6 +62,8 @@ class NodeBulletin {
   uint64_t told_totals_ = 0;  // up to which step
   uint64_t told_curve_every_ = 1;
   size_t told_curve_ = 0;
+  std::vector<wire::KeptIncident> told_incidents_;
+  uint64_t told_news_ = 0;
 };
 
 }  // namespace kintsugi

@@ -41,7 +41,7 @@ class NodeLauncher::Impl final : private LineEvents, private NodeOperators {
         reporter_(state_, pool_, line_, block_, shelf_, ending_),
         control_(state_, pool_, line_, block_, *this),
         splits_(io_, state_, [this](TimePoint until) { seat_.OnWord(until); }),
-        seat_(io_, state_, electorate_, line_, block_, shelf_, splits_, ending_),
+        seat_(io_, state_, electorate_, line_, block_, shelf_, incidents_, splits_, ending_),
         ending_(io_, state_, pool_, line_, shelf_, reporter_, seat_),
         elector_(state_, electorate_, line_, block_, reporter_, splits_, seat_, ending_) {}
 
@@ -79,6 +79,7 @@ class NodeLauncher::Impl final : private LineEvents, private NodeOperators {
   Electorate electorate_;
   std::unique_ptr<net::ControlSocket> socket_;
   ReportShelf shelf_;
+  IncidentShelf incidents_;
   LeaderLine line_;
   HomeBlock block_;
   NodeReporter reporter_;
@@ -172,12 +173,13 @@ void NodeLauncher::Impl::OnSignal(int number, int times) {
     if (drained) seat_.Leave();
     return ending_.EndNow(core::kExitSuccess, state_.self.name() + " left, by " + SignalName(number));
   }
-  state_.log->Write(LogLevel::kWarning,
-                    LogLine("stop_requested",
-                            {{"signal", SignalName(number)},
-                             {"hint", line_.connected()
-                                          ? "the whole run finishes its step and saves; a second signal ends this node"
-                                          : "nobody leads now: the next leader is told; a second signal ends this node"}}));
+  state_.log->Write(
+      LogLevel::kWarning,
+      LogLine(
+          "stop_requested",
+          {{"signal", SignalName(number)},
+           {"hint", line_.connected() ? "the whole run finishes its step and saves; a second signal ends this node"
+                                      : "nobody leads now: the next leader is told; a second signal ends this node"}}));
   AskToStop();
 }
 
@@ -237,6 +239,7 @@ void NodeLauncher::Impl::OnOrder(const wire::NodeOrder& order) {
                         },
                         [&](const wire::KeepReport& m) { shelf_.Keep(m.report); },
                         [&](const wire::KeepTotals& m) { shelf_.OnTotals(m); },
+                        [&](const wire::KeepIncidents& m) { incidents_.OnTold(m); },
                         [&](const wire::AskNode& m) { control_.OnAsked(m); },
                         [&](const wire::AnswerNode& m) { control_.OnAnswered(m); },
                         [&](const wire::NodeNews& m) {
@@ -306,6 +309,7 @@ void NodeLauncher::Impl::OnPlacement(const core::Placement& placement) {
 
 void NodeLauncher::Impl::OnPulse(const wire::NodePulse& pulse) {
   state_.pulse = pulse;
+  state_.pulse_at = SteadyClock::SteadyNow();
   state_.newcomer.OnPulse(pulse.started, pulse.generation);
   state_.log->Set(pulse.generation);
   const NodeSplits::Taken taken = splits_.Take(pulse.tie);

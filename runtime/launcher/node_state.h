@@ -63,6 +63,7 @@ struct NodeState {
   std::string run_id;  // names the run to the witness, and in its save directory
   std::string leader_page;
   wire::NodePulse pulse;
+  TimePoint pulse_at;  // when it came
 
   bool set_up = false;  // welcomed once: the pool knows what a welcome says
   std::optional<TimePoint> stop_asked;

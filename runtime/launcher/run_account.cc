@@ -5,6 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/controller/incident_line.h"
+#include "runtime/launcher/incident_shelf.h"
 
 namespace kintsugi {
 namespace {
@@ -26,19 +27,30 @@ void Count(const core::IncidentRecord& record, TimePoint now, IncidentTally* tal
 
 }  // namespace
 
-RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint now, const TimeAccount& before)
-    : incidents_before_(policy.incidents_before),
-      pause_asked_(policy.pause_asked),
+RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint now, const wire::RunSoFar& before,
+                       const std::vector<wire::KeptIncident>& kept)
+    : pause_asked_(policy.pause_asked),
       began_(policy.began),
       running_(running),
       checkpoints_(policy.checkpoints),
       views_(static_cast<size_t>(policy.world_size)),
-      times_(now, before) {
+      times_(now, before.time) {
   if (!policy.resume_directory.empty() && !policy.resume_by_trainer && !policy.takes_over)
     checkpoints_.push_back({policy.resume_step, policy.resume_directory});
-  result_.begin = now;
-  result_.incidents_before = incidents_before_;
-  if (!checkpoints_.empty()) result_.saves.newest = {checkpoints_.back(), result_.begin};
+  result_.begin = now - before.time.total;
+  result_.saves.made = before.saves_made;
+  result_.saves.failed = before.saves_failed;
+  result_.inexact.count = before.inexact;
+  result_.incidents = FromKept(kept, result_.begin);
+  for (const IncidentResult& incident : result_.incidents) {
+    Count(incident.record, now, &tally_);
+    fired_.AddKnown(incident);
+  }
+  KINTSUGI_CHECK(result_.incidents.empty() || result_.incidents.back().record.id <= policy.incidents_before,
+                 "an incident is kept that nobody counted");
+  result_.incidents_before = policy.incidents_before - result_.incidents.size();
+  incident_news_ = result_.incidents.size();
+  if (!checkpoints_.empty()) result_.saves.newest = {checkpoints_.back(), now};
 }
 
 RunAccount::RankView& RunAccount::View(Rank rank) {
@@ -82,7 +94,9 @@ void RunAccount::OnFired(const FiredInjection& fired) {
   fired_.Add(fired);
   TimePoint since;
   for (IncidentResult& incident : result_.incidents) {
+    const bool known = incident.injected.has_value();
     fired_.Attribute(&incident, since);
+    if (incident.injected && !known) ++incident_news_;
     since = incident.record.resumed_at.value_or(since);
   }
 }
@@ -163,6 +177,7 @@ const IncidentResult& RunAccount::OnIncident(const core::IncidentRecord& record,
   if (told.rung != Rung::kResume) times_.OnIncident(told.fault_at, told.resumed_at.value_or(now));
   Count(told, now, &tally_);
   result_.incidents.push_back(std::move(incident));
+  ++incident_news_;
   return result_.incidents.back();
 }
 
@@ -192,7 +207,12 @@ void RunAccount::OnStandstill(bool at_save_point, bool paused, TimePoint now) {
 }
 
 wire::RunSoFar RunAccount::ForNext(TimePoint now) const {
-  return {incidents_before_ + result_.incidents.size(), pause_asked_, times_.Account(now)};
+  return {.incidents = result_.incidents_before + result_.incidents.size(),
+          .pause_asked = pause_asked_,
+          .time = times_.Account(now),
+          .saves_made = result_.saves.made,
+          .saves_failed = result_.saves.failed,
+          .inexact = result_.inexact.count};
 }
 
 void RunAccount::LookAt(RunSight* sight) const {

@@ -25,8 +25,9 @@ namespace kintsugi {
 class RunAccount {
  public:
   // `running`: with a run that is taken over, the newest generation in which all ranks were in their loops.
-  // `before`: with one, too, where its time went.
-  RunAccount(const core::Policy& policy, Generation running, TimePoint now, const TimeAccount& before = {});
+  // `before`, `kept`: with one, too, what its leaders had counted, and the incidents that are over.
+  RunAccount(const core::Policy& policy, Generation running, TimePoint now, const wire::RunSoFar& before = {},
+             const std::vector<wire::KeptIncident>& kept = {});
 
   // The ranks whose newest process has not ended, as far as is known.
   std::vector<Rank> Running() const;
@@ -74,6 +75,8 @@ class RunAccount {
 
   // Whether that is news.
   bool OnPauseAsked(bool asked) { return std::exchange(pause_asked_, asked) != asked; }
+  // Changes with the incidents that are over, and with what is known of them.
+  uint64_t incident_news() const { return incident_news_; }
   // What a leader to come goes on from.
   wire::RunSoFar ForNext(TimePoint now) const;
 
@@ -89,7 +92,7 @@ class RunAccount {
     std::optional<PageView> page;
     uint64_t step = 0;  // newest step begun, and when
     TimePoint step_began;
-    std::optional<size_t> life;  // index into result_.lives
+    std::optional<size_t> life;           // index into result_.lives
     std::vector<std::string> not_struck;  // when its newest process ended
   };
   RankView& View(Rank rank);
@@ -99,7 +102,7 @@ class RunAccount {
   bool ended_ = false;
   bool awaits_ends_ = false;
   std::optional<TimePoint> stop_asked_;
-  const uint64_t incidents_before_;
+  uint64_t incident_news_ = 0;
   bool pause_asked_ = false;
   bool began_;
   Generation running_;

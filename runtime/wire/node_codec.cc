@@ -77,6 +77,11 @@ Status Whole<KeepTotals>::Check(const KeepTotals& keep) {
   return Status::Ok();
 }
 
+Status Whole<KeepIncidents>::Check(const KeepIncidents& keep) {
+  if (keep.incidents.size() <= KeepIncidents::kMax) return Status::Ok();
+  return OutOfRange("incidents", std::to_string(keep.incidents.size()));
+}
+
 std::string Encode(const std::string& job, Term term, const NodeMessage& message) {
   return EncodeAny(job, term, message);
 }
@@ -84,15 +89,15 @@ std::string Encode(const std::string& job, Term term, const NodeOrder& order) { 
 
 Result<NodeFrame> DecodeFromNode(const std::string& job, std::string_view bytes) {
   NodeFrame frame;
-  KINTSUGI_RETURN_IF_ERROR(Decode<OrderBody>(job, bytes, "node message: it says nothing", NodeBody(), &frame.term,
-                                             &frame.message));
+  KINTSUGI_RETURN_IF_ERROR(
+      Decode<OrderBody>(job, bytes, "node message: it says nothing", NodeBody(), &frame.term, &frame.message));
   return frame;
 }
 
 Result<NodeOrderFrame> DecodeToNode(const std::string& job, std::string_view bytes) {
   NodeOrderFrame frame;
-  KINTSUGI_RETURN_IF_ERROR(Decode<NodeBody>(job, bytes, "node message: it orders nothing", OrderBody(), &frame.term,
-                                            &frame.order));
+  KINTSUGI_RETURN_IF_ERROR(
+      Decode<NodeBody>(job, bytes, "node message: it orders nothing", OrderBody(), &frame.term, &frame.order));
   return frame;
 }
 

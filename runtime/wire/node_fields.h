@@ -22,7 +22,8 @@ using Block = Scalar<int, Type::kInt32, "block", 0, kAnyInt32>;
 
 KINTSUGI_FIELDS(core::TieOrder, (number, 4), (rule, 5))
 KINTSUGI_FIELDS(TimeAccount, (total, 8), (starting, 9), (down, 10), (redone, 11), (saving, 12), (paused, 13))
-KINTSUGI_FIELDS(RunSoFar, (incidents, 6), (pause_asked, 7), (time, 0, Inline))
+KINTSUGI_FIELDS(RunSoFar, (incidents, 6), (pause_asked, 7), (time, 0, Inline), (saves_made, 15), (saves_failed, 16),
+                (inexact, 17))
 KINTSUGI_FIELDS(core::SampleSum, (count, 5), (digest, 6, Fixed))
 KINTSUGI_FIELDS(core::LedgerTotals::Note, (step, 1), (steps, 2), (samples, 3), (digest, 4, Fixed), (reports, 5),
                 (last_loss, 6))
@@ -31,6 +32,7 @@ KINTSUGI_FIELDS(core::LedgerTotals, (step, 1), (steps, 2), (samples, 3), (digest
 KINTSUGI_FIELDS(WorkerLife, (rank, 1), (incarnation, 2), (armed, 3))
 KINTSUGI_FIELDS(Page, (rank, 1), (incarnation, 2), (beat, 3), (gate_word, 4, Fixed), (progress, 5, Fixed),
                 (progress_age, 6))
+KINTSUGI_FIELDS(KeptIncident, (id, 1), (record, 2), (injection, 3))
 KINTSUGI_FIELDS(NodePlace, (node, 1, NotNegative), (address, 2), (port, 3))
 
 // Where the ranks live, as plain data.
@@ -64,15 +66,13 @@ KINTSUGI_FIELDS(NodeSeal, (job, 1), (term, 0, Inline))
 
 KINTSUGI_MESSAGE(10, "hello", NodeHello, (node_rank, 1, NotNegative), (nodes, 2, Positive), (local_ranks, 3, Positive),
                  (address, 4), (lives, 5), (port, 6), (witness, 7), (controllers, 8, NotNegative), (master_port, 9),
-                 (launcher, 10, Fixed), (held, 11), (host, 12), (version, 13),
-                 (alike, 14), (own, 15), (newcomer, 16))
+                 (launcher, 10, Fixed), (held, 11), (host, 12), (version, 13), (alike, 14), (own, 15), (newcomer, 16))
 KINTSUGI_BARE(11, "starting", WorkerStarting, (life, 11))
 KINTSUGI_MESSAGE(12, "pages", Pages, (pages, 1))
 KINTSUGI_MESSAGE(13, "report", WorkerReport, (rank, 1), (step, 2), (loss, 3), (samples, 0, Inline))
 KINTSUGI_MESSAGE(14, "fired", InjectionFired, (spec, 1), (age, 2))
 KINTSUGI_MESSAGE(15, "exited", WorkerExited, (rank, 1), (incarnation, 2), (cause, 3), (age, 4),
-                 (since_age, 5, FlaggedAt<6>), (left, 7), (code, 8),
-                 (not_struck, 9))
+                 (since_age, 5, FlaggedAt<6>), (left, 7), (code, 8), (not_struck, 9))
 KINTSUGI_MESSAGE(16, "from_agent", FromAgentChannel, (channel, 1), (frame, 2))
 KINTSUGI_BARE(17, "agent_closed", AgentChannelClosed, (channel, 17))
 KINTSUGI_MESSAGE(18, "stop", NodeStop)
@@ -105,6 +105,7 @@ KINTSUGI_MESSAGE(52, "answer_node", AnswerNode, (id, 1), (answer, 2))
 KINTSUGI_MESSAGE(53, "news", NodeNews, (level, 1), (line, 2))
 KINTSUGI_BARE(54, "placement", NodeBlocks, (placement, 54))
 KINTSUGI_MESSAGE(55, "leads", Leads, (controller, 1), (part, 2), (placement, 3))
+KINTSUGI_MESSAGE(56, "keep_incidents", KeepIncidents, (incidents, 1), (all, 2))
 
 // ---- what no field says alone --------------------------------------------------------------------------------------
 
@@ -119,6 +120,10 @@ struct Whole<NodeWelcome> {
 template <>
 struct Whole<KeepTotals> {
   static Status Check(const KeepTotals& keep);
+};
+template <>
+struct Whole<KeepIncidents> {
+  static Status Check(const KeepIncidents& keep);
 };
 
 }  // namespace kintsugi::wire

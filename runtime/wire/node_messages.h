@@ -187,6 +187,8 @@ struct RunSoFar {
   uint64_t incidents = 0;
   bool pause_asked = false;
   TimeAccount time;
+  uint64_t saves_made = 0, saves_failed = 0;
+  uint64_t inexact = 0;  // how often a rank said that it is not as an undisturbed run would have it
 };
 // Every beat: the controller lives. And what one that takes over cannot learn from the ranks.
 struct NodePulse {
@@ -205,6 +207,19 @@ struct KeepReport {
 struct KeepTotals {
   core::LedgerTotals totals;  // its curve from that place on; what was told before stays
   uint64_t curve_from = 0;    // 0: all of it
+};
+// An incident that is over, as words (runtime/journal/text.h) whose instants count from the run's begin: the leaders'
+// clocks differ. What single ranks did in it is left out.
+struct KeptIncident {
+  uint64_t id = 0;
+  std::string record;
+  std::string injection;  // that it came of, as --inject takes it; empty: none that is known
+};
+// The run's incidents, for the report of a leader that takes over: the newest ones.
+struct KeepIncidents {
+  static constexpr size_t kMax = 256;
+  std::vector<KeptIncident> incidents;
+  bool all = false;  // what was told before is void
 };
 // Where a node's launcher hears others.
 struct NodePlace {
@@ -236,12 +251,12 @@ struct NodeNews {
 // Between launchers: who hosts the controller under the envelope's term, and where it listens.
 struct Leads {
   NodePlace controller;
-  bool part = false;  // elected by no majority: it saves what is there, and leaves
+  bool part = false;          // elected by no majority: it saves what is there, and leaves
   core::Placement placement;  // as the sender knows it
 };
 
 using NodeOrder =
     std::variant<NodeWelcome, SpawnWorker, KillWorker, ToAgentChannel, CloseAgentChannel, NodeEnd, NodePulse,
-                 KeepReport, KeepTotals, NodePlaces, Leads, AskNode, AnswerNode, NodeNews, NodeBlocks>;
+                 KeepReport, KeepTotals, NodePlaces, Leads, AskNode, AnswerNode, NodeNews, NodeBlocks, KeepIncidents>;
 
 }  // namespace kintsugi::wire

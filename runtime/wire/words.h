@@ -167,7 +167,12 @@ struct WordReader {
   }
   template <typename T>
   bool Value(std::string_view text, T* out) const {
-    if constexpr (std::is_enum_v<T>) {
+    if constexpr (std::is_same_v<T, core::Refusal>) {
+      uint32_t number = 0;
+      const bool read = Number(text, &number) && number <= static_cast<uint32_t>(core::Refusal::kForbidden);
+      if (read) *out = static_cast<T>(number);
+      return read;
+    } else if constexpr (std::is_enum_v<T>) {
       const auto found = FromName<T>(text);
       if (found) *out = *found;
       return found.has_value();

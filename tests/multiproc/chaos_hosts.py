@@ -31,8 +31,6 @@ class HostFault(Fault):
         self.node = chance.randrange(plan.nodes + plan.spare_hosts)
         self.other = chance.choice([node for node in range(plan.nodes + plan.spare_hosts) if node != self.node])
         self.signal = chance.choice(WARNINGS)
-        if kind == "launcher-pause":
-            self.node %= plan.nodes
         if kind in HOST_WEIGHTS:
             self.length = chance.choice([chance.uniform(0.05, 0.3), chance.uniform(0.6, 1.5), chance.uniform(2.5, 5)])
 

@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -58,7 +59,7 @@ class SeveralLaunchers:
         self.secret.write_bytes(os.urandom(32))
         self.secret.chmod(0o600)
         self.launchers = {}
-        self.leader = 0      # as far as is known
+        self.leader, self.term = 0, 1  # as far as is known
         self.coming = set()  # nodes whose launcher is gone and will be started anew
         runner.live.append(self)
         for node in range(self.nodes):
@@ -109,13 +110,22 @@ class SeveralLaunchers:
         self.launchers[node].send_signal(number)
 
     def ask(self, command, /, **fields):
-        """Only the launcher that leads answers; while there is none, nobody."""
+        """Any launcher passes what is asked on to the one that leads; while there is none, nobody answers."""
         for node in sorted(self.launchers, key=lambda node: node != self.leader):
             answer = self.ask_node(node, command, **fields)
             if answer:
-                self.leader = node
+                self.learn_leader(answer.get("term", self.term))
                 return answer
         return None
+
+    def learn_leader(self, term):
+        """Who answers may be a follower: who leads in a term has said so itself."""
+        if term == self.term:
+            return
+        for node in self.launchers:
+            with open(self.runner.folder / f"node-{node}.err", errors="replace") as file:
+                if re.search(rf"event=leads node={node} term={term}\b", file.read()):
+                    self.leader, self.term = node, term
 
     def ask_node(self, at, command, /, **fields):
         return ask(self.run_dir(at) / "control.sock", command, **fields)

@@ -188,6 +188,7 @@ class Strike:
         """The leader: another takes over, if it has a majority; else once this one is back."""
         if self.run.coming:  # two at once may leave nobody who knows the run
             return False
+        self.run.ask("status")  # whom the last one named may have been followed by another
         fault.node = self.run.leader
         return self.node_killed(fault, None)
 

@@ -7,6 +7,7 @@ import sys
 from harness import SLOWNESS, Failure, script
 from live_run import wait_until
 from network import Network
+from tls import Authority
 
 PORT = 29400
 
@@ -55,10 +56,20 @@ def hosts_that_are_well(runner):
     with Network(3) as net:
         options = ["--ports", "29500-29599", "--save-dir", str(runner.folder / "saves"), "--free-gib", "0"]
         found = all_alike(ends([begin(runner, net, node, 3, options) for node in range(3)], 0))
-    for check in ("nodes", "versions", "roads", "clocks", "shared folder", "rates"):
+    for check in ("nodes", "versions", "TLS", "roads", "clocks", "shared folder", "rates"):
         must(of(found, check, "ok"), f"{check}: {found}")
     must(of(found, "rates", "ok")[0].endswith("(6 ways)"), f"{found}")
     must(not os.listdir(runner.folder / "saves"), "files were left in the save folder")
+
+
+def certificates_that_one_node_lacks(runner):
+    """A run would not come up: that is said before it is tried."""
+    tls = Authority(runner.folder / "tls").issue("host")
+    with Network(2) as net:
+        found = all_alike(ends([begin(runner, net, 0, 2, tls), begin(runner, net, 1, 2, tls)], 0))
+        must(of(found, "TLS", "ok") == ["all have certificates, and the same CA"], f"{found}")
+        found = all_alike(ends([begin(runner, net, 0, 2, tls), begin(runner, net, 1, 2)], 1))
+        must(len(of(found, "TLS", "error")) == 1 and of(found, "TLS", "error")[0].startswith("node 1 ("), f"{found}")
 
 
 def a_closed_road(runner):
@@ -129,7 +140,7 @@ def who_comes_with_something_else_is_told(runner):
 
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
-    hosts_that_are_well, a_closed_road, a_firewall_that_lets_one_way_pass, a_node_that_does_not_come, node_0_that_is_not_reached,
+    hosts_that_are_well, certificates_that_one_node_lacks, a_closed_road, a_firewall_that_lets_one_way_pass, a_node_that_does_not_come, node_0_that_is_not_reached,
     a_folder_that_is_not_shared, who_comes_with_something_else_is_told)]
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 """Runs over several hosts whose controller dies, is cut off or sleeps: another launcher takes over."""
+import json
 import os
 import re
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
+import sockets
+from chaos_runs import SeveralLaunchers
 from harness import Failure, must_be_same, reference, script
 from live_run import wait_until
 from network import Network
@@ -138,9 +142,22 @@ def the_story_has_what_every_leader_saw(runner):
         leader, term = wait_leader(run)
         run.start(0)
         summary = run.finish(leader=leader)
-        ids = [incident["id"] for incident in summary["incidents"]]
-        if summary.get("incidents_before") != 1 or ids != list(range(2, 2 + len(ids))) or not ids:
-            raise Failure(f"{summary.get('incidents_before')} before, then {ids}\n{run.logs()}")
+        told = [(incident["id"], incident["term"], incident["fault"]) for incident in summary["incidents"]]
+        ids = [number for number, _, _ in told]
+        if "incidents_before" in summary or ids != list(range(1, 1 + len(ids))) or len(ids) < 2 or told[0][1:] != (1, "throw"):
+            raise Failure(f"{summary.get('incidents_before')} before, then {told}\n{run.logs()}")
+        first, second = summary["incidents"][:2]
+        if second["term"] != term or first["path"] != "retry" or not first["resumed_ms"] or not first["reasons"]:
+            raise Failure(f"{first}\n{second}")
+        # All of it is one run: what its leaders counted is a share of the whole.
+        spent = summary["time"]
+        if abs(spent["total_s"] - sum(spent[f"{what}_s"] for what in ("starting", "down", "redone", "saving", "paused", "useful"))) > 0.01:
+            raise Failure(f"{spent}")
+    page, record = (report / "index.html").read_text(), json.loads((report / "record.json").read_text())
+    if "under leaders before" in page or not 0 < record["incidents"][0]["fault_ns"] < record["incidents"][1]["fault_ns"] < record["end_ns"]:
+        raise Failure(f"{[i['fault_ns'] for i in record['incidents']]} of {record['end_ns']}")
+    if record["struck"] != ["throw:5@6:backward"]:
+        raise Failure(record["struck"])
     done = runner.tool(["replay", "--report", str(report)])
     for said in ("the leader of term 1", f"the leader of term {term}", "incident 1: ", "incident 2: "):
         if said not in done.stdout:
@@ -151,6 +168,20 @@ def the_story_has_what_every_leader_saw(runner):
         one = runner.tool(["replay", "--report", str(report), "--incident", str(number)])
         if one.returncode != 0 or f"incident {number}: " not in one.stdout or f"incident {3 - number}: " in one.stdout:
             raise Failure(f"incident {number}, of term {of}\n{one.stdout}{one.stderr}")
+
+
+def chaos_knows_who_leads(runner):
+    """A launcher started anew follows, and passes on what it is asked: who answers is not always who leads."""
+    plan = SimpleNamespace(nodes=3, nproc=1, options=[], trainer=LONG[:2], slow=LONG[2:])
+    with SeveralLaunchers(runner, plan) as run:
+        wait_until(lambda: (run.ask("status") or {"step": 0})["step"] >= 8, "step 8")
+        run.signal(signal.SIGKILL, 0)
+        run.launchers[0].wait()
+        run.start(0)
+        wait_until(lambda: (run.ask_node(0, "status") or {"term": 0})["term"] > 1, "node 0 follows")
+        port = int(run.ask("status")["address"].rpartition(":")[2])
+        if port not in sockets.listening_ports(run.launcher()):
+            raise Failure(f"node {run.leader} is taken for the leader, and does not listen at {port}\n{run.log()}")
 
 
 def a_pause_outlives_its_leader(runner):
@@ -232,7 +263,7 @@ def a_launcher_killed_within_an_incident(runner):
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     the_controllers_launcher_is_killed, the_leaders_launcher_and_a_rank_at_once, the_leader_is_cut_off, a_leader_cut_off_for_good_saves_and_leaves, a_leader_that_slept_is_refused,
-    two_leaders_one_after_the_other, the_story_has_what_every_leader_saw, a_pause_outlives_its_leader, half_without_the_lowest_rank_saves_and_leaves,
+    two_leaders_one_after_the_other, the_story_has_what_every_leader_saw, chaos_knows_who_leads, a_pause_outlives_its_leader, half_without_the_lowest_rank_saves_and_leaves,
     a_majority_is_told_to_stop_while_nobody_leads, a_part_that_is_told_to_stop_waits_no_longer_than_it_may,
     a_launcher_killed_within_an_incident)]
 

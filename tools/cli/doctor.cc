@@ -1,5 +1,7 @@
 // kintsugi doctor: is this host fit for a run, and do the hosts reach each other?
+#include <fstream>
 #include <iostream>
+#include <iterator>
 
 #include "runtime/launcher/meeting_words.h"
 #include "tools/cli/common.h"
@@ -19,6 +21,14 @@ struct DoctorOptions {
   bool as_json = false;
 };
 
+// Others compare it; empty where no certificates were given. Certificates are nobody's secret.
+std::string TextOfCa(const net::TlsFiles& files) {
+  if (!files.any()) return "";
+  std::ifstream in(files.ca, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  return text.empty() ? "cannot be read" : text;  // the check of this host says why
+}
+
 // What the nodes found out together. What keeps this one from taking part is a finding, too.
 Result<doctor::MeetResult> MeetOthers(const DoctorOptions& options) {
   LauncherOptions place;
@@ -33,6 +43,7 @@ Result<doctor::MeetResult> MeetOthers(const DoctorOptions& options) {
                                  .ports = options.needs.ports,
                                  .save_dir = options.gather.save_dir,
                                  .version = ShortVersion(),
+                                 .ca = TextOfCa(options.gather.tls),
                                  .secret = place.secret,
                                  .patience = place.policy.join_timeout,
                                  .tell = Complain};
@@ -108,8 +119,7 @@ void AddDoctor(CLI::App& app, int& exit_code) {
   command->add_option("--ports", options->ports, "The range that kintsugi run is to be given, A-B: is it free?");
   command->add_option("--save-dir", options->gather.save_dir,
                       "Where checkpoints are to go: is it writable, with room?");
-  command->add_option("--free-gib", options->needs.free_gib, "So many GiB must be free there")
-      ->capture_default_str();
+  command->add_option("--free-gib", options->needs.free_gib, "So many GiB must be free there")->capture_default_str();
   command->add_option("--secret-file", options->node.secret_file,
                       "The secret of several nodes: is it this user's alone?");
   AddTlsOptions(*command, options->gather.tls);

@@ -108,7 +108,7 @@ void AddPause(CLI::App& app, const std::shared_ptr<TalkOptions>& options, int& e
   AddWaiting(pause, options);
   pause->footer(
       "A save asked for meanwhile is made where the run stands, a fault is repaired and the run pauses again, a stop\n"
-      "saves and leaves. A pause ends with its leader: another node that takes the run over lets it go on.\n"
+      "saves and leaves. A pause outlives its leader: another node that takes the run over keeps it.\n"
       "Exit codes: 0 all ranks stand (with --no-wait: asked for), 1 the run ended or they did not stand in time, 2\n"
       "refused.");
   pause->callback([options, &exit_code] {

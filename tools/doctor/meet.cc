@@ -122,7 +122,8 @@ class Attendance {
                                             {"port", port},
                                             {"version", o_.version},
                                             {"save_dir", o_.save_dir},
-                                            {"ports", o_.ports.ToString()}},
+                                            {"ports", o_.ports.ToString()},
+                                            {"ca", o_.ca}},
                                        Now() + kWordLimit));
     // Node 0 speaks at least once a second while it waits; trying takes as long as the dearest closed road.
     while (true) {
@@ -290,6 +291,7 @@ class Host {
     guest.host = said->value("host", ""), guest.address = said->value("address", ""),
     guest.version = said->value("version", "");
     guest.save_dir = said->value("save_dir", ""), guest.ports = said->value("ports", "");
+    guest.ca = said->value("ca", "");
     seat.port = said->value("port", uint16_t{0});
     const std::string refusal = WhyNot(guest, said->value("nodes", 0));
     if (!refusal.empty()) {

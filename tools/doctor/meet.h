@@ -24,6 +24,7 @@ struct MeetOptions {
   PortRange ports;       // where it listens
   std::string save_dir;  // empty: none is looked at
   std::string version;
+  std::string ca;  // what --tls-ca holds; empty: no certificates
   SharedSecret secret;
   Duration patience{};  // until all have come
   // What it waits for, once after five seconds and then every thirty.

@@ -111,6 +111,35 @@ void JudgeAlike(const Party& party, const char* check, std::string Guest::*value
   if (alike && !first.empty()) out->push_back({check, Severity::kOk, "all have '" + first + "'", ""});
 }
 
+// The doctors' own connections have none: whether those of the run would come up is compared.
+void JudgeTls(const Party& party, std::vector<Finding>* out) {
+  if (party.guests.size() < 2) return;
+  const Guest* with = nullptr;
+  for (const Guest& guest : party.guests)
+    if (!guest.ca.empty() && !with) with = &guest;
+  if (!with) {
+    out->push_back({"TLS", Severity::kOk,
+                    "no node has certificates: the secret proves who connects, and what passes then is not encrypted "
+                    "(SECURITY.md)",
+                    ""});
+    return;
+  }
+  const size_t before = out->size();
+  for (const Guest& guest : party.guests) {
+    if (guest.ca.empty())
+      out->push_back(
+          {"TLS", Severity::kError,
+           NameOf(party, guest.node) + " was given no certificates, " + NameOf(party, with->node) +
+               " was: a run's launchers refuse each other",
+           "give every node --tls-cert, --tls-key and --tls-ca (or KINTSUGI_TLS_CERT, _KEY and _CA), or none"});
+    else if (guest.ca != with->ca)
+      out->push_back({"TLS", Severity::kWarning,
+                      NameOf(party, guest.node) + " has another --tls-ca than " + NameOf(party, with->node),
+                      "put one file there on every host: each must hold the CA of all others' certificates"});
+  }
+  if (out->size() == before) out->push_back({"TLS", Severity::kOk, "all have certificates, and the same CA", ""});
+}
+
 void JudgeSaves(const Party& party, std::vector<Finding>* out) {
   bool asked = false, well = true;
   for (const Guest& guest : party.guests) {
@@ -159,6 +188,7 @@ std::vector<Finding> JudgeParty(const Party& party) {
   JudgeAlike(party, "save folder", &Guest::save_dir, Severity::kError, "give every node the same --save-dir",
              &findings);
   JudgeAlike(party, "ports", &Guest::ports, Severity::kWarning, "give every node the same --ports", &findings);
+  JudgeTls(party, &findings);
   JudgeRoads(party, &findings);
   JudgeClocks(party, &findings);
   JudgeSaves(party, &findings);

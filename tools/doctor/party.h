@@ -17,6 +17,7 @@ struct Guest {
   int node = 0;
   std::string host, address, version;
   std::string save_dir, ports;  // as they were given
+  std::string ca;               // what its --tls-ca holds; empty: it was given no certificates
   double clock_off_s = 0;       // against node 0's
   double clock_doubt_s = 0;     // half a round trip
   std::string not_written;      // why it could not write into the save folder; empty: it could, or was given none

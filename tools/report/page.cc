@@ -94,7 +94,9 @@ std::string SaveWords(const RunRecord& record, const ReportOptions& options) {
   if (saves.newest) out += ", the newest of step " + FormatCount(saves.newest->value());
   if (saves.failed > 0)
     out += "; " + FormatCount(saves.failed) +
-           " failed, the last one: " + EscapeHtml(Elide(saves.last_failure, options.max_text_bytes));
+           (saves.last_failure.empty()
+                ? std::string(" failed")  // under a leader before, whose log tells of it
+                : " failed, the last one: " + EscapeHtml(Elide(saves.last_failure, options.max_text_bytes)));
   return out;
 }
 
@@ -148,12 +150,12 @@ std::string Overview(const RunRecord& record, const ReportOptions& options) {
 }
 
 std::string IncidentSections(const RunRecord& record, const ReportOptions& options) {
-  const std::string before =
-      record.incidents_before == 0
-          ? ""
-          : "<p class=\"note\">" + FormatCount(record.incidents_before) +
-                " more came under leaders before: kintsugi replay tells of them, from the journals "
-                "beside this page and on their nodes.</p>\n";
+  const std::string before = record.incidents_before == 0
+                                 ? ""
+                                 : "<p class=\"note\">" + FormatCount(record.incidents_before) +
+                                       " more came under leaders before, and no more is known of them here: kintsugi "
+                                       "replay tells of them, from the journals "
+                                       "beside this page and on their nodes.</p>\n";
   if (record.incidents.empty()) return before;
   return before +
          "<section aria-labelledby=\"h-incidents\">\n<h2 id=\"h-incidents\">How each was mended</h2>\n<p "
@@ -176,8 +178,9 @@ std::string IndexHtml(const RunRecord& faulted, const RunRecord* reference, cons
   const std::string verdict = EscapeHtml(VerdictWords(faulted, comparison));
   std::string out =
       PageHead("Kintsugi: " + verdict) + "<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n<header>\n";
-  out += Masthead() + "<h1>" + verdict + "</h1>\n<p class=\"lead\">" + EscapeHtml(Elide(LeadWords(faulted, comparison), 4 * options.max_text_bytes)) +
-         "</p>\n" + KeyFigures(faulted, comparison) + "</header>\n<main id=\"main\" tabindex=\"-1\">\n";
+  out += Masthead() + "<h1>" + verdict + "</h1>\n<p class=\"lead\">" +
+         EscapeHtml(Elide(LeadWords(faulted, comparison), 4 * options.max_text_bytes)) + "</p>\n" +
+         KeyFigures(faulted, comparison) + "</header>\n<main id=\"main\" tabindex=\"-1\">\n";
   out += Overview(faulted, options);
   out += "<section aria-labelledby=\"h-loss\">\n<h2 id=\"h-loss\">Loss</h2>\n" +
          LossChart(faulted, reference, comparison, options) + "</section>\n";

@@ -120,11 +120,11 @@ struct RunRecord {
   int exit = 0;
   std::string reason;  // of the end, the run's last words
   std::vector<ReportedIncident> incidents;
-  uint64_t incidents_before = 0;  // of a run that others led before: those that their journals tell of
+  uint64_t incidents_before = 0;  // of a run that others led before: those that their journals alone tell of
   std::optional<TimeSpent> time;  // nullopt: not known, of a record of an older version
   SaveSummary saves;
-  std::vector<InexactNote> inexact;  // the first ones
-  uint64_t inexact_count = 0;        // of all
+  std::vector<InexactNote> inexact;     // the first ones
+  uint64_t inexact_count = 0;           // of all
   std::vector<std::string> not_struck;  // faults that were ordered and did not strike, as --inject takes them
 
   // The rest is in record.json only, not in the summary.

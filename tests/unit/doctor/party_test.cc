@@ -79,6 +79,24 @@ TEST(Party, WhatMustBeAlikeIsComparedWithNode0) {
   EXPECT_EQ(Of(party, "save folder")[0].severity, Severity::kError);
 }
 
+TEST(Party, CertificatesAreAllsOrNobodys) {
+  Party party = Three();
+  ASSERT_EQ(Of(party, "TLS").size(), 1u);
+  EXPECT_EQ(Of(party, "TLS")[0].severity, Severity::kOk);
+  EXPECT_NE(Of(party, "TLS")[0].found.find("no node has certificates"), std::string::npos);
+  for (Guest& guest : party.guests) guest.ca = "ca";
+  EXPECT_EQ(Of(party, "TLS")[0].found, "all have certificates, and the same CA");
+  party.guests[0].ca = "";
+  party.guests[2].ca = "other";
+  ASSERT_EQ(Of(party, "TLS").size(), 2u);
+  EXPECT_EQ(Of(party, "TLS")[0].severity, Severity::kError);
+  EXPECT_EQ(
+      Of(party, "TLS")[0].found,
+      "node 0 (host0, 10.0.0.1) was given no certificates, node 1 (host1, 10.0.0.2) was: a run's launchers refuse "
+      "each other");
+  EXPECT_EQ(Of(party, "TLS")[1].severity, Severity::kWarning);
+}
+
 TEST(Party, AFolderThatIsNotSharedNamesWhoMissesWhom) {
   Party party = Three();
   party.guests[2].unseen = {0, 1};

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/launcher/incident_shelf.h"
 #include "runtime/launcher/node_inbox.h"
 #include "runtime/launcher/worker_desk.h"
 
@@ -174,6 +175,41 @@ TEST_F(Nodes, KeepReportsUntilTheyAreInTheSums) {
   EXPECT_EQ(All<wire::KeepTotals>()[0].second.curve_from, 0u) << "it was thinned out: what they have does not fit";
 }
 
+TEST_F(Nodes, KeepIncidentsForALeaderToCome) {
+  Begin();
+  bulletin.Poll({}, began + 1s);
+  told.clear();
+  core::IncidentRecord record;
+  record.id = 1;
+  record.fault_at = record.detected_at = began;
+  account.OnIncident(record, began + 1s);
+  bulletin.Poll({}, began + 10s);
+  ASSERT_THAT(Whom<wire::KeepIncidents>(), ElementsAre(0, 1));
+  ASSERT_EQ(All<wire::KeepIncidents>()[0].second.incidents.size(), 1u);
+  EXPECT_FALSE(All<wire::KeepIncidents>()[0].second.all);
+  EXPECT_TRUE(std::holds_alternative<wire::KeepIncidents>(told[0].order)) << "before the pulse that counts it";
+  told.clear();
+  bulletin.Poll({}, began + 20s);
+  EXPECT_THAT(Whom<wire::KeepIncidents>(), IsEmpty()) << "nothing is new";
+  Come(kSpare);
+  record.id = 2;
+  account.OnIncident(record, began + 21s);
+  bulletin.Poll({}, began + 30s);
+  ASSERT_THAT(Whom<wire::KeepIncidents>(), ElementsAre(0, 1, kSpare));
+  EXPECT_EQ(All<wire::KeepIncidents>()[0].second.incidents.size(), 1u);
+  EXPECT_EQ(All<wire::KeepIncidents>()[2].second.incidents.size(), 2u) << "one that has just come is told all";
+
+  IncidentShelf shelf;
+  shelf.OnTold({{{7, "", ""}}, false});
+  for (const auto& [node, order] : All<wire::KeepIncidents>())
+    if (node == kSpare) shelf.OnTold(order);
+  ASSERT_EQ(shelf.All().size(), 2u) << "what another leader told is void";
+  EXPECT_EQ(shelf.All()[1].id, 2u);
+  for (uint64_t id = 3; id < 400; ++id) shelf.OnTold({{{id, "", ""}}, false});
+  EXPECT_EQ(shelf.All().size(), wire::KeepIncidents::kMax);
+  EXPECT_EQ(shelf.All().back().id, 399u);
+}
+
 TEST_F(Nodes, ThatDoNotComeKeepTheRunFromBeginning) {
   Come(0);
   EXPECT_EQ(came, 1);
@@ -265,8 +301,9 @@ TEST_F(Nodes, BehindTheLoopsOneThatComesBackIsHeardHowItsProcessesLeave) {
   ASSERT_THAT(Whom<wire::NodeEnd>(), ElementsAre(1));
   EXPECT_TRUE(All<wire::NodeEnd>()[0].second.awaits_ends);
   account.OnStarting(Rank(2), Incarnation(1), SteadyClock::SteadyNow());
-  inbox.OnNodeMessage(1, wire::WorkerExited{.rank = Rank(2), .incarnation = Incarnation(), .cause = "exited with code 4",
-                                            .left = true, .code = 4});
+  inbox.OnNodeMessage(
+      1, wire::WorkerExited{
+             .rank = Rank(2), .incarnation = Incarnation(), .cause = "exited with code 4", .left = true, .code = 4});
   EXPECT_EQ(account.result().exit_code, core::kExitFailed);
   EXPECT_EQ(account.result().text, "after all loops were over, rank 2 exited with code 4");
 }

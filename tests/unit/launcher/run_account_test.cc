@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/check.h"
+#include "runtime/launcher/incident_shelf.h"
 #include "runtime/launcher/progress_meter.h"
 
 namespace kintsugi {
@@ -141,6 +142,68 @@ TEST_F(Account, ARunStartsAndEndsOnce) {
   EXPECT_EQ(result.committed, Step(8));
   EXPECT_TRUE(result.asked);
   EXPECT_EQ(result.end, kBegin + 10s);
+}
+
+core::IncidentRecord Incident(uint64_t id, TimePoint fault_at) {
+  core::IncidentRecord record;
+  record.id = id;
+  record.signal = core::FaultKind::kException;
+  record.cause = "CUDA \"error\", 7 = out of (memory]";
+  record.ranks = {Rank(1)};
+  record.step = Step(5);
+  record.attempts = 1;
+  record.term = {1, 1};
+  record.rung = Rung::kRetry;
+  record.reasons = {{Rung::kRetry, {}, "all live ranks hold step 5"}};
+  record.fault_at = fault_at;
+  record.detected_at = fault_at + 1ms;
+  record.resumed_at = fault_at + 100ms;
+  record.phases = {{Phase::kLock, 1, Generation(2), fault_at + 1ms, fault_at + 9ms}};
+  record.rank_spans = {{Rank(1), Phase::kLock, 1, fault_at + 1ms, fault_at + 2ms}};
+  return record;
+}
+
+// Each host has a clock of its own.
+TEST_F(Account, TheIncidentsOfLeadersBeforeAreInTheResult) {
+  account.OnIncident(Incident(1, kBegin + 3s), kBegin + 4s);
+  const uint64_t news = account.incident_news();
+  account.OnFired({ParseInjection("throw:1@6:backward").value(), kBegin + 3s});
+  EXPECT_NE(account.incident_news(), news) << "an injection that is told late is told on";
+  std::vector<wire::KeptIncident> kept;
+  for (const IncidentResult& over : account.result().incidents) kept.push_back(ToKept(over, account.result().begin));
+
+  constexpr TimePoint kThere = TimePoint(500000s);
+  core::Policy policy = TwoRanks();
+  policy.takes_over = true;
+  policy.incidents_before = 3;
+  account.OnSave({Step(3), false, Rank(0), "no space"}, kBegin + 5s);
+  account.OnInexact(Rank(0), "it has another sampler");
+  wire::RunSoFar before = account.ForNext(kBegin + 9s);
+  before.time = {};
+  before.time.total = 10s;
+  RunAccount next(policy, Generation(), kThere, before, kept);
+  EXPECT_EQ(next.result().begin, kThere - 10s);
+  EXPECT_EQ(next.result().incidents_before, 2u) << "those of which nobody has told";
+  ASSERT_EQ(next.result().incidents.size(), 1u);
+  const IncidentResult& over = next.result().incidents[0];
+  const core::IncidentRecord as_told = Incident(1, kThere - 10s + 3s);
+  EXPECT_EQ(over.record.fault_at, as_told.fault_at);
+  EXPECT_EQ(over.record.resumed_at, as_told.resumed_at);
+  EXPECT_EQ(over.record.cause, as_told.cause);
+  EXPECT_EQ(over.record.phases.at(0).end, as_told.phases[0].end);
+  EXPECT_EQ(over.record.reasons.at(0).text, as_told.reasons[0].text);
+  EXPECT_TRUE(over.record.rank_spans.empty());
+  ASSERT_TRUE(over.injected);
+  EXPECT_EQ(ToString(over.injected->injection), "throw:1@6:backward");
+
+  next.OnIncident(Incident(4, kThere + 1s), kThere + 2s);
+  EXPECT_FALSE(next.result().incidents[1].injected) << "that fault was the other one's cause";
+  EXPECT_EQ(next.ForNext(kThere + 2s).incidents, 4u);
+  EXPECT_EQ(next.ForNext(kThere + 2s).saves_failed, 1u);
+  EXPECT_EQ(next.result().inexact.count, 1u) << "what they said is in the log of their time";
+  RunResult result = next.Take(kThere + 5s);
+  EXPECT_EQ(result.end - result.begin, result.time.total);
+  EXPECT_EQ(result.fired.size(), 1u);
 }
 
 TEST(RunAccount, WhereARunGoesOnFromIsACheckpoint) {
