@@ -16,8 +16,10 @@ from .state import is_dense
 def _reduce(tensor: torch.Tensor) -> Any:
     plain = tensor.detach()
     kind = tensor.device.type
-    if kind not in ("cpu", *SERVED) or tensor.layout != torch.strided or tensor.is_quantized or tensor.__dict__ or not is_dense(plain):
+    if kind not in ("cpu", *SERVED) or tensor.layout != torch.strided or tensor.is_quantized or tensor.__dict__ or (kind == "cpu" and not is_dense(plain)):
         return tensor.__reduce_ex__(4)  # type: ignore[no-untyped-call]
+    if not is_dense(plain):
+        plain = plain.contiguous()
     plain = plain.resolve_conj().resolve_neg()
     flat = plain.as_strided((plain.numel(),), (1,))
     data = flat.view(torch.uint8).cpu().numpy().tobytes()
