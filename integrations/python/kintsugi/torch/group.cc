@@ -478,11 +478,13 @@ OuterGroup::WorkPtr OuterGroup::endCoalescing() {
     called = called_;
   }
   TORCH_CHECK(batch, *called, "endCoalescing without startCoalescing, or an incident has begun");
-  if (batch->device) try {
+  if (batch->device) {
+    try {
       batch->works.push_back(batch->device->collectives().endCoalescing());
     } catch (const std::exception&) {
       std::rethrow_exception(Failure(*called + "COALESCED " + TextOf(std::current_exception())));
     }
+  }
   if (batch->works.empty()) return GuardedWork::Done(OpType::COALESCED, {});
   if (batch->works.size() == 1) return batch->works.front();
   return c10::make_intrusive<Together>(std::move(batch->works));

@@ -121,7 +121,7 @@ class OuterGroup final : public c10d::Backend {
               std::function<void()> after = {}, const Tensors& inputs = {});
   // Between startCoalescing and endCoalescing.
   struct Batch {
-    std::shared_ptr<InnerGroup> device;  // that collects; null: nothing on one so far
+    std::shared_ptr<InnerGroup> device;                 // that collects; null: nothing on one so far
     std::vector<c10::intrusive_ptr<c10d::Work>> works;  // of the others
   };
   // Of live groups. Throws what refuses tensors of this device; with the mutex.
