@@ -45,10 +45,14 @@ def tests(door, soak):
         for fault in FAULTS if soak else ["throw:1@4:backward", "kill:1@4:update"]:
             # What is left of shards without a second copy in an update is that of the snapshot before.
             yield f"{how}, {fault}", door.same(program, (*kept, "--inject", fault), nproc=nproc)
-    for kind in ("plain", "scaled", "two"):
+    for kind in ("plain", "scaled", "two", "held", "batched"):
         program = door.program(TRAIN, "--kind", kind, *dropout)
         for fault in FAULTS if soak else ["throw:0@5:forward", "kill:1@5:backward"]:
             yield f"{kind}, {fault}", door.same(program, ("--inject", fault), nproc=2)
+    if door.fakes:
+        yield "parts", door.alone("device_parts.py")
+        yield "kernels of a broken update, which the device has not come to", door.same(
+            door.program(TRAIN, "--kind", "host-sums"), more=("--leave", "1@5"), nproc=2, paths=[["rebuild"]])
     yield "a hang in a step", door.same(door.program(TRAIN, *dropout), ("--inject", "hang:1@5:backward"), nproc=2)
     yield "a spare takes the place of a killed rank", door.same(door.program(TRAIN, *dropout), ("--inject", "kill:1@5:forward", "--spares", "1"), nproc=2)
     if not door.fakes:

@@ -1,7 +1,10 @@
 """A rank whose model lies on a device, with what has no place elsewhere: buffers, a scaled loss, dropout, two optimizers, gathered objects, an
 error of a kernel. Started by on_device.py.
 
-  device_train.py --device KIND [--steps N] [--kind plain|scaled|two] [--dropout P] [--lose RANK@STEP]     --lose: an index out of bounds there, once
+  device_train.py --device KIND [--steps N] [--kind plain|scaled|two|held|batched|host-sums] [--dropout P] [--lose RANK@STEP] [--leave RANK@STEP]
+      --lose: an index out of bounds there, once; --leave: an exception behind the optimizer's kernels, which the device has not come to, once
+      held: an object whose state has tensors there, the rate is one; batched: ranks send to each other first, more than NCCL holds;
+      host-sums: no collective on the device
 """
 import argparse
 import os
@@ -17,9 +20,10 @@ import kintsugi.torch
 parser = argparse.ArgumentParser()
 parser.add_argument("--device", required=True)
 parser.add_argument("--steps", type=int, default=10)
-parser.add_argument("--kind", choices=("plain", "scaled", "two"), default="plain")
+parser.add_argument("--kind", choices=("plain", "scaled", "two", "held", "batched", "host-sums"), default="plain")
 parser.add_argument("--dropout", type=float, default=0)
 parser.add_argument("--lose", default="")
+parser.add_argument("--leave", default="")
 options = parser.parse_args()
 torch.set_num_threads(1)
 device = torch.device(options.device, int(os.environ["LOCAL_RANK"]) % torch.accelerator.device_count())
@@ -30,16 +34,57 @@ dist.init_process_group("kintsugi")
 torch.manual_seed(3 + dist.get_rank())
 model = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(options.dropout), nn.Linear(64, 4)).to(device)
 model.register_buffer("seen", torch.zeros((), dtype=torch.long, device=device))
-wrapped = DistributedDataParallel(model, broadcast_buffers=False)
-optimizer = torch.optim.AdamW(wrapped.parameters() if options.kind != "two" else model[0].parameters(), lr=1e-2)
+if options.kind == "host-sums":
+    wrapped = model
+    for p in model.parameters():
+        p.data.copy_(torch.randn(p.shape, generator=torch.Generator().manual_seed(1)) / 8)
+else:
+    wrapped = DistributedDataParallel(model, broadcast_buffers=False)
+rate = torch.tensor(1e-2, device=device) if options.kind == "held" else 1e-2
+optimizer = torch.optim.AdamW(wrapped.parameters() if options.kind != "two" else model[0].parameters(), lr=rate, capturable=options.kind == "held")
 things = {"model": wrapped, "optimizer": optimizer}
 scaler = other = None
 if options.kind == "two":
     other = things["other"] = torch.optim.SGD([p for part in (model[1], model[4]) for p in part.parameters()], lr=1e-2, momentum=0.9)
 if options.kind == "scaled":
     scaler = things["scaler"] = torch.amp.GradScaler(options.device, init_scale=2.0**14, growth_interval=3)
-run.register(**things)
-fresh = not run.replaces
+
+
+class Held:
+    def __init__(self):
+        self.seen = torch.zeros(3, device=device)
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def left():
+    """Whether the step is left here; the device is busy then."""
+    global leaves
+    was, leaves = leaves, leaves and options.leave != f"{dist.get_rank()}@{run.at}"
+    return was and not leaves
+
+
+def busy(*_):
+    if leaves and options.leave == f"{dist.get_rank()}@{run.at}":
+        __import__("fake_device").busy(1_500_000)
+
+
+def leave(*_):
+    if left():
+        raise RuntimeError("left in the update")
+
+
+fresh = leaves = not run.replaces
+held = None
+if options.kind == "held":
+    held = things["held"] = Held()
+optimizer.register_step_post_hook(leave)
+run.register(**things, take_over={"held": "same-rank"} if held else None)
+optimizer.register_step_pre_hook(busy)  # behind the gate, which waits for the device
 
 
 def step(k):
@@ -51,9 +96,22 @@ def step(k):
     model.seen += 1
     if options.lose == f"{dist.get_rank()}@{k}" and fresh:
         torch.zeros(4, device=device)[torch.tensor([10], device=device)].sum().item()
+    if options.kind == "batched" and k > 2:
+        sent, got = torch.full((1 << 20,), float(dist.get_rank() + k), device=device), torch.empty(1 << 20, device=device)
+        other_rank = dist.get_rank() ^ 1
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, other_rank), dist.P2POp(dist.irecv, got, other_rank)]):
+            work.wait()
+        loss = loss + got.mean() / 100
     (scaler.scale(loss) if scaler else loss).backward()
     mean = loss.detach().clone()
-    dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+    if options.kind == "host-sums":
+        sums = torch.cat([p.grad.reshape(-1) for p in model.parameters()] + [mean.reshape(-1)]).cpu()
+        dist.all_reduce(sums, op=dist.ReduceOp.SUM)
+        *grads, mean = torch.split(sums / dist.get_world_size(), [p.numel() for p in model.parameters()] + [1])
+        for p, grad in zip(model.parameters(), grads):
+            p.grad.copy_(grad.view_as(p))
+    else:
+        dist.all_reduce(mean, op=dist.ReduceOp.AVG)
     words = [None] * dist.get_world_size()
     dist.all_gather_object(words, k)  # over the host
     assert words == [k] * len(words)
@@ -62,8 +120,11 @@ def step(k):
         scaler.step(each) if scaler else each.step()
     if scaler:
         scaler.update()
+    if held:
+        held.seen += k
 
 
 run.train(step, steps=options.steps)
 print(f"seen {int(model.seen)}, {int(model[1].num_batches_tracked)}", flush=True)
 assert int(model.seen) == int(model[1].num_batches_tracked) == options.steps
+assert held is None or held.seen.tolist() == [options.steps * (options.steps + 1) / 2] * 3

@@ -11,9 +11,9 @@ import kintsugi.torch
 
 # How c10d::Backend itself answers, and why that is right for a group over Gloo.
 LEFT_TO_TORCH = {
-    "says that it cannot": "supportsSplitting supportsCoalescing supportsTimeEstimation supportsShrinking supportsReconfigure "
+    "says that it cannot": "supportsSplitting supportsTimeEstimation supportsShrinking supportsReconfigure "
                            "supportsWindow supportsAbortHooks supportsCompletionHooks supportsTensorAlloc",
-    "asked for only where it can": "split merge shrink startCoalescing endCoalescing startTimeEstimate endTimeEstimate reconfigure "
+    "asked for only where it can": "split merge shrink startTimeEstimate endTimeEstimate reconfigure "
                                    "get_reconfigure_handle new_window registerAbortHook unregisterAbortHook "
                                    "registerCompletionHook unregisterCompletionHook getMemAllocator allocateTensor",
     "Gloo has none": "gather_single gather_into_tensor registerOnCompletionHook waitForPendingWorks suspend resume getMemoryStats "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import sys
@@ -25,10 +26,30 @@ SERVED = {"cuda"}  # kinds of devices whose collectives go over NCCL
 _LIMIT_MS = int(os.environ.get("KINTSUGI_DEVICE_LIMIT_MS", "5000"))  # in which what is queued on a device is done after an abort
 
 
+@functools.cache  # asked at every step
 def kind_here() -> str:
     """Of the device that this machine has; "": none that is served."""
     found = torch.accelerator.current_accelerator(check_available=True)
     return found.type if found is not None and found.type in SERVED else ""
+
+
+def _place_in_use() -> torch.device | None:
+    """The current one. A process that has not used it yet has drawn nothing there."""
+    kind = kind_here()
+    return torch.device(kind, torch.accelerator.current_device_index()) if kind and torch.get_device_module(kind).is_initialized() else None
+
+
+def generator_state(place: torch.device) -> bytes | None:
+    """Of the generator that draws there; None: it has none of its own."""
+    module = torch.get_device_module(place)
+    if not hasattr(module, "get_rng_state"):
+        return None
+    state = module.get_rng_state(place)
+    return ctypes.string_at(state.data_ptr(), state.numel())
+
+
+def set_generator_state(place: torch.device, state: bytes) -> None:
+    torch.get_device_module(place).set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8), place)
 
 
 class Device:
@@ -60,21 +81,22 @@ class Device:
         return None if self.place is None else self._extension.current_stream(self.place)
 
     def generator(self) -> bytes | None:
-        """The state of the generator that draws on the device."""
-        if self.place is None or not hasattr(module := torch.get_device_module(self.place), "get_rng_state"):
-            return None
-        state = module.get_rng_state(self.place)
-        return ctypes.string_at(state.data_ptr(), state.numel())
+        """The state of the generator that draws on the device; None: no device is in use."""
+        place = self.place or _place_in_use()
+        return None if place is None else generator_state(place)
 
     def set_generator(self, state: bytes) -> None:
-        assert self.place is not None
-        torch.get_device_module(self.place).set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8), self.place)
+        if self.place or kind_here():
+            set_generator_state(self._place_of_generator(), state)
 
     def seeded(self, seed: int) -> bytes:
         """The state of such a generator that begins with `seed`."""
-        assert self.place is not None
-        state = torch.Generator(self.place).manual_seed(seed).get_state()
+        state = torch.Generator(self._place_of_generator()).manual_seed(seed).get_state()
         return ctypes.string_at(state.data_ptr(), state.numel())
+
+    def _place_of_generator(self) -> torch.device:
+        """State may lie on the host alone, and what is computed of it on a device."""
+        return self.place or torch.device(kind_here(), torch.accelerator.current_device_index())
 
     def replace_if_lost(self) -> None:
         """After an error: where the device answers to nothing any more this process can do nothing, and another takes its place."""
@@ -103,7 +125,6 @@ class Communicators:
         self._rank = rank
         self._nccl = extension.NcclFunctions(_core.nccl_function)
         self._generation: Any = None
-        self._drained = False
         self.begin()
 
     def begin(self) -> None:
@@ -115,11 +136,9 @@ class Communicators:
         self._generation = self._extension.NcclGeneration(self._nccl)
         self._extension.cut_at_stop(self._generation)
 
-    def drain(self, places: set[torch.device]) -> None:
-        """Ends what is under way, and waits until the device is past it."""
+    def cut(self) -> None:
+        """Ends what is under way."""
         self._generation.cut()
-        for place in places:
-            drained(self._extension, place, self._rank)
 
     def unique_id(self) -> bytes:
         return bytes(self._nccl.unique_id())

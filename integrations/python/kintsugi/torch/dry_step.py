@@ -22,6 +22,7 @@ from torch.optim import Optimizer, optimizer as torch_optimizer
 from .._errors import Error
 from ..abi import Code
 from . import parallel
+from .devices import SERVED, generator_state, set_generator_state
 from .randomness import Randomness
 from .replica_optimizer import ReplicaOptimizer
 
@@ -90,7 +91,7 @@ def learn(
                                        for v in values.values() if isinstance(v, torch.Tensor))]  # fmt: skip
     with contextlib.ExitStack() as put_back:
         put_back.enter_context(torch.no_grad())
-        for context in (_tensors(touched), _gradients(parameters), _dictionaries(members), _without_hooks(members), _random()):
+        for context in (_tensors(touched), _gradients(parameters), _dictionaries(members), _without_hooks(members), _random(parameters)):
             put_back.enter_context(context)
         before = _facts(members, parameters)
         for parameter in parameters:
@@ -236,13 +237,17 @@ def _without_hooks(members: list[Member]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _random() -> Iterator[None]:
+def _random(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
     generators = Randomness()
     saved = generators.state_dict()
+    places = {one.device for one in memory_of(parameters) if one.device.type in SERVED}
+    there = {place: state for place in places if (state := generator_state(place)) is not None}
     try:
         yield
     finally:
         generators.load_state_dict(saved)
+        for place, state in there.items():
+            set_generator_state(place, state)
 
 
 # ---- what is kept elsewhere -------------------------------------------------------------------------------------------------

@@ -124,6 +124,7 @@ void OuterGroup::Connect(std::shared_ptr<InnerGroup> host, std::shared_ptr<Inner
   if (host_) host_->collectives().setTimeout(options_->timeout);
   if (device_) device_->collectives().setTimeout(options_->timeout);
   works_.clear();
+  batch_.reset();  // an exception may have left one open
   open_ = std::make_shared<OpenWorks>();
   state_ = State::kLive;
   marks_ = kNotYet;
@@ -330,6 +331,10 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outpu
     std::lock_guard lock(mutex_);
     if (state_ == State::kClosed) closed = why_;
     if (state_ == State::kLive) inner = IsOnDevice(outputs, inputs) ? device_ : host_;
+    if (inner && inner == device_ && batch_ && !batch_->device) {
+      inner->collectives().startCoalescing();
+      batch_->device = inner;
+    }
     open = open_;
     called = called_;
     patience = options_->timeout;
@@ -375,6 +380,7 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outpu
                    works_.end());
       works_.emplace_back(c10::intrusive_ptr<c10d::Work>(work));
     }
+    if (batch_) batch_->works.push_back(work);
   }
   if (!aborted.empty()) work->Fail("was aborted: " + aborted);
   return work;
@@ -416,6 +422,73 @@ bool LieOnDevice(const std::vector<at::Tensor>& outputs) {
 constexpr auto kNothing = [] {};
 
 }  // namespace
+
+namespace {
+
+// Several works as one.
+class Together final : public c10d::Work {
+ public:
+  explicit Together(std::vector<c10::intrusive_ptr<c10d::Work>> works)
+      : Work(-1, OpType::COALESCED), works_(std::move(works)) {}
+  bool isCompleted() override {
+    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isSuccess(); });
+  }
+  std::exception_ptr exception() const override {
+    for (const auto& work : works_)
+      if (const auto error = work->exception()) return error;
+    return nullptr;
+  }
+  void synchronize() override {
+    for (const auto& work : works_) work->synchronize();
+  }
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (const auto& work : works_) work->wait(timeout);
+    return true;
+  }
+  void abort() override {
+    for (const auto& work : works_) work->abort();
+  }
+
+ private:
+  const std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+}  // namespace
+
+bool OuterGroup::supportsCoalescing() const {
+  const std::lock_guard lock(mutex_);
+  return device_ != nullptr;
+}
+
+void OuterGroup::startCoalescing() {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kLive && !device_) return Backend::startCoalescing();  // which refuses it
+  batch_.emplace();
+}
+
+OuterGroup::WorkPtr OuterGroup::endCoalescing() {
+  std::optional<Batch> batch;
+  std::shared_ptr<const std::string> called;
+  {
+    const std::lock_guard lock(mutex_);
+    batch = std::exchange(batch_, std::nullopt);
+    called = called_;
+  }
+  TORCH_CHECK(batch, *called, "endCoalescing without startCoalescing, or an incident has begun");
+  if (batch->device) {
+    try {
+      batch->works.push_back(batch->device->collectives().endCoalescing());
+    } catch (const std::exception&) {
+      std::rethrow_exception(Failure(*called + "COALESCED " + TextOf(std::current_exception())));
+    }
+  }
+  if (batch->works.empty()) return GuardedWork::Done(OpType::COALESCED, {});
+  if (batch->works.size() == 1) return batch->works.front();
+  return c10::make_intrusive<Together>(std::move(batch->works));
+}
 
 OuterGroup::WorkPtr OuterGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   return Run(

@@ -21,6 +21,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -64,6 +65,11 @@ class OuterGroup final : public c10d::Backend {
   void enableCollectivesTiming() override {}
   void abort() override { Close("abort() was called"); }
   void shutdown() override;
+  // Where there is a device: what torch calls in between goes out there in one group of NCCL's, so that a send and a receive that two ranks begin
+  // in the same order do not wait for each other. On the host each goes out at once.
+  bool supportsCoalescing() const override;
+  void startCoalescing() override;
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override;
 
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
@@ -113,6 +119,11 @@ class OuterGroup final : public c10d::Backend {
   template <typename Call, typename Alone>
   WorkPtr Run(c10d::OpType type, const Asks& asks, Tensors outputs, const Call& call, const Alone& alone,
               std::function<void()> after = {}, const Tensors& inputs = {});
+  // Between startCoalescing and endCoalescing.
+  struct Batch {
+    std::shared_ptr<InnerGroup> device;                 // that collects; null: nothing on one so far
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;  // of the others
+  };
   // Of live groups. Throws what refuses tensors of this device; with the mutex.
   bool IsOnDevice(const Tensors& outputs, const Tensors& inputs) const;
   // Each rank's part of a sum: an all-reduce and a copy, as Gloo does it, but in a work that can be guarded; Gloo's own
@@ -131,6 +142,7 @@ class OuterGroup final : public c10d::Backend {
   std::shared_ptr<InnerGroup> device_;         // may be null beside it
   std::vector<c10::weak_intrusive_ptr<c10d::Work>> works_;
   std::shared_ptr<OpenWorks> open_;
+  std::optional<Batch> batch_;
   std::string place_;
   std::vector<int32_t> ranks_;  // of the run; empty: it is not marked
   static constexpr int32_t kNotYet = -2;

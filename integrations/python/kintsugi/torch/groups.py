@@ -22,7 +22,7 @@ from .._errors import Error
 from ..abi import Code, Joined
 from ..long_words import hear, say
 from ..terms import Incident
-from .devices import Communicators, find_communicators, kind_here
+from .devices import Communicators, Device, drained, find_communicators, kind_here
 from .refused import is_ours
 from .roads import Roads, port_of
 
@@ -93,9 +93,10 @@ class Group:
 class Groups:
     """All groups of this process, in the order of their creation, which all their members share."""
 
-    def __init__(self, agent: _core.Agent, extension: Any) -> None:
+    def __init__(self, agent: _core.Agent, extension: Any, device: Device) -> None:
         self.agent = agent
         self.extension = extension
+        self.device = device
         self.all: list[Group] = []
         self.generation = 0
         self.crew = agent.crew  # by whose numbers torch knows the groups
@@ -226,7 +227,11 @@ class Groups:
                 print(f"kintsugi: group '{group.place}': a collective of the old generation is stuck; its connections are "
                       "closed, nothing can arrive any more", file=sys.stderr)  # fmt: skip
         if self._communicators is not None:
-            self._communicators.drain({place for group in self.all if (place := group.place_on_device) is not None})
+            self._communicators.cut()
+        # Whatever is repaired next lies on these: nothing that a broken step has queued there comes behind it.
+        for place in {group.place_on_device for group in self.all} | {self.device.place}:
+            if place is not None:
+                drained(self.extension, place, self.agent.rank)
 
     def leave(self) -> None:
         """This rank calls no collective any more, but for a repair's. Who still waits in one learns it by its connections, as of a process
@@ -362,11 +367,15 @@ class Groups:
                 if ranks[0] not in told:
                     told[ranks[0]] = json.loads(hear(base.get, f"nccl/led by {ranks[0]}"))
                 members.append((len(ranks), self._place_in(group), bytes.fromhex(told[ranks[0]][group.place])))
-            places = [place for group in self.all if (place := group.place_on_device) is not None]
-            comms = self._communicators.connect(members, places[0] if places else torch.device(kind_here(), torch.accelerator.current_device_index()))
+            comms = self._communicators.connect(members, self._place())
         except RuntimeError as error:
             raise _not_connected("NCCL", generation, error) from error
         return {group.place: comm for group, comm in zip(mine, comms)}
+
+    def _place(self) -> torch.device:
+        """This rank's device: of its groups, and of one that has used none yet the current one."""
+        places = (place for group in self.all if (place := group.place_on_device) is not None)
+        return next(places, None) or torch.device(kind_here(), torch.accelerator.current_device_index())
 
     def _place_in(self, group: Group) -> int:
         if self.agent.rank not in group.ranks:
@@ -379,7 +388,8 @@ class Groups:
             run_store = RunStore(self.agent.open_store(generation), int(group.timeout.total_seconds() * 1000))
             store = PrefixStore(f"d/{group.place}", run_store)
             keep = [*keep, run_store, store]
-            group.on_device = self._communicators.inner(group.place, self._place_in(group), len(self._members(group)), store, comm, group.place_on_device)
+            place = self._place() if comm else None
+            group.on_device = self._communicators.inner(group.place, self._place_in(group), len(self._members(group)), store, comm, place)
         group.keep = keep
         group.outer.connect(inner, [(socket.descriptor, socket.inode) for socket in sockets], generation, group.on_device)
 

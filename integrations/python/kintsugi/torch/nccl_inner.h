@@ -30,8 +30,8 @@ class NcclCollectives final : public c10d::Backend {
   };
   // `comm`: of all its ranks; null: it is made at the first collective, which waits for all of them.
   NcclCollectives(int rank, int size, std::shared_ptr<NcclGeneration> generation, NcclComm comm, Place place);
-  // Of all its ranks; the next generation connects such a group along with the others.
-  bool is_connected() const { return lane_.has_value(); }
+  // Of all its ranks, used yet or not; the next generation connects such a group along with the others.
+  bool is_connected() const { return comm_ != nullptr || lane_.has_value(); }
   std::optional<c10::Device> device() const { return place_.device; }
 
   const std::string getBackendName() const override { return "kintsugi-nccl"; }

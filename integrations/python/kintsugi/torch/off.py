@@ -36,7 +36,7 @@ def join() -> PlainRun:
             free.bind(("127.0.0.1", 0))
             os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free.getsockname()[1]))
     # How torch itself reads the name of a backend: as another word for it, so that whoever asks is told the plain one's.
-    setattr(dist.Backend, "KINTSUGI", "nccl" if torch.cuda.is_available() else "gloo")
+    setattr(dist.Backend, "KINTSUGI", "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     return PlainRun(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
 

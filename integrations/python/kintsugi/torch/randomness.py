@@ -74,7 +74,7 @@ class Randomness(Encoder):
             import numpy
 
             numpy.random.set_state(pickle.loads(state["numpy"]))
-        if "device" in state and self._device is not None and self._device.place is not None:
+        if "device" in state and self._device is not None:
             self._device.set_generator(state["device"])
 
     def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:

@@ -84,10 +84,10 @@ class TorchRun(Run):
     def __init__(self, agent: _core.Agent, extension: Any) -> None:
         super().__init__(agent)
         self._mark_of_ours = str(extension.FAILURE_MARK)
-        self._groups = Groups(agent, extension)
+        self._device = Device(agent, extension)
+        self._groups = Groups(agent, extension, self._device)
         self._calls: Callable[[], int] = extension.calls  # collectives so far
         self._versions_of: Callable[[dict[torch.Tensor, str]], int] = extension.versions
-        self._device = Device(agent, extension)
         self._registry = Registry(self, extension, self._device, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
         self._ddp = DdpLayouts(extension)
         self._builder: Builder | None = None

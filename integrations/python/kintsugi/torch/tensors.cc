@@ -64,7 +64,11 @@ py::bytes Pack(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors)
     if (!tensor.is_cpu() && tensor.nbytes() > 0)
       there.push_back(tensor.detach().contiguous().reshape({-1}).view(at::kByte));
-  const at::Tensor fetched = there.empty() ? at::Tensor() : at::cat(there).cpu();
+  at::Tensor fetched;
+  if (!there.empty()) {
+    const py::gil_scoped_release unlocked;  // the device may wait for other ranks
+    fetched = at::cat(there).cpu();
+  }
   const char* from = there.empty() ? nullptr : static_cast<const char*>(fetched.const_data_ptr());
   for (const at::Tensor& tensor : tensors) {
     if (tensor.nbytes() == 0) continue;
@@ -85,6 +89,7 @@ void Unpack(const std::vector<at::Tensor>& tensors, const py::bytes& packed) {
                           std::to_string(held));
   at::NoGradGuard no_grad;
   char* from = PyBytes_AS_STRING(packed.ptr());
+  const py::gil_scoped_release unlocked;  // as in Pack
   for (const at::Tensor& tensor : tensors) {
     if (tensor.nbytes() > 0)
       tensor.copy_(at::from_blob(from, tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false)));
