@@ -154,7 +154,10 @@ class KINTSUGI_EXPORT Agent {
   // State memory that other processes of this host can map: the fastest to repair from. Lives as long as the agent.
   // Also later, for tensors that move there.
   Result<Memory> AllocateState(uint64_t size_bytes);
-  // The same of memory that the trainer has mapped from a memory file of its own: all of it, MAP_SHARED, sealed against
+  // The same on the device of SetDeviceMemory, which comes first: it outlives a killed process, and the next one adopts it where all
+  // registered tensors lie in such memory of the host or the device. Not zeroed. kNotFound: that device has none such; kResourceExhausted.
+  Result<Memory> AllocateDeviceState(uint64_t size_bytes);
+  // The same of host memory that the trainer has mapped from a memory file of its own: all of it, MAP_SHARED, sealed against
   // shrinking. The agent keeps a descriptor of its own. Where such memory is adopted, other bytes appear at the same
   // addresses, and `file` is no longer what lies there. kInvalidArgument says what it is not.
   Status ShareState(void* data, uint64_t size_bytes, int file);

@@ -35,7 +35,7 @@ struct Memory {
   uint64_t size_bytes = 0;
   MemoryKind kind = MemoryKind::kHeap;
   int device = -1;
-  int shared_fd = -1;          // kShared: the memfd ...
+  int shared_fd = -1;          // kShared: the memfd; kDevice: a descriptor that keeps the allocation, or -1 ...
   uint64_t shared_offset = 0;  // ... and where in it `data` starts
 };
 

@@ -131,7 +131,7 @@ Memory SliceOf(const Memory& memory, uint64_t offset, uint64_t size_bytes) {
   Memory slice = memory;
   slice.data = static_cast<uint8_t*>(memory.data) + offset;
   slice.size_bytes = size_bytes;
-  if (slice.kind == MemoryKind::kShared) slice.shared_offset += offset;
+  if (slice.shared_fd >= 0) slice.shared_offset += offset;
   return slice;
 }
 

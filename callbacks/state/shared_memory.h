@@ -8,13 +8,13 @@
 
 #include <cstdint>
 
-#include "callbacks/state/descriptors.h"
+#include "callbacks/state/kept_memory.h"
 #include "runtime/base/result.h"
 #include "runtime/base/unique_fd.h"
 
 namespace kintsugi {
 
-class KINTSUGI_EXPORT SharedMemory {
+class KINTSUGI_EXPORT SharedMemory final : public KeptMemory {
  public:
   static Result<SharedMemory> Allocate(uint64_t size_bytes);
   // Maps a file that Allocate made, here or in another process.
@@ -24,13 +24,13 @@ class KINTSUGI_EXPORT SharedMemory {
   static Result<SharedMemory> Borrow(void* data, uint64_t size_bytes, UniqueFd file);
   // Puts the bytes of `file` in place of these: same address, same descriptor, same size. Both processes' bytes are the
   // same from then on; what was here before is gone.
-  Status Replace(const UniqueFd& file);
-  ~SharedMemory();
+  Status Replace(const UniqueFd& file) override;
+  ~SharedMemory() override;
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
 
   // kind kShared; zero-filled where it was allocated.
-  const Memory& memory() const { return memory_; }
+  const Memory& memory() const override { return memory_; }
 
  private:
   explicit SharedMemory(const Memory& memory, bool borrowed = false) : memory_(memory), borrowed_(borrowed) {}

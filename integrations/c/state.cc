@@ -110,9 +110,8 @@ Result<ShardedTensor> kintsugi::c::TensorFrom(const kintsugi_tensor* from, const
   if (given.device > 0) {
     tensor.memory.kind = MemoryKind::kDevice;
     tensor.memory.device = given.device - 1;
-  } else {
-    agent.DescribeMemory(&tensor.memory);
   }
+  agent.DescribeMemory(&tensor.memory);
   return tensor;
 }
 
@@ -121,6 +120,19 @@ kintsugi_code kintsugi_allocate(kintsugi_agent* agent, uint64_t size_bytes, void
                              [&]() -> Status {
                                if (!data) return c::IsNull("kintsugi_allocate", "data");
                                KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, agent->agent->AllocateState(size_bytes));
+                               *data = memory.data;
+                               return Status::Ok();
+                             }),
+                   error);
+}
+
+kintsugi_code kintsugi_allocate_on_device(kintsugi_agent* agent, uint64_t size_bytes, void** data,
+                                          kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent,
+                             [&]() -> Status {
+                               if (!data) return c::IsNull("kintsugi_allocate_on_device", "data");
+                               KINTSUGI_ASSIGN_OR_RETURN(const Memory memory,
+                                                         agent->agent->AllocateDeviceState(size_bytes));
                                *data = memory.data;
                                return Status::Ok();
                              }),

@@ -54,6 +54,7 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("rebind_tensor", &PythonAgent::WithTensor<kintsugi_rebind_tensor>, nb::arg("key"), nb::arg("dtype"),
            nb::arg("global_shape"), nb::arg("local_shape"), nb::arg("global_offset"), nb::arg("flat"), nb::arg("data"),
            nb::arg("size_bytes"), nb::arg("layout"), nb::arg("device"), nb::arg("allow_shape_mismatch") = false)
+      .def("allocate_on_device", &PythonAgent::AllocateOnDevice, nb::arg("size_bytes"))
       .def("open_device", &PythonAgent::OpenDevice, nb::arg("device"))
       .def("set_layout", &PythonAgent::SetLayout, nb::arg("layout"), nb::arg("ranks"), nb::arg("replicas"))
       .def("unregister_tensor", &PythonAgent::UnregisterTensor, nb::arg("key"))

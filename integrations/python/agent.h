@@ -103,6 +103,13 @@ class PythonAgent {
     return nb::steal(PyMemoryView_FromMemory(static_cast<char*>(data), static_cast<Py_ssize_t>(size), PyBUF_WRITE));
   }
 
+  // Its address.
+  uintptr_t AllocateOnDevice(uint64_t size) {
+    void* data = nullptr;
+    Checked([&](kintsugi_error** error) { return kintsugi_allocate_on_device(get(), size, &data, error); });
+    return reinterpret_cast<uintptr_t>(data);
+  }
+
   // kintsugi_register_tensor and kintsugi_rebind_tensor.
   template <kintsugi_code (*call)(kintsugi_agent*, const kintsugi_tensor*, kintsugi_error**)>
   void WithTensor(const std::string& key, const std::string& dtype, const std::vector<int64_t>& global_shape,

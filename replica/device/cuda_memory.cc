@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/byte_kernels.h"
+#include "replica/device/cuda_segment.h"
 #include "replica/stream/cuda_staging.h"
 #include "runtime/base/mutex.h"
 
@@ -237,6 +238,10 @@ Result<std::shared_ptr<uint8_t>> CudaMemory::AllocateHost(uint64_t size_bytes) c
   return std::shared_ptr<uint8_t>(static_cast<uint8_t*>(host), [device = device_](uint8_t* memory) {
     if (device->Bind().ok()) device->driver().host_free(memory);
   });
+}
+
+Result<std::unique_ptr<KeptMemory>> CudaMemory::AllocateKept(uint64_t size_bytes) const {
+  return CudaSegment::Allocate(device_, size_bytes);
 }
 
 std::shared_ptr<void> CudaMemory::Pin(void* host, uint64_t size_bytes) const {

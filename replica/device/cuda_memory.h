@@ -50,6 +50,7 @@ class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
                    const CopyLimit& limit = {}) const override;
   Result<std::shared_ptr<uint8_t>> AllocateHost(uint64_t size_bytes) const override;
   std::shared_ptr<void> Pin(void* host, uint64_t size_bytes) const override;
+  Result<std::unique_ptr<KeptMemory>> AllocateKept(uint64_t size_bytes) const override;
   bool HasPeerLinks() const override { return nccl_ != nullptr; }
 
   const std::shared_ptr<CudaDevice>& cuda() const { return device_; }

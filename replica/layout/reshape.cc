@@ -49,7 +49,7 @@ Result<Memory, LayoutError> NarrowMemory(const ShardedTensor& shard, size_t axis
   const uint64_t skipped = step * static_cast<uint64_t>(start);
   memory.data = static_cast<uint8_t*>(memory.data) + skipped;
   memory.size_bytes = step * static_cast<uint64_t>(length);
-  if (memory.kind == MemoryKind::kShared) memory.shared_offset += skipped;
+  if (memory.shared_fd >= 0) memory.shared_offset += skipped;
   return memory;
 }
 
@@ -133,7 +133,7 @@ Result<std::vector<ShardedTensor>, LayoutError> NarrowFlat(const ShardedTensor& 
       const uint64_t skipped = static_cast<uint64_t>(from[i]) * element;
       memory.data = static_cast<uint8_t*>(memory.data) + skipped;
       memory.size_bytes = static_cast<uint64_t>(ranges[i].stop - ranges[i].start) * element;
-      if (memory.kind == MemoryKind::kShared) memory.shared_offset += skipped;
+      if (memory.shared_fd >= 0) memory.shared_offset += skipped;
     }
     auto piece = Flatten(*narrowed, ranges[i], memory);
     if (!piece.ok()) return piece.error();

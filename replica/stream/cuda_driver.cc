@@ -13,6 +13,7 @@ Result<CudaDriver> Load(const std::string& path) {
       {.what = "the CUDA driver", .usual = {"libcuda.so.1"}, .variable = "KINTSUGI_CUDA_LIBRARY", .path = path});
   if (!library.ok()) return library.status();
   CudaDriver driver;
+  driver.library = std::make_shared<const SharedLibrary>(*library);
   Status status;
   const auto need = [&](const char* symbol, auto& function) {
     if (!library->Bind(symbol, function) && status.ok())

@@ -16,10 +16,12 @@
 
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
+#include "runtime/base/shared_library.h"
 
 namespace kintsugi {
 
 struct CudaDriver {
+  std::shared_ptr<const SharedLibrary> library;  // of functions that fewer need
   int (*init)(unsigned flags) = nullptr;
   int (*device_count)(int*) = nullptr;
   int (*device_get)(int*, int ordinal) = nullptr;

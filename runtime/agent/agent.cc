@@ -69,6 +69,12 @@ Status Agent::RegisterFault(const std::string& pattern, FaultClass fault_class) 
 }
 Result<Memory> Agent::AllocateState(uint64_t size_bytes) {
   KINTSUGI_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Allocate(size_bytes));
+  return impl_->trainer.offer.keeper().Add(std::make_unique<SharedMemory>(std::move(memory)));
+}
+Result<Memory> Agent::AllocateDeviceState(uint64_t size_bytes) {
+  const auto& device = impl_->shared.registered.registry().device_memory();
+  if (!device) return Status(StatusCode::kFailedPrecondition, "AllocateDeviceState before SetDeviceMemory");
+  KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<KeptMemory> memory, device->AllocateKept(size_bytes));
   return impl_->trainer.offer.keeper().Add(std::move(memory));
 }
 Status Agent::ShareState(void* data, uint64_t size_bytes, int file) {
@@ -76,7 +82,7 @@ Status Agent::ShareState(void* data, uint64_t size_bytes, int file) {
   if (own.get() < 0)
     return {StatusCode::kInvalidArgument, "descriptor " + std::to_string(file) + ": " + std::strerror(errno)};
   KINTSUGI_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Borrow(data, size_bytes, std::move(own)));
-  (void)impl_->trainer.offer.keeper().Add(std::move(memory));
+  (void)impl_->trainer.offer.keeper().Add(std::make_unique<SharedMemory>(std::move(memory)));
   return Status::Ok();
 }
 Status Agent::SetDeviceMemory(std::shared_ptr<const DeviceMemory> memory) {

@@ -19,19 +19,19 @@ void StateKeeper::Open(UniqueFd channel) {
   channel_.emplace(std::move(channel));
 }
 
-Memory StateKeeper::Add(SharedMemory memory) {
+Memory StateKeeper::Add(std::unique_ptr<KeptMemory> memory) {
   memory_.push_back(std::move(memory));
-  return memory_.back().memory();
+  return memory_.back()->memory();
 }
 
 void StateKeeper::Describe(Memory* memory) const {
   const auto begin = reinterpret_cast<uintptr_t>(memory->data);
-  for (const SharedMemory& state : memory_) {
-    const auto base = reinterpret_cast<uintptr_t>(state.memory().data);
-    if (begin < base || begin - base > state.memory().size_bytes ||
-        memory->size_bytes > state.memory().size_bytes - (begin - base))
+  for (const auto& state : memory_) {
+    const auto base = reinterpret_cast<uintptr_t>(state->memory().data);
+    if (begin < base || begin - base > state->memory().size_bytes ||
+        memory->size_bytes > state->memory().size_bytes - (begin - base))
       continue;
-    *memory = SliceOf(state.memory(), begin - base, memory->size_bytes);
+    *memory = SliceOf(state->memory(), begin - base, memory->size_bytes);
     return;
   }
 }
@@ -39,11 +39,11 @@ void StateKeeper::Describe(Memory* memory) const {
 // The memory that holds all registered tensors, in the order of its allocation, and a hash of what lies where in it: equal
 // for two processes whose tensors lie alike, whatever else they have allocated.
 struct StateKeeper::Home {
-  std::vector<SharedMemory*> memory;
+  std::vector<KeptMemory*> memory;
   uint64_t shape = 0;
   std::vector<int> files() const {
     std::vector<int> files;
-    for (const SharedMemory* state : memory) files.push_back(state->memory().shared_fd);
+    for (const KeptMemory* state : memory) files.push_back(state->memory().shared_fd);
     return files;
   }
 };
@@ -53,18 +53,19 @@ std::optional<StateKeeper::Home> StateKeeper::FindHome() {
   std::set<int> used;  // files
   for (const auto& [key, tensor] : registry_.tensors()) {
     if (tensor.memory.size_bytes == 0) continue;
-    if (tensor.memory.kind != MemoryKind::kShared) return std::nullopt;
+    if (tensor.memory.shared_fd < 0) return std::nullopt;
     used.insert(tensor.memory.shared_fd);
   }
   Home home;
   std::map<int, size_t> places;  // in home.memory, by file
   std::string shape;
   const auto add = [&](uint64_t number) { shape += std::to_string(number) + ' '; };
-  for (SharedMemory& state : memory_) {
-    if (!used.count(state.memory().shared_fd)) continue;
-    places.emplace(state.memory().shared_fd, home.memory.size());
-    home.memory.push_back(&state);
-    add(state.memory().size_bytes);
+  for (const auto& state : memory_) {
+    if (!used.count(state->memory().shared_fd)) continue;
+    places.emplace(state->memory().shared_fd, home.memory.size());
+    home.memory.push_back(state.get());
+    add(state->memory().size_bytes);
+    add(static_cast<uint64_t>(state->memory().kind));
   }
   if (home.memory.empty() || places.size() < used.size()) return std::nullopt;
   for (const auto& [key, tensor] : registry_.tensors()) {
@@ -84,10 +85,10 @@ std::string StateKeeper::OutsideMemory() const {
   std::string named;
   size_t count = 0;
   for (const auto& [key, tensor] : registry_.tensors()) {
-    const bool inside = std::any_of(memory_.begin(), memory_.end(), [&t = tensor](const SharedMemory& state) {
-      return state.memory().shared_fd == t.memory.shared_fd;
+    const bool inside = std::any_of(memory_.begin(), memory_.end(), [&t = tensor](const auto& state) {
+      return state->memory().shared_fd == t.memory.shared_fd;
     });
-    if ((tensor.memory.kind == MemoryKind::kShared && inside) || tensor.memory.size_bytes == 0) continue;
+    if ((tensor.memory.shared_fd >= 0 && inside) || tensor.memory.size_bytes == 0) continue;
     if (++count <= kNamed) named += (count > 1 ? ", '" : "'") + key + "'";
   }
   if (count == 0) return "no tensor is registered";

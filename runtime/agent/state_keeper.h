@@ -3,7 +3,7 @@
 // (rung adopt).
 //
 // Threads: the trainer's.
-// Ownership: the memory of Agent::AllocateState and ShareState; refers to the registry, which outlives it.
+// Ownership: the memory of Agent::AllocateState, AllocateDeviceState and ShareState; refers to the registry, which outlives it.
 // Errors: Adopt: kNotFound, the launcher holds nothing; kFailedPrecondition, another state lies there. Whatever else
 // fails ends in a launcher that holds nothing: then the state is streamed.
 // Invariants: a launcher holds all that is registered, where it lies, or nothing.
@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "callbacks/state/kept_memory.h"
 #include "callbacks/state/registry.h"
-#include "callbacks/state/shared_memory.h"
 #include "runtime/agent/object_slots.h"
 #include "runtime/base/log.h"
 #include "runtime/process/state_channel.h"
@@ -28,7 +28,7 @@ class StateKeeper {
   StateKeeper(const StateRegistry& registry, std::shared_ptr<LogSink> log)
       : registry_(registry), log_(std::move(log)) {}
 
-  Memory Add(SharedMemory memory);
+  Memory Add(std::unique_ptr<KeptMemory> memory);
   // The same place, with the file that it lies in where it is one of ours.
   void Describe(Memory* memory) const;
 
@@ -56,7 +56,7 @@ class StateKeeper {
 
   const StateRegistry& registry_;
   const std::shared_ptr<LogSink> log_;
-  std::vector<SharedMemory> memory_;
+  std::vector<std::unique_ptr<KeptMemory>> memory_;
   std::optional<StateChannel> channel_;
   std::optional<ObjectSlots> objects_;
   bool adopted_ = false;

@@ -8,10 +8,19 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <map>
+#include <set>
+#include <vector>
 
 namespace kintsugi::fake {
 namespace {
+
+std::mutex streams_mutex;
+std::set<Stream*>& Streams() {
+  static auto* streams = new std::set<Stream*>;
+  return *streams;
+}
 
 // As a driver's: one thread may ask while another records it anew.
 class Event {
@@ -54,10 +63,6 @@ std::map<uint64_t, Guarded>& GuardedMemory() {
   static auto* memory = new std::map<uint64_t, Guarded>;
   return *memory;
 }
-bool IsGuarding() {
-  const char* said = std::getenv("FAKE_CUDA_GUARDED");
-  return said && *said == '1';
-}
 
 // With the mutex. Null: there is no memory.
 void* MapTwice(size_t size) {
@@ -91,6 +96,24 @@ bool IsDevice(uint64_t at, size_t size) {
 
 }  // namespace
 
+bool IsGuarding() {
+  const char* said = std::getenv("FAKE_CUDA_GUARDED");
+  return said && *said == '1';
+}
+
+void Guard(uint64_t at, size_t size, char* reached) {
+  std::lock_guard lock(memory_mutex);
+  GuardedMemory()[at] = {size, reached};
+}
+
+void Unguard(uint64_t at) {
+  std::lock_guard lock(memory_mutex);
+  const auto found = GuardedMemory().find(at);
+  if (found == GuardedMemory().end()) return;
+  munmap(found->second.reached, found->second.size);
+  GuardedMemory().erase(found);
+}
+
 char* Reach(const void* at) {
   const auto address = reinterpret_cast<uint64_t>(at);
   std::lock_guard lock(memory_mutex);
@@ -110,8 +133,32 @@ FAKE_GPU_EXPORT int cuDeviceGet(int* device, int ordinal) { return *device = ord
 FAKE_GPU_EXPORT int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &memory_mutex, 0; }
 FAKE_GPU_EXPORT int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
 FAKE_GPU_EXPORT int cuCtxSetCurrent(void*) { return 0; }
-FAKE_GPU_EXPORT int cuStreamCreate(void** stream, unsigned) { return *stream = new Stream, 0; }
-FAKE_GPU_EXPORT int cuStreamDestroy_v2(void* stream) { return delete static_cast<Stream*>(stream), 0; }
+FAKE_GPU_EXPORT int cuStreamCreate(void** stream, unsigned) {
+  auto* const made = new Stream;
+  std::lock_guard lock(streams_mutex);
+  Streams().insert(made);
+  return *stream = made, 0;
+}
+FAKE_GPU_EXPORT int cuStreamDestroy_v2(void* stream) {
+  {
+    std::lock_guard lock(streams_mutex);
+    Streams().erase(static_cast<Stream*>(stream));
+  }
+  return delete static_cast<Stream*>(stream), 0;
+}
+FAKE_GPU_EXPORT int cuCtxSynchronize() {
+  std::vector<std::future<void>> reached;
+  {
+    std::lock_guard lock(streams_mutex);
+    for (Stream* stream : Streams()) {
+      auto here = std::make_shared<std::promise<void>>();
+      reached.push_back(here->get_future());
+      stream->Enqueue([here] { here->set_value(); });
+    }
+  }
+  for (auto& each : reached) each.wait();
+  return 0;
+}
 FAKE_GPU_EXPORT int cuEventCreate(void** event, unsigned) { return *event = new Event, 0; }
 FAKE_GPU_EXPORT int cuEventDestroy_v2(void* event) { return delete static_cast<Event*>(event), 0; }
 

@@ -17,6 +17,11 @@ namespace kintsugi::fake {
 // fake_cuda_mapping.cc: whether the address was mapped by cuMemMap.
 bool IsMapped(uint64_t at);
 
+// Memory that the host may not touch at `at` is found at `reached`.
+bool IsGuarding();
+void Guard(uint64_t at, size_t size, char* reached);
+void Unguard(uint64_t at);
+
 // Where the device itself finds what lies at the address: elsewhere, where memory is guarded; host memory lies where it lies.
 char* Reach(const void* at);
 

@@ -43,6 +43,21 @@ FAKE_GPU_EXPORT int cuMemCreate(uint64_t* handle, size_t size, const void*, unsi
   return *handle = static_cast<uint64_t>(fd), 0;
 }
 FAKE_GPU_EXPORT int cuMemRelease(uint64_t) { return 0; }
+FAKE_GPU_EXPORT int cuMemGetAllocationGranularity(size_t* bytes, const void*, int) { return *bytes = 65536, 0; }
+FAKE_GPU_EXPORT int cuMemExportToShareableHandle(void* descriptor, uint64_t handle, int, unsigned long long) {
+  return *static_cast<int*>(descriptor) = dup(static_cast<int>(handle)), 0;
+}
+FAKE_GPU_EXPORT int cuMemImportFromShareableHandle(uint64_t* handle, void* descriptor, int) {
+  const int file = dup(static_cast<int>(reinterpret_cast<intptr_t>(descriptor)));
+  return *handle = static_cast<uint64_t>(file), file < 0;
+}
+FAKE_GPU_EXPORT int cuMemAddressReserve(uint64_t* at, size_t size, size_t, uint64_t, unsigned long long) {
+  void* const place = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return *at = reinterpret_cast<uint64_t>(place), place == MAP_FAILED;
+}
+FAKE_GPU_EXPORT int cuMemAddressFree(uint64_t at, size_t size) {
+  return munmap(reinterpret_cast<void*>(at), size) != 0;
+}
 FAKE_GPU_EXPORT int cuMemGetAllocationPropertiesFromHandle(void*, uint64_t) { return 0; }
 
 FAKE_GPU_EXPORT int cuMemMap(uint64_t at, size_t size, size_t, uint64_t handle, unsigned long long) {
@@ -58,12 +73,23 @@ FAKE_GPU_EXPORT int cuMemUnmap(uint64_t at, size_t size) {
   const auto found = Mappings().find(at);
   if (found == Mappings().end() || found->second.size != size) return kInvalidValue;
   Mappings().erase(found);
+  kintsugi::fake::Unguard(at);
   return mmap(reinterpret_cast<void*>(at), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
          MAP_FAILED;
 }
 
 // Until this is called the memory cannot be touched, as on a device.
 FAKE_GPU_EXPORT int cuMemSetAccess(uint64_t at, size_t size, const void*, size_t) {
+  if (kintsugi::fake::IsGuarding()) {
+    std::lock_guard lock(mapping_mutex);
+    const auto* found = Find(at);
+    if (!found) return kInvalidValue;
+    void* const reached =
+        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, static_cast<int>(found->second.handle), 0);
+    if (reached == MAP_FAILED) return 2;
+    kintsugi::fake::Guard(at, size, static_cast<char*>(reached));
+    return 0;
+  }
   return mprotect(reinterpret_cast<void*>(at), size, PROT_READ | PROT_WRITE) != 0;
 }
 

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <future>
@@ -40,6 +41,36 @@ class CudaMemoryTest : public testing::Test {
   const std::shared_ptr<CudaMemory> memory_ = CudaMemory::Open(0, nullptr, FAKE_GPU).value();
   std::vector<uint64_t> allocated_;
 };
+
+TEST_F(CudaMemoryTest, WhatADescriptorKeepsTakesThePlaceOfOther) {
+  auto first = memory_->AllocateKept(kSize).value();
+  const Memory lies = first->memory();
+  EXPECT_EQ(lies.kind, MemoryKind::kDevice);
+  EXPECT_TRUE(memory_->Holds(lies.data));
+  std::vector<uint8_t> written(kSize), read(kSize);
+  std::iota(written.begin(), written.end(), uint8_t{3});
+  ASSERT_TRUE(memory_->Write(lies.data, written.data(), kSize).ok());
+  const UniqueFd kept(dup(lies.shared_fd));
+  first.reset();  // as where its process is gone
+
+  auto second = memory_->AllocateKept(kSize).value();
+  void* const at = second->memory().data;
+  ASSERT_TRUE(memory_->Write(at, read.data(), kSize).ok());
+  ASSERT_TRUE(second->Replace(kept).ok());
+  EXPECT_EQ(second->memory().data, at);
+  ASSERT_TRUE(memory_->Read(read.data(), at, kSize).ok());
+  EXPECT_EQ(read, written);
+  // Its own descriptor is of those bytes, too: whoever comes next gets them.
+  auto third = memory_->AllocateKept(kSize).value();
+  ASSERT_TRUE(third->Replace(UniqueFd(dup(second->memory().shared_fd))).ok());
+  ASSERT_TRUE(memory_->Read(read.data(), third->memory().data, kSize).ok());
+  EXPECT_EQ(read, written);
+}
+
+TEST_F(CudaMemoryTest, MemoryThatIsNotTheresIsNotReplaced) {
+  auto kept = memory_->AllocateKept(kSize).value();
+  EXPECT_FALSE(kept->Replace(UniqueFd()).ok());
+}
 
 TEST_F(CudaMemoryTest, CopiesAreWholeWhenTheyReturnAndTouchNothingElse) {
   uint8_t* const device = Allocate(kSize + 2, 1);

@@ -22,6 +22,7 @@ from .. import _core
 from .._errors import Error
 from ..abi import Code
 
+_PIECE_BYTES = 1 << 30
 SERVED = {"cuda"}  # kinds of devices whose collectives go over NCCL
 _LIMIT_MS = int(os.environ.get("KINTSUGI_DEVICE_LIMIT_MS", "5000"))  # in which what is queued on a device is done after an abort
 
@@ -61,9 +62,15 @@ class Device:
         self.place: torch.device | None = None  # once it is open
 
     def hold(self, key: str, tensor: torch.Tensor) -> int | None:
-        """The number of the device that a tensor lies on which is about to be registered; None: the host. It stays where it lies."""
+        """The number of the device that a tensor lies on which is about to be registered; None: the host."""
         if tensor.device.type == "cpu":
             return None
+        self.open(key, tensor)
+        assert self.place is not None
+        return self.place.index or 0
+
+    def open(self, key: str, tensor: torch.Tensor) -> None:
+        """A tensor on it is about to be registered as `key`."""
         if self.place is None:
             if mps := [name for name in os.environ if name.startswith("CUDA_MPS_")]:
                 raise Error(f"'{key}' is on {tensor.device}, and {mps[0]} is set: under MPS an error of one process ends all that share its device. Start the ranks without "
@@ -74,7 +81,10 @@ class Device:
                 print(f"kintsugi: rank {self._agent.rank}, {tensor.device}: {missing}", file=sys.stderr, flush=True)
         if tensor.device != self.place:
             raise Error(f"'{key}' is on {tensor.device}, other state on {self.place}: a rank's state lies on one device, and on the host", Code.INVALID_ARGUMENT)
-        return self.place.index or 0
+
+    def allocate(self, size_bytes: int) -> int:
+        """Memory there that outlives the process; its address."""
+        return self._agent.allocate_on_device(size_bytes)
 
     def stream(self) -> int | None:
         """On which the trainer's thread enqueues now; None: there is no device."""
@@ -115,6 +125,50 @@ def drained(extension: Any, place: torch.device, rank: int) -> None:
         print(f"kintsugi: rank {rank}: {place} is lost: {why}; a new process takes over", file=sys.stderr, flush=True)
         sys.stdout.flush()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DeviceArena:
+    """Memory of a device that outlives the process: what is registered moves there, in pieces, so that little of it is there twice."""
+
+    def __init__(self, device: Device, extension: Any) -> None:
+        self._device = device
+        self._extension = extension
+        self._is_refused = False
+
+    def take(self, tensors: list[torch.Tensor]) -> None:
+        """Their storages, each once. Where the device has no such memory they stay where they lie, for good: a killed rank's are sent then."""
+        piece: list[torch.Tensor] = []
+        for tensor in tensors:
+            self._device.open("a registered tensor", tensor)
+            piece.append(tensor)
+            if sum(map(_room, piece)) >= _PIECE_BYTES:
+                self._move(piece)
+                piece = []
+        self._move(piece)
+
+    def _move(self, piece: list[torch.Tensor]) -> None:
+        if not piece:
+            return
+        at = 0
+        if not self._is_refused:
+            try:
+                at = self._device.allocate(sum(map(_room, piece)))
+            except Error as error:
+                self._is_refused = True
+                print(f"kintsugi: tensors on {piece[0].device} stay where they are, and are lost with their process: {error}", file=sys.stderr, flush=True)
+        for tensor in piece:
+            if not at:
+                self._extension.keep_in_place(tensor)
+                continue
+            self._extension.move_to(tensor, at)
+            at += _room(tensor)
+        if not self._is_refused:
+            getattr(torch.get_device_module(piece[0].device), "empty_cache", lambda: None)()
+
+
+def _room(tensor: torch.Tensor) -> int:
+    """Of its storage, as a device aligns."""
+    return -(-tensor.untyped_storage().nbytes() // 256) * 256
 
 
 class Communicators:

@@ -199,6 +199,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     const c10::Storage& storage = tensor.storage();
     kept.push_back(storage.set_data_ptr(at::DataPtr(storage.mutable_data(), storage.device())));
   });
+  // A tensor's storage, and all that share it, into device memory that stays in place for good; behind what the current stream does.
+  module.def("move_to", [](const at::Tensor& tensor, uintptr_t address) {
+    const c10::Storage& storage = tensor.storage();
+    const auto bytes = [&](void* at) {
+      return at::from_blob(
+          at, {static_cast<int64_t>(storage.nbytes())}, [](void*) {},
+          at::TensorOptions().dtype(at::kByte).device(storage.device()), storage.device());
+    };
+    const at::NoGradGuard no_grad;
+    bytes(reinterpret_cast<void*>(address)).copy_(bytes(storage.mutable_data()));
+    storage.set_data_ptr_noswap(at::DataPtr(reinterpret_cast<void*>(address), storage.device()));
+  });
   // All bytes of a tensor's storage where it lies now, whatever is placed elsewhere later. Memory that stays in place for good.
   module.def("bytes_of", [](const at::Tensor& tensor) {
     const c10::Storage& storage = tensor.storage();

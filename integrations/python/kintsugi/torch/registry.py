@@ -29,7 +29,7 @@ from ..terms import Codec, Piece
 from . import ddp_layout, parallel, state
 from .averages import Count
 from .cut_parameters import CutParameters
-from .devices import Device
+from .devices import Device, DeviceArena
 from .drafts import Drafts, bytes_of
 from .framework import Framework
 from .optimizers import KeptOptimizer, refuse
@@ -64,7 +64,7 @@ class Registry:
         self._extension = extension
         self._hooks = hooks
         self._calls = calls  # collectives so far
-        self._arena = state.Arena(run.state_memory, extension.place, extension.keep_in_place)
+        self._arena = state.Arena(run.state_memory, extension.place, DeviceArena(device, extension))
         self._tensors: dict[str, _Held] = {}
         self._also: dict[str, list[str]] = {}  # further names of registered tensors
         self._said: dict[str, TakeOver] = {}  # of objects that are about to be registered
@@ -325,8 +325,7 @@ class Registry:
             self._run.register_alias(alias, key)
 
     def _hold(self, entries: list[Entry]) -> None:
-        """Moves tensors, or this rank's parts of them, into memory that outlives the process, and registers them. Those on a device stay where
-        they are."""
+        """Moves tensors, or this rank's parts of them, into memory that outlives the process, and registers them."""
         for key, tensor, _ in entries:
             state.check(key, tensor)
         with torch.no_grad():

@@ -18,7 +18,7 @@ from .._errors import Error
 from ..abi import Code
 from ..take_over import TakeOver
 from ..terms import Encoder
-from .devices import SERVED
+from .devices import SERVED, DeviceArena
 
 _ALIGNMENT = 64
 _LARGE_BYTES = 1 << 20
@@ -64,17 +64,17 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 class Arena:
     """Memory that outlives the process. Storages move into it whole, so that everything that shares one goes with it: padded
-    shards, views, tied parameters. Those on a device stay where they lie, for good."""
+    shards, views, tied parameters."""
 
     def __init__(
         self,
         allocate: Callable[[int], StateMemory],
         place: Callable[[torch.Tensor, int], None],
-        keep_in_place: Callable[[torch.Tensor], None],
+        on_device: DeviceArena,
     ) -> None:
         self._allocate = allocate
         self._place = place  # a tensor's storage, which has what the memory there has
-        self._keep_in_place = keep_in_place  # the same, where it lies already
+        self._on_device = on_device
         self._moved: set[int] = set()
         self._layouts: dict[str, tuple[int, _Layout]] = {}  # where the storage of a tensor begins, and how the tensor lies in it
 
@@ -86,11 +86,10 @@ class Arena:
             storage = tensor.untyped_storage()
             if storage._cdata in self._moved:
                 continue
-            if tensor.device.type == "cpu":
-                storages.setdefault(storage._cdata, tensor)
-            else:
-                self._keep_in_place(tensor)
-                self._moved.add(storage._cdata)
+            storages.setdefault(storage._cdata, tensor)
+        self._on_device.take([tensor for tensor in storages.values() if tensor.device.type != "cpu"])
+        self._moved.update(storages)
+        storages = {key: tensor for key, tensor in storages.items() if tensor.device.type == "cpu"}
         sizes = [-(-tensor.untyped_storage().nbytes() // _ALIGNMENT) * _ALIGNMENT for tensor in storages.values()]
         if sizes:
             memory = self._allocate(sum(sizes))
@@ -101,7 +100,6 @@ class Arena:
                 self._place(tensor, memory.address + at)  # which lets go of where it was: all of it twice may be too much
                 at += size
             memory.finish()
-            self._moved.update(storages)
         for key, tensor in named:
             self._layouts[key] = tensor.untyped_storage().data_ptr(), _layout_of(tensor)
 

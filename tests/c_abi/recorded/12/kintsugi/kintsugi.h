@@ -350,6 +350,12 @@ typedef struct kintsugi_device_report {
 KINTSUGI_C_API kintsugi_code kintsugi_open_device(kintsugi_agent* agent, const kintsugi_device_options* options,
                                                   kintsugi_device_report* report, kintsugi_error** error);
 
+/* kintsugi_allocate on the device that is open: a killed process's state stays on the device, and the one that takes its place maps it. Not
+ * zeroed. All registered tensors lie in memory of the two, or nothing is adopted. NOT_FOUND: this driver has no such memory;
+ * RESOURCE_EXHAUSTED. Since version 12. */
+KINTSUGI_C_API kintsugi_code kintsugi_allocate_on_device(kintsugi_agent* agent, uint64_t size_bytes, void** data,
+                                                         kintsugi_error** error);
+
 /* A function of NCCL by its name ("ncclAllReduce"), for collectives of the trainer's own: of `library`, or NULL: of the copy that
  * kintsugi_open_device finds without one. Its type is as NCCL's header has it; the library stays loaded for good. Any thread, no agent.
  * NOT_FOUND: there is no NCCL, and where it was looked for, or it has no such function, which the text names with the library's version;
