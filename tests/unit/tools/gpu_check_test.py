@@ -55,7 +55,7 @@ class Steps(unittest.TestCase):
         self.assertEqual(late.steps[-1]["reason"], "no time left")
 
     def test_every_step_of_a_run_is_bounded_named_once_and_keeps_its_figures_apart(self):
-        steps = gpu_check.steps_of(Path("/build"), Path("/out"))
+        steps = gpu_check.steps_of(Path("/build"), Path("/out"), Path("/kintsugi.whl"))
         names = [step.name for step in steps]
         self.assertEqual(len(names), len(set(names)))
         files = [step.figures for step in steps if step.figures]

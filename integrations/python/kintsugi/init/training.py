@@ -71,7 +71,7 @@ def _refuse_frameworks(script: Script) -> None:
     for node in ast.walk(script.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" \
                 or isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.split(":")[0] == "cuda":  # fmt: skip
-            refuse(node, "state on CUDA is refused by kintsugi.torch so far")
+            refuse(node, "scripts for CUDA devices are not read yet: integrations/python/docs/cuda.md says which lines to write")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict":
             refuse(node, "the script goes on from a state of its own: leave that to `kintsugi run --resume`, or see 'Beside a resume of your own' "
                          "in integrations/python/docs/your_loop.md")  # fmt: skip
@@ -91,7 +91,7 @@ def _with_group(script: Script) -> Training:
     backend = [*group.args[:1], *(keyword.value for keyword in group.keywords if keyword.arg == "backend")]
     others = [keyword.arg for keyword in group.keywords if keyword.arg not in ("backend", "timeout")] + ["an argument"] * (len(group.args) - 1)
     if len(backend) != 1 or not isinstance(backend[0], ast.Constant) or backend[0].value != "gloo":
-        refuse(group, 'the backend is not "gloo", written so: state on CUDA is refused by kintsugi.torch so far')
+        refuse(group, 'the backend is not "gloo", written so; for "nccl" integrations/python/docs/cuda.md says which lines to write')
     if others:
         refuse(group, f"init_process_group is given {', '.join(map(str, others))}: who the ranks are is said by who starts them")
     if isinstance(scope, ast.FunctionDef):
