@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "callbacks/state/shared_memory.h"
+
 namespace kintsugi {
 namespace {
 
@@ -18,7 +20,7 @@ class Process {
     auto [here, there] = StateChannel::CreatePair().value();
     launcher = std::move(there);
     keeper_.Open(UniqueFd(dup(here.fd())));
-    memory_ = keeper_.Add(SharedMemory::Allocate(4096).value());
+    memory_ = keeper_.Add(std::make_unique<SharedMemory>(SharedMemory::Allocate(4096).value()));
   }
   void Register(uint64_t offset = 0) {
     ShardedTensor w;

@@ -179,14 +179,18 @@ class Communicators:
         self._rank = rank
         self._nccl = extension.NcclFunctions(_core.nccl_function)
         self._generation: Any = None
+        self._before: Any = None  # whose memory is being freed
         self.begin()
 
     def begin(self) -> None:
-        """A new generation: the communicators of the one before are freed. All ranks have drained theirs."""
-        if self._generation is not None:
-            self._generation.cut()
-            if not self._generation.free(_LIMIT_MS):
-                print(f"kintsugi: rank {self._rank}: memory of NCCL's communicators could not be freed yet, and is left behind", file=sys.stderr, flush=True)
+        """A new generation: the communicators of the one before are freed, on a thread of their own, since that takes NCCL half a second. All ranks
+        have drained theirs."""
+        if self._before is not None and not self._before.free(0):
+            print(f"kintsugi: rank {self._rank}: memory of NCCL's communicators has not been freed since the incident before, and is left behind", file=sys.stderr, flush=True)
+        self._before = self._generation
+        if self._before is not None:
+            self._before.cut()
+            self._before.free(0)
         self._generation = self._extension.NcclGeneration(self._nccl)
         self._extension.cut_at_stop(self._generation)
 
