@@ -32,14 +32,14 @@ handed: dict[str, list[tuple[int, int]]] = {}
 hand_over = Groups._hand_over
 
 
-def noted(group: Any, inner: Any, keep: list[Any], sockets: list[Any], generation: int) -> None:
+def noted(groups: Groups, group: Any, inner: Any, keep: list[Any], sockets: list[Any], generation: int, comm: int = 0) -> None:
     handed[group.place] = [(socket.descriptor, socket.inode) for socket in sockets]
     if len(sockets) != len(group.ranks) - 1:
         raise RuntimeError(f"group '{group.place}' of {group.ranks} has {len(sockets)} connections in generation {generation}")
-    hand_over(group, inner, keep, sockets, generation)
+    hand_over(groups, group, inner, keep, sockets, generation, comm)
 
 
-Groups._hand_over = staticmethod(noted)  # type: ignore[method-assign]
+Groups._hand_over = noted  # type: ignore[method-assign, assignment]
 
 
 def sums(group: Any) -> float:
