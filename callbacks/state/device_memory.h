@@ -16,9 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
 
-#include "callbacks/state/kept_memory.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/export.h"
 #include "runtime/base/result.h"
@@ -30,6 +28,8 @@ struct CopyLimit {
   TimePoint deadline = TimePoint::Max();
   const std::atomic<bool>* stop = nullptr;
 };
+
+class KeptMemory;  // callbacks/state/kept_memory.h
 
 class KINTSUGI_EXPORT DeviceMemory {
  public:
@@ -58,11 +58,7 @@ class KINTSUGI_EXPORT DeviceMemory {
   virtual std::shared_ptr<void> Pin(void* host, uint64_t size_bytes) const = 0;
 
   // Memory of this device that outlives the process while somebody holds its descriptor. kNotFound: it has none such.
-  virtual Result<std::unique_ptr<KeptMemory>> AllocateKept(uint64_t size_bytes) const {
-    return Status(StatusCode::kNotFound, "device " + std::to_string(device()) +
-                                             " has no memory that outlives a process (" + std::to_string(size_bytes) +
-                                             " bytes)");
-  }
+  virtual Result<std::unique_ptr<KeptMemory>> AllocateKept(uint64_t size_bytes) const;
 
   // Whether it brings a library that moves its bytes from device to device: links go that way where none was asked for.
   virtual bool HasPeerLinks() const { return false; }

@@ -111,18 +111,19 @@ class Device:
     def replace_if_lost(self) -> None:
         """After an error: where the device answers to nothing any more this process can do nothing, and another takes its place."""
         if self.place is not None:
-            drained(self._extension, self.place, self._agent.rank)
+            drained(self._extension, self.place, self._agent)
 
 
-def drained(extension: Any, place: torch.device, rank: int) -> None:
+def drained(extension: Any, place: torch.device, agent: _core.Agent) -> None:
     """Until what is queued there is done. A context that an error has ended, or a kernel that nothing ends, is the process's end: a new one
-    takes its place, since none can have a second context."""
+    takes its place, since none can have a second context. Nobody takes over the memory that it leaves: the kernel may have written anywhere."""
     try:
         why = "" if extension.await_device(place, _LIMIT_MS) else f"what is queued on it was not done within {_LIMIT_MS / 1000:g} s (KINTSUGI_DEVICE_LIMIT_MS)"
     except RuntimeError as error:
         why = str(error).splitlines()[0]
     if why:
-        print(f"kintsugi: rank {rank}: {place} is lost: {why}; a new process takes over", file=sys.stderr, flush=True)
+        agent.report_memory_error([], f"{place} is lost: {why}")
+        print(f"kintsugi: rank {agent.rank}: {place} is lost: {why}; a new process takes over", file=sys.stderr, flush=True)
         sys.stdout.flush()
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -138,21 +139,23 @@ class DeviceArena:
     def take(self, tensors: list[torch.Tensor]) -> None:
         """Their storages, each once. Where the device has no such memory they stay where they lie, for good: a killed rank's are sent then."""
         piece: list[torch.Tensor] = []
+        size = 0
         for tensor in tensors:
             self._device.open("a registered tensor", tensor)
             piece.append(tensor)
-            if sum(map(_room, piece)) >= _PIECE_BYTES:
-                self._move(piece)
-                piece = []
-        self._move(piece)
+            size += _room(tensor)
+            if size >= _PIECE_BYTES:
+                self._move(piece, size)
+                piece, size = [], 0
+        self._move(piece, size)
 
-    def _move(self, piece: list[torch.Tensor]) -> None:
+    def _move(self, piece: list[torch.Tensor], size: int) -> None:
         if not piece:
             return
         at = 0
         if not self._is_refused:
             try:
-                at = self._device.allocate(sum(map(_room, piece)))
+                at = self._device.allocate(size)
             except Error as error:
                 self._is_refused = True
                 print(f"kintsugi: tensors on {piece[0].device} stay where they are, and are lost with their process: {error}", file=sys.stderr, flush=True)

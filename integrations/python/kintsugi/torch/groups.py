@@ -231,7 +231,7 @@ class Groups:
         # Whatever is repaired next lies on these: nothing that a broken step has queued there comes behind it.
         for place in {group.place_on_device for group in self.all} | {self.device.place}:
             if place is not None:
-                drained(self.extension, place, self.agent.rank)
+                drained(self.extension, place, self.agent)
 
     def leave(self) -> None:
         """This rank calls no collective any more, but for a repair's. Who still waits in one learns it by its connections, as of a process
