@@ -10,6 +10,7 @@
 #include <numeric>
 #include <thread>
 
+#include "callbacks/state/kept_memory.h"
 #include "replica/stream/cuda_driver.h"
 #include "replica/stream/state_stream.h"
 #include "tests/support/fake_gpu/stream_kernels.h"
