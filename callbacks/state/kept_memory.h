@@ -1,8 +1,8 @@
 // KeptMemory: state memory behind a descriptor that keeps its bytes alive when the process is gone.
 //
 // What: the launcher holds the descriptors of a rank's memory; the process that takes a dead one's place puts what those hold in
-// place of its own (runtime/agent/state_keeper.h). On the host it is a memory file (SharedMemory), on a device an allocation of the
-// driver's that is exported as a descriptor (CudaSegment).
+// place of its own. On the host it is a memory file, on a device an allocation of the
+// driver's that is exported as a descriptor.
 // Threads: one at a time.
 #pragma once
 
