@@ -41,7 +41,7 @@ def tests(door, soak):
     for how in WAYS:
         nproc = 4 if how in ("hsdp", "tp") else 2
         # Steps are short: the snapshot of the second one is in both memories once the third is over.
-        kept = ("--snapshot-every", "2", "--inject", "slow:0@3:forward,ms=2000") if how == "fsdp" else ()
+        kept = ("--snapshot-every", "2", "--inject", "slow:0@3:forward,ms=300") if how == "fsdp" else ()
         program = door.program(GPT, "--steps", "8", "--parallel", how, *plain)
         for fault in FAULTS if soak else ["throw:1@4:backward", "kill:1@4:update"]:
             # What is left of shards without a second copy in an update is that of the snapshot before.
