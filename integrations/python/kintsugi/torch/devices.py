@@ -24,7 +24,17 @@ from ..abi import Code
 
 _PIECE_BYTES = 1 << 30
 SERVED = {"cuda"}  # kinds of devices whose collectives go over NCCL
-_LIMIT_MS = int(os.environ.get("KINTSUGI_DEVICE_LIMIT_MS", "5000"))  # in which what is queued on a device is done after an abort
+
+
+def _limit_ms() -> int:
+    """In which what is queued on a device is done after an abort."""
+    said = os.environ.get("KINTSUGI_DEVICE_LIMIT_MS", "5000")
+    if not said.isdecimal() or int(said) == 0:
+        raise Error(f"KINTSUGI_DEVICE_LIMIT_MS is '{said}': milliseconds, from 1 on", Code.INVALID_ARGUMENT)
+    return int(said)
+
+
+_LIMIT_MS = _limit_ms()
 
 
 @functools.cache  # asked at every step
@@ -110,8 +120,8 @@ class Device:
 
     def replace_if_lost(self) -> None:
         """After an error: where the device answers to nothing any more this process can do nothing, and another takes its place."""
-        if self.place is not None:
-            drained(self._extension, self.place, self._agent)
+        if (place := self.place or _place_in_use()) is not None:
+            drained(self._extension, place, self._agent)
 
 
 def drained(extension: Any, place: torch.device, agent: _core.Agent) -> None:

@@ -373,9 +373,9 @@ class Groups:
         return {group.place: comm for group, comm in zip(mine, comms)}
 
     def _place(self) -> torch.device:
-        """This rank's device: of its groups, and of one that has used none yet the current one."""
+        """This rank's device: of its state, else of its groups, and of one that has used none yet the current one."""
         places = (place for group in self.all if (place := group.place_on_device) is not None)
-        return next(places, None) or torch.device(kind_here(), torch.accelerator.current_device_index())
+        return self.device.place or next(places, None) or torch.device(kind_here(), torch.accelerator.current_device_index())
 
     def _place_in(self, group: Group) -> int:
         if self.agent.rank not in group.ranks:
