@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 from door import HERE, ROOT, Door, main, skip_without_torch
+from megatron_test import GPT as MEGATRON
+from megatron_test import WAYS as MEGATRON_WAYS
 
 GPT = str(ROOT / "integrations/examples/torch_gpt/train.py")
 TRAIN = str(HERE / "device_train.py")
@@ -33,6 +35,10 @@ class OnDevice(Door):
     def program(self, script, *words):
         return ["-W", "ignore", str(HERE / "on_device.py"), script, "--device", self.device, *words]
 
+    def names_cuda(self, script, *words):
+        """A program that names the device itself."""
+        return ["-W", "ignore", str(HERE / "on_device.py"), *(["--as-cuda"] if self.fakes else []), script, *words]
+
 
 def tests(door, soak):
     # The fake device draws from the host's generator, when it comes to it: no dropout there.
@@ -50,6 +56,13 @@ def tests(door, soak):
         program = door.program(TRAIN, "--kind", kind, *dropout)
         for fault in FAULTS if soak else ["throw:0@5:forward", "kill:1@5:backward"]:
             yield f"{kind}, {fault}", door.same(program, ("--inject", fault), nproc=2)
+    for how in MEGATRON_WAYS if soak else ["TP 2 x DP 2, bf16, overlapped", "DP 4, DistributedOptimizer, bf16, overlapped"]:
+        # The fake device borrows the host's kernels: a layer norm's backward has no bfloat16 there.
+        options = [word for word in MEGATRON_WAYS[how] if word != "--bf16" or not door.fakes]
+        single = "--distributed" in options and "--instances" not in options
+        program = door.names_cuda(*MEGATRON, *options, *plain)
+        for fault in FAULTS if soak else [f"{'throw' if single else 'kill'}:1@4:backward"]:
+            yield f"Megatron, {how}, {fault}", door.same(program, (*(("--snapshot-every", "2") if single else ()), "--inject", fault), nproc=4 if soak else 2)
     if door.fakes:
         yield "parts", door.alone("device_parts.py")
         yield "kernels of a broken update, which the device has not come to", door.same(

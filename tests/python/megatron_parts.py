@@ -251,6 +251,19 @@ ours = taken_over(1, kept)
 assert ours == taken_over(1, kept) and not set(ours) & set(drawn.tolist()) and not set(ours) & set(taken_over(2, kept))
 model_parallel_cuda_manual_seed(7, force_reset_rng=True)
 assert not set(ours) & set(taken_over(1, objects.rng_tracker(found).state_dict()))
+# A device's streams are 16 bytes; the host has none to try them with.
+class Tracker:
+    states = {"default": torch.arange(16, dtype=torch.uint8), "same": torch.arange(16, dtype=torch.uint8), "other": torch.ones(16, dtype=torch.uint8)}
+
+    def get_states(self):
+        return self.states
+
+
+taken = objects.RngTracker(Tracker()).take_over({0: {name: torch.full((16,), 7, dtype=torch.uint8) for name in Tracker.states}})
+assert torch.equal(taken["default"], taken["same"]) and not torch.equal(taken["default"], taken["other"])
+assert all(state.numel() == 16 and not any(state[8:]) and state[7] < 128 for state in taken.values())
+Tracker.states = {"default": torch.ones(12, dtype=torch.uint8)}
+refused("a random state of 12 bytes", objects.RngTracker(Tracker()).take_over, {0: {}})
 
 assert objects.rerun(found) is None
 machine = get_rerun_state_machine()

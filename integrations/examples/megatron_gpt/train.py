@@ -12,6 +12,7 @@ Without CUDA it runs on the CPU over Gloo, where Megatron is told that the CPU i
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def build_chunk(config: Any, options: argparse.Namespace, chunk: int) -> Any:
         post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
         share_embeddings_and_output_weights=True, vp_stage=stage,
     )  # fmt: skip
+    model.cuda(torch.cuda.current_device())
     return Float16Module(config, model) if options.bf16 else model
 
 
@@ -89,9 +91,9 @@ def build(options: argparse.Namespace) -> tuple[list[Any], Any, Any]:
 
 
 def forward_step(batches: Iterator[Tensor], model: Any) -> tuple[Tensor, Any]:
-    batch = next(batches)
+    batch = next(batches).cuda()
     tokens, labels = batch[:, :-1], batch[:, 1:]
-    output = model(tokens, torch.arange(tokens.shape[1]).expand_as(tokens), None, labels=labels)
+    output = model(tokens, torch.arange(tokens.shape[1], device=batch.device).expand_as(tokens), None, labels=labels)
 
     def loss_of(losses: Tensor) -> tuple[Tensor, Tensor]:
         mean = losses.float().mean()
@@ -120,6 +122,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     options = parse()
     torch.set_num_threads(1)  # several would add up in another order, now and then
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
 
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")

@@ -24,7 +24,7 @@ _FACTORIES = ("arange", "as_tensor", "empty", "empty_like", "eye", "full", "full
               "randn", "tensor", "zeros", "zeros_like")  # fmt: skip
 _TYPES = {"torch.FloatTensor": "torch.cuda.FloatTensor", "torch.HalfTensor": "torch.cuda.HalfTensor",
           "torch.BFloat16Tensor": "torch.cuda.BFloat16Tensor"}  # fmt: skip
-_CPU = torch.device("cpu")
+_PLACE = torch.device("cpu")  # what "cuda" means here
 
 
 def use_cpu() -> bool:
@@ -52,7 +52,7 @@ def _answer_for_devices() -> None:
     cuda: Any = torch.cuda
     for name in ("set_device", "synchronize", "empty_cache", "manual_seed", "nvtx_range_push"):
         setattr(cuda, name, nothing(name))
-    cuda.current_device = lambda: _CPU
+    cuda.current_device = lambda: _PLACE
     cuda.Stream, cuda.Event = _Stream, _Event
     cuda.current_stream = lambda *_: _Stream()
     cuda.default_stream = lambda *_: _Stream()
@@ -69,7 +69,7 @@ def _answer_for_tensors() -> None:
         @functools.wraps(function)
         def make(*args: Any, **kwargs: Any) -> Any:
             if kwargs.get("device") is not None and is_device(kwargs["device"]):
-                kwargs["device"] = _CPU
+                kwargs["device"] = _PLACE
             return function(*args, **kwargs)
 
         return make
@@ -85,15 +85,15 @@ def _answer_for_tensors() -> None:
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("device") is not None and is_device(kwargs["device"]):
-            kwargs["device"] = _CPU
+            kwargs["device"] = _PLACE
         if args and isinstance(args[0], (str, torch.device, int)) and is_device(args[0]):
-            args = (_CPU, *args[1:])
+            args = (_PLACE, *args[1:])
         return own_to(self, *args, **kwargs)
 
     tensor.type, tensor.to = type_of, to
-    tensor.cuda = lambda self, *_args, **_kwargs: self
+    tensor.cuda = lambda self, *_args, **_kwargs: own_to(self, _PLACE)
     module: Any = torch.nn.Module
-    module.cuda = lambda self, *_args, **_kwargs: self
+    module.cuda = lambda self, *_args, **_kwargs: module.to(self, _PLACE)
 
 
 def _answer_for_randomness() -> None:

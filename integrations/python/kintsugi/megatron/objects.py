@@ -7,6 +7,7 @@ own have a method `take_over`.
 from __future__ import annotations
 
 import copy
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -171,11 +172,18 @@ class RngTracker:
         return {name: _new_stream(state, then.get(name)) for name, state in self.state_dict().items()}
 
 
+_CUDA_BYTES = 16  # a CUDA generator's state: its seed, and how far it has drawn (ATen's CUDAGeneratorImpl)
+
+
 def _new_stream(own: torch.Tensor, then: torch.Tensor | None) -> torch.Tensor:
-    if own.numel() != torch.Generator().get_state().numel():
-        return own  # a device's: how its state is laid out is not known here
     seed = mixed_seed(own.numpy().tobytes(), b"" if then is None else then.numpy().tobytes())
-    return torch.Generator().manual_seed(seed).get_state()
+    if own.numel() == _CUDA_BYTES:
+        return torch.frombuffer(bytearray(struct.pack("<QQ", seed, 0)), dtype=torch.uint8)
+    fresh = torch.Generator().manual_seed(seed).get_state()
+    if own.numel() != fresh.numel():
+        raise Error(f"Megatron's tracker holds a random state of {own.numel()} bytes: neither the host's nor a CUDA device's; with other ranks it cannot be given a new stream",
+                    Code.FAILED_PRECONDITION)  # fmt: skip
+    return fresh
 
 
 class Microbatches:
