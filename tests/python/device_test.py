@@ -8,7 +8,6 @@ here, shared by all ranks. --soak: each way to be parallel, each kind of fault, 
 """
 import argparse
 import sys
-from pathlib import Path
 
 from door import HERE, ROOT, Door, main, skip_without_torch
 from megatron_test import GPT as MEGATRON
@@ -22,22 +21,14 @@ FAULTS = [f"{kind}:1@4:{phase}" for kind in ("throw", "kill") for phase in ("for
 
 class OnDevice(Door):
     def __init__(self, arguments, device, fakes):
-        super().__init__(arguments, "kintsugi.torch")
-        self.device, self.fakes = device, fakes
+        super().__init__(arguments, "kintsugi.torch", fakes)
+        self.device = device
 
     def environment(self):
-        if not self.fakes:
-            return {**super().environment(), "GLOO_SOCKET_IFNAME": "lo"}
-        library = {name: str(Path(self.fakes).resolve() / f"libkintsugi_fake_{name}.so") for name in ("gpu", "kernels")}
-        return {**super().environment(), "FAKE_CUDA_GUARDED": "1", "GLOO_SOCKET_IFNAME": "lo", "KINTSUGI_CUDA_LIBRARY": library["gpu"],
-                "KINTSUGI_NCCL_LIBRARY": library["gpu"], "KINTSUGI_KERNELS_LIBRARY": library["kernels"]}  # fmt: skip
+        return {**super().environment(), "GLOO_SOCKET_IFNAME": "lo"}
 
     def program(self, script, *words):
         return ["-W", "ignore", str(HERE / "on_device.py"), script, "--device", self.device, *words]
-
-    def names_cuda(self, script, *words):
-        """A program that names the device itself."""
-        return ["-W", "ignore", str(HERE / "on_device.py"), *(["--as-cuda"] if self.fakes else []), script, *words]
 
 
 def tests(door, soak):

@@ -16,9 +16,11 @@ ROOT = HERE.parent.parent
 class Door:
     """BIN_DIR PACKAGE_FOLDER PYTHON: where the programs, the package and its interpreter are. KINTSUGI_TEST_PYTHON names another
     interpreter of the same version, with another torch (./tools/test --torch). `preload`: modules that are imported once in a run,
-    whose ranks are forked then: most of what a test with torch takes is imports. Other tests start each process anew."""
+    whose ranks are forked then: most of what a test with torch takes is imports. Other tests start each process anew. `fakes`: the
+    folder with libkintsugi_fake_*.so: there is a device then, a fake one."""
 
-    def __init__(self, arguments, preload=""):
+    def __init__(self, arguments, preload="", fakes=""):
+        self.fakes = fakes
         self.bin, self.package = Path(arguments[0]).resolve(), Path(arguments[1]).resolve()
         self.tools = str(Path(arguments[2]).absolute())
         self.python = os.environ.get("KINTSUGI_TEST_PYTHON") or self.tools
@@ -27,7 +29,18 @@ class Door:
 
     def environment(self):
         return {**os.environ, "PYTHONPATH": str(self.package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
-                "KINTSUGI_TORCH_CACHE": str(self.package / "torch-cache")}
+                "KINTSUGI_TORCH_CACHE": str(self.package / "torch-cache"), **self._of_device()}
+
+    def _of_device(self):
+        if not self.fakes:
+            return {}
+        gpu, kernels = (str(Path(self.fakes).resolve() / f"libkintsugi_fake_{name}.so") for name in ("gpu", "kernels"))
+        return {"FAKE_CUDA_GUARDED": "1", "GLOO_SOCKET_IFNAME": "lo", "KINTSUGI_CUDA_LIBRARY": gpu, "KINTSUGI_NCCL_LIBRARY": gpu,
+                "KINTSUGI_KERNELS_LIBRARY": kernels}  # fmt: skip
+
+    def names_cuda(self, script, *words):
+        """A program that names the device itself."""
+        return ["-W", "ignore", str(HERE / "on_device.py"), *(["--as-cuda"] if self.fakes else []), script, *words]
 
     def run(self, arguments, program, nproc=4, expect=0, timeout=600):
         # On a machine that is busier than it has cores a rank that imports torch may not run for a second: no fault here.
@@ -103,8 +116,8 @@ class Door:
 class FrameworkDoor(Door):
     """And ORACLES: the folder with the frameworks (./tools/setup --oracles)."""
 
-    def __init__(self, arguments):
-        super().__init__(arguments[:3])
+    def __init__(self, arguments, fakes=""):
+        super().__init__(arguments[:3], fakes=fakes)
         self.frameworks = os.path.abspath(arguments[3])
 
     def environment(self):

@@ -1,6 +1,7 @@
 """Training loops that others wrote survive through their own hooks: same bits and losses as the undisturbed run.
 
-  frameworks_test.py BIN_DIR PACKAGE_FOLDER PYTHON ORACLES      ORACLES: the folder with the frameworks (./tools/setup --oracles)
+  frameworks_test.py BIN_DIR PACKAGE_FOLDER PYTHON ORACLES FAKES [--only WORD]...
+      ORACLES: the folder with the frameworks (./tools/setup --oracles); FAKES: with libkintsugi_fake_*.so
 """
 import os
 import re
@@ -51,6 +52,7 @@ class Nodes(FrameworkDoor):
 
 if __name__ == "__main__":
     door = Nodes(sys.argv[1:])
+    device = FrameworkDoor(sys.argv[1:], fakes=sys.argv[5])
     skip_without_torch(door)
     door.skip_without("transformers")
     trainer = [str(EXAMPLES / "torch_huggingface/train.py")]
@@ -118,5 +120,10 @@ if __name__ == "__main__":
          with_lightning(door.same([*lightning, "--accumulate", "3"], [*slow, "--inject", "kill:1@2:backward", "--inject", "throw:0@5:gradient-sync"],
                                   nproc=2, paths=[["adopt", "retry"]]))),
         ("Lightning's Trainer under torchrun on two nodes, told to end, goes on from what it saved", with_lightning(door.stopped_on_two_nodes)),
+        *((f"{name} on a device: an exception at the gate, killed in its backward pass", guard(
+            device.same(device.names_cuda(*program), [*slow, "--inject", "throw:0@2:gate", "--inject", "kill:1@4:backward"], nproc=2, paths=[["retry", "adopt"]])))
+          for name, program, guard in (("Hugging Face's Trainer", [*trainer, "--steps", "6"], lambda test: test),
+                                       ("a loop with Accelerate", [*loop, "--steps", "6"], lambda test: test),
+                                       ("Lightning's Trainer", [*lightning, "--epochs", "1"], with_lightning))),
         ("what is not protected of Lightning is refused by name", with_lightning(door.alone("lightning_mistakes.py"))),
-    ], door.bin, [word for word in sys.argv[5:] if word != "--only"]))
+    ], door.bin, [word for word in sys.argv[6:] if word != "--only"]))

@@ -23,7 +23,7 @@ def main() -> None:
 
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator()
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 1))
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
@@ -33,7 +33,7 @@ def main() -> None:
     run.register(model=model, optimizer=optimizer, scheduler=scheduler)
 
     def step(k: int) -> None:
-        points = torch.randn(16, 2)
+        points = torch.randn(16, 2).to(accelerator.device)
         optimizer.zero_grad()
         loss = (model(points) - points.prod(1, keepdim=True)).square().mean()
         accelerator.backward(loss)

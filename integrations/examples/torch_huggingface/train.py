@@ -38,7 +38,7 @@ def main() -> None:
     dist.init_process_group("kintsugi")
     with tempfile.TemporaryDirectory() as folder:
         args = TrainingArguments(
-            output_dir=folder, use_cpu=True, max_steps=options.steps, per_device_train_batch_size=4, learning_rate=3e-3,
+            output_dir=folder, use_cpu=not torch.cuda.is_available(), max_steps=options.steps, per_device_train_batch_size=4, learning_rate=3e-3,
             gradient_accumulation_steps=options.accumulate, warmup_steps=2, logging_steps=4, save_strategy="no", report_to=[],
             disable_tqdm=True, dataloader_pin_memory=False, seed=1,
         )  # fmt: skip

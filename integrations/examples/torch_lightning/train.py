@@ -57,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(1)
         trainer = lightning.Trainer(
-            accelerator="cpu", devices=run.world_size, strategy="ddp", plugins=[kintsugi.torch.lightning.Environment(run)],
+            accelerator="auto", devices=run.world_size, strategy="ddp", plugins=[kintsugi.torch.lightning.Environment(run)],
             max_epochs=options.epochs, accumulate_grad_batches=options.accumulate, gradient_clip_val=1.0, default_root_dir=folder,
             callbacks=[EarlyStopping("loss_epoch", patience=2), ModelCheckpoint(monitor="validation")], logger=False,
             enable_progress_bar=False, enable_model_summary=False,

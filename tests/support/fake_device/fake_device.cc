@@ -6,6 +6,7 @@
 // It says nothing about CUDA's kernels, and its bits are not those of the processor's operators: compare it with itself.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -202,6 +203,44 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
+// Memory of the host that is said to be pinned.
+class Pinned final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    auto own = at::getCPUAllocator()->allocate(std::max<size_t>(size, 1));
+    auto* const at = static_cast<char*>(own.get());
+    const std::lock_guard lock(mutex_);
+    ends_[at] = at + std::max<size_t>(size, 1);
+    owned_[at] = std::move(own);
+    return {at, at, &Free, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
+  void copy_data(void* to, const void* from, size_t size) const override { std::memcpy(to, from, size); }
+  bool Has(const void* at) {
+    const std::lock_guard lock(mutex_);
+    auto behind = ends_.upper_bound(static_cast<char*>(const_cast<void*>(at)));
+    return behind != ends_.begin() && at < (--behind)->second;
+  }
+
+ private:
+  static void Free(void* at);
+
+  std::mutex mutex_;
+  std::map<char*, char*> ends_;
+  std::map<char*, c10::DataPtr> owned_;
+};
+
+Pinned& pinned() {
+  static auto* const only = new Pinned;
+  return *only;
+}
+
+void Pinned::Free(void* at) {
+  const std::lock_guard lock(pinned().mutex_);
+  pinned().ends_.erase(static_cast<char*>(at));
+  pinned().owned_.erase(static_cast<char*>(at));
+}
+
 class Hooks final : public at::PrivateUse1HooksInterface {
  public:
   bool isBuilt() const override { return true; }
@@ -212,8 +251,8 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   void setCurrentDevice(c10::DeviceIndex) const override {}
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex) const override { return 0; }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex) const override { return 0; }
-  at::Allocator* getPinnedMemoryAllocator() const override { return at::getCPUAllocator(); }
-  bool isPinnedPtr(const void*) const override { return false; }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned(); }
+  bool isPinnedPtr(const void* at) const override { return pinned().Has(at); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override {
     auto* const impl = storage.unsafeGetStorageImpl();
     auto fresh = allocator().allocate(size);
@@ -352,7 +391,9 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     torch::jit::Stack inner(behind.begin(), behind.end());
     op.callBoxed(&inner);
     for (size_t r = 0; r < outputs.size() && r < inner.size(); ++r)
-      if (outputs[r].defined()) outputs[r].copy_(inner[r].toTensor());
+      // A batch norm that evaluates saves nothing on the host, where a device does.
+      if (outputs[r].defined() && (inner[r].toTensor().numel() > 0 || outputs[r].numel() == 0))
+        outputs[r].copy_(inner[r].toTensor());
   });
   for (size_t r = 0; r < results.argument.size(); ++r)
     stack->push_back(results.argument[r] >= 0 ? arguments[static_cast<size_t>(results.argument[r])]
@@ -424,6 +465,13 @@ Tensor& SetSource(Tensor& tensor, at::Storage storage) {
   return at::native::set_storage_cpu_(tensor, storage, 0, {count}, {1});
 }
 
+// Its out form is given a whole result and makes a mean of it: no fallback can foresee that.
+Tensor MseLoss(const Tensor& input, const Tensor& target, int64_t reduction) {
+  const Tensor squares = (input - target).square();
+  if (reduction == at::Reduction::None) return squares;
+  return reduction == at::Reduction::Mean ? squares.mean() : squares.sum();
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, module) { module.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>()); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, module) {
   module.impl("empty.memory_format", Empty);
@@ -437,6 +485,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, module) {
   module.impl("view_as_complex", ViewAsComplex);
   module.impl("_reshape_alias", ReshapeAlias);
   module.impl("resize_", Resize);
+  module.impl("mse_loss", MseLoss);
   module.impl("set_.source_Storage_storage_offset", SetStorage);
   module.impl("set_.source_Storage", SetSource);
 }

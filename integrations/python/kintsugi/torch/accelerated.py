@@ -67,7 +67,7 @@ def _refuse(accelerator: Any) -> None:
     gradients = accelerator.gradient_state
     reasons = {
         "its mixed_precision 'fp16' has a GradScaler for a device: use 'bf16'": accelerator.scaler is not None,
-        f"it is for {accelerator.distributed_type.value}, and MULTI_CPU alone was tried": accelerator.distributed_type.value not in ("MULTI_CPU", "NO"),
+        f"it is for {accelerator.distributed_type.value}: MULTI_CPU and MULTI_GPU were tried": accelerator.distributed_type.value not in ("MULTI_CPU", "MULTI_GPU", "NO"),
         "sync_with_dataloader=False lets an update's batches go from one pass into the next, and a step ends with its pass: leave it out":
             gradients.num_steps > 1 and not gradients.sync_with_dataloader,
     }  # fmt: skip

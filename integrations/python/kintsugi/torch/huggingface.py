@@ -178,7 +178,7 @@ class _Door:
     def _compute(self, *args: Any, **named: Any) -> Any:
         if self._passes_by:
             self._trainer.accelerator.gradient_state._set_sync_gradients(False)  # optimizer.step() does nothing then
-            return torch.zeros(())
+            return torch.zeros((), device=self._trainer.args.device)
         loss = self._trainers["training_step"](*args, **named)
         self._loss += float(loss)
         return loss
