@@ -1,6 +1,6 @@
 """`kintsugi init`: what it writes trains to the bits of the plain script where a rank is killed; what it does not understand it says, and no more.
 
-  init_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--only WORD]...
+  init_test.py BIN_DIR PACKAGE_FOLDER PYTHON FAKES [--only WORD]...      FAKES: with libkintsugi_fake_*.so
 """
 import argparse
 import os
@@ -32,13 +32,15 @@ REFUSED = {
 # The tutorial's script with one thing changed: what, by what, the line that is named, and a word of why.
 LOOP, STEP, BACK, ZERO = "for k in range(1, STEPS + 1):\n", "    optimizer.step()\n", "    loss.backward()\n", "    optimizer.zero_grad()\n"
 MISTAKES = [
-    ('("gloo")', '("nccl")', 'init_process_group("nccl")', 'not "gloo"'),
+    ('("gloo")', '("mpi")', 'init_process_group("mpi")', 'neither "gloo" nor "nccl"'),
+    ('("gloo")', '("nccl", init_method="tcp://h:1")', "tcp://", "is given init_method"),
     ('("gloo")', '("gloo", rank=0, world_size=2)', "world_size=2", "is given rank, world_size"),
     ('dist.init_process_group("gloo")', 'if True:\n    dist.init_process_group("gloo")', "    dist.init", "within a condition"),
     ('dist.init_process_group("gloo")', "pass", None, "no call of torch.distributed.init_process_group"),
     ("import hashlib\n", "import hashlib\n\nimport deepspeed\n", "import deepspeed", "the loop is deepspeed's"),
     ("import hashlib\n", "import hashlib\n\nimport kintsugi.torch\n", "import kintsugi.torch", "already"),
-    ("nn.Linear(32, 1))", 'nn.Linear(32, 1)).to("cuda:0")', '"cuda:0"', "CUDA"),
+    (ZERO, "    with torch.cuda.graph(torch.cuda.CUDAGraph()):\n        pass\n" + ZERO, "torch.cuda.graph", "a CUDA graph is captured"),
+    ("nn.Linear(32, 1))", "nn.Linear(32, 1))\nnet = torch.compile(net, mode='reduce-overhead')", "reduce-overhead", "a CUDA graph is captured"),
     ("rank = dist", "optimizer = None\nrank = dist", None, "is assigned 2 times"),
     (STEP, "    optimizer.step(lambda: loss)\n", "lambda: loss", "closure"),
     (STEP, "    if k % 2 == 0:\n        optimizer.step()\n", "        optimizer.step()", "under a condition"),
@@ -168,6 +170,34 @@ average = 0.0
     return test
 
 
+def cuda(door, device):
+    """The script as it is for a device, with half precision: struck as undisturbed. There is no NCCL here that a plain run could be on."""
+    changes = (('dist.init_process_group("gloo")\n', 'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", init_method="env://")\n'
+                'local = int(os.environ["LOCAL_RANK"])\ntorch.cuda.set_device(local)\ndevice = torch.device("cuda", local)\n'),
+               ("import hashlib\n", "import hashlib\nimport os\n"), (", nn.Dropout(0.1)", ""), ("nn.Linear(32, 1))\n", "nn.Linear(32, 1)).cuda()\n"),
+               ("DistributedDataParallel(net)", "DistributedDataParallel(net, device_ids=[local])"), ("torch.randn(16, 2)", "torch.randn(16, 2).to(device, non_blocking=True)"),
+               ("optimizer = ", "scaler = torch.amp.GradScaler('cuda', init_scale=2.0**14)\noptimizer = "), ("    loss = ", "    with torch.autocast('cuda', enabled=False):\n        loss = "),
+               (BACK, "    scaler.scale(loss).backward()\n"), (STEP, "    scaler.step(optimizer)\n    scaler.update()\n"), ("p.detach().numpy()", "p.detach().cpu().numpy()"),
+               ("STEPS = 60", "STEPS = 10"))  # fmt: skip
+
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            text = PLAIN
+            for before, after in changes:
+                if before not in text:
+                    raise Failure(f"the tutorial has no {before!r} any more")
+                text = text.replace(before, after, 1)
+            path = patched(door, script_in(folder, text, "plain.py"), Path(Path(folder, "changed").mkdir() or folder, "changed"))
+            program = device.names_cuda(str(path))
+            found = []
+            for faults in ((), ("--inject", "kill:1@4:backward", "--inject", "throw:0@8:update", "--inject-must-strike")):
+                summary, log = device.run(faults, program, nproc=2)
+                found.append((re.findall(r"\bparameters: (.+)$", log, re.MULTILINE), len(summary["incidents"])))
+            if found[0][0] != found[1][0] or len(found[0][0]) != 1 or found[0][1] != 0 or found[1][1] != 2:
+                raise Failure(f"undisturbed {found[0]}, struck {found[1]}\n{log[-4000:]}")
+    return test
+
+
 def must_be_refused(door, path, line, why):
     code, difference, said = init(door, path, "--write")
     named = [text for text in said.splitlines() if text.startswith(f"{path}:") and why in text]
@@ -229,11 +259,12 @@ def words(door):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("door", nargs=3)
+    parser.add_argument("fakes")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
     door = Door(options.door, preload="kintsugi.torch")
     tests = [("other shapes are refused, by line", other_shapes(door)), ("one thing that is not understood, each by its line", mistakes(door)),
              ("files and interpreters", words(door))]
     skip_without_torch(door)
-    tests += [("the tutorial's script, with an average", tutorial(door)), *((f"{name}, written by init and struck", shape(door, name)) for name in UNDERSTOOD)]
+    tests += [("the tutorial's script, with an average", tutorial(door)), ("the tutorial's script for a device", cuda(door, Door(options.door, fakes=options.fakes))), *((f"{name}, written by init and struck", shape(door, name)) for name in UNDERSTOOD)]
     sys.exit(main(tests, door.bin, options.only))

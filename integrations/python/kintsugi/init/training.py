@@ -22,6 +22,8 @@ _FRAMEWORKS = {
     "megatron": "kintsugi.megatron.protect(run, model, optimizer, opt_param_scheduler) is for it",
     "deepspeed": "its engine is not known",
 }
+_BACKENDS = ("gloo", "nccl", "cpu:gloo,cuda:nccl", "cuda:nccl,cpu:gloo")
+_CAPTURED = ("torch.cuda.CUDAGraph", "torch.cuda.graph", "torch.cuda.make_graphed_callables")
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _LOADER = "torch.utils.data.DataLoader"
 
@@ -69,9 +71,8 @@ def _refuse_frameworks(script: Script) -> None:
     for call in script.calls(script.tree, "torch.multiprocessing.spawn"):
         refuse(call, "mp.spawn starts the ranks; `kintsugi run` does that: call the function once, in each process that it starts")
     for node in ast.walk(script.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" \
-                or isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.split(":")[0] == "cuda":  # fmt: skip
-            refuse(node, "scripts for CUDA devices are not read yet: integrations/python/docs/cuda.md says which lines to write")
+        if isinstance(node, ast.Call) and (script.origin(node.func).startswith(_CAPTURED) or script.origin(node.func) == "torch.compile" and _captures(node)):
+            refuse(node, "a CUDA graph is captured: it would be replayed on communicators that a repair has taken away (integrations/python/docs/cuda.md)")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict":
             refuse(node, "the script goes on from a state of its own: leave that to `kintsugi run --resume`, or see 'Beside a resume of your own' "
                          "in integrations/python/docs/your_loop.md")  # fmt: skip
@@ -89,9 +90,10 @@ def _with_group(script: Script) -> Training:
     if not isinstance(scope, (ast.Module, ast.FunctionDef)) or statement not in scope.body:
         refuse(group, "init_process_group stands within a condition or a class; it is looked for as a line of the script or of a function")
     backend = [*group.args[:1], *(keyword.value for keyword in group.keywords if keyword.arg == "backend")]
-    others = [keyword.arg for keyword in group.keywords if keyword.arg not in ("backend", "timeout")] + ["an argument"] * (len(group.args) - 1)
-    if len(backend) != 1 or not isinstance(backend[0], ast.Constant) or backend[0].value != "gloo":
-        refuse(group, 'the backend is not "gloo", written so; for "nccl" integrations/python/docs/cuda.md says which lines to write')
+    others = [keyword.arg for keyword in group.keywords if keyword.arg not in ("backend", "timeout", "device_id") and not _is_environment(keyword)]
+    others += ["an argument"] * (len(group.args) - 1)
+    if len(backend) != 1 or not _is_backend(backend[0]):
+        refuse(group, 'the backend is neither "gloo" nor "nccl", written so')
     if others:
         refuse(group, f"init_process_group is given {', '.join(map(str, others))}: who the ranks are is said by who starts them")
     if isinstance(scope, ast.FunctionDef):
@@ -99,6 +101,20 @@ def _with_group(script: Script) -> Training:
         if len(calls) != 1:
             refuse(scope, f"{scope.name} is called {len(calls)} times")
     return Training(script, scope, group)
+
+
+def _is_backend(node: ast.expr) -> bool:
+    """One that ours stands in for; "nccl" if a device is there, else "gloo"."""
+    return isinstance(node, ast.Constant) and node.value in _BACKENDS or isinstance(node, ast.IfExp) and _is_backend(node.body) and _is_backend(node.orelse)
+
+
+def _is_environment(keyword: ast.keyword) -> bool:
+    return keyword.arg == "init_method" and isinstance(keyword.value, ast.Constant) and keyword.value.value == "env://"
+
+
+def _captures(compiled: ast.Call) -> bool:
+    modes = [keyword.value for keyword in compiled.keywords if keyword.arg == "mode"]
+    return any(not isinstance(mode, ast.Constant) or mode.value in ("reduce-overhead", "max-autotune") for mode in modes)
 
 
 # ---- what is registered --------------------------------------------------------------------------------------------------
@@ -426,9 +442,18 @@ class _Body:
     def _is_harmless(self, function: ast.Attribute, own: set[str]) -> bool:
         """Of what the step made itself, of what is registered, of modules of torch's; or a look at a value."""
         base = _base(function)
-        if self._is_kept(base, own) or not base:
+        if self._is_kept(base, own) or not base or self._is_of_torchs_result(function):
             return True
         return self._made_by_torch(self._training.names.get(base, base)) and not function.attr.endswith("_")
+
+    def _is_of_torchs_result(self, function: ast.Attribute) -> bool:
+        """`torch.randn(16, 2).to(device)`."""
+        at: ast.expr = function
+        while isinstance(at, (ast.Attribute, ast.Subscript, ast.Call)):
+            if isinstance(at, ast.Call) and self._script.origin(at.func).startswith("torch."):
+                return True
+            at = at.func if isinstance(at, ast.Call) else at.value
+        return False
 
     def _made_by_torch(self, name: str) -> bool:
         """A loss, a tensor: whose calls change nothing but by a method that says so (`add_`)."""
