@@ -70,6 +70,14 @@ class CertifyDoor(Door):
                 raise Failure(f"{json.dumps(found)[:2000]}\n{log[-3000:]}")
         return test
 
+    def is_not_deterministic(self, mistake, *words):
+        """Found before any fault is tried, and blamed on nobody."""
+        def test(_):
+            found, log = self.certify([mistake], (), 1)
+            if found["cells"] or found["deterministic"] or found["plain_difference"] or any(word not in found["nondeterminism"] for word in words):
+                raise Failure(f"{json.dumps(found)[:2000]}\n{log[-3000:]}")
+        return test
+
     def refuses(self, mistake, words, expect):
         """Refused by name before any fault is tried: certify passes on what the trainer was told, and its exit code."""
         def test(_):
@@ -93,6 +101,8 @@ if __name__ == "__main__":
         ("certify finds BatchNorm's buffers that are left out",
          door.finds("buffers", ["exception, rank 1, backward"], ["losses differ", "buffer that is no registered object"])),
         ("certify finds a door that changes what is computed", door.is_not_plain("door", "the first loss that differs is that of step 1: ")),
+        ("certify tells a program's own noise from a fault's", door.is_not_deterministic("noise", "losses differ from step 1 on", "the first loss that differs is that of step 1",
+                                                                                         "in the first run")),
         ("certify tells of a collective within an optimizer", door.refuses("collective", "Together.step() holds 1 collectives", 3)),
     ]
     rest = [

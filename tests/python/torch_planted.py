@@ -1,7 +1,7 @@
 """A torch trainer with one mistake, of those that people make, planted in it; without an argument it makes none. It has what trainers
 have: layers that are trained, others that only keep running statistics, an average of the weights, noise, a sampler.
 
-  torch_planted.py [tensor|update|random|collective|own-collective|sampler|buffers|fsdp|fsdp-right|door]     fsdp-right: FSDP2, no mistake; door: as
+  torch_planted.py [tensor|update|random|collective|own-collective|sampler|buffers|fsdp|fsdp-right|door|noise]     fsdp-right: FSDP2, no mistake; noise: seeds of the clock; door: as
 if Kintsugi changed what is computed, and one plain process stands still in the interpreter's end (as torch's groups may make it)
 """
 
@@ -11,6 +11,7 @@ import atexit
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import torch
@@ -103,7 +104,7 @@ def main() -> None:
     kind = Together if mistake == "collective" else torch.optim.SGD
     optimizer = kind(model.parameters(), lr=0.05, momentum=0.9)
     averaged = features if mistake.startswith("fsdp") else model  # what all ranks hold alike
-    average, noise, position = Average(), torch.Generator().manual_seed(10 + run.rank), Position(run.rank, run.world_size)
+    average, noise, position = Average(), torch.Generator().manual_seed(time.time_ns() if mistake == "noise" else 10 + run.rank), Position(run.rank, run.world_size)
     things = {"model": model, "optimizer": optimizer, "features": features, "average": average, "noise": noise, "position": position}
     things.pop({"tensor": "average", "random": "noise", "sampler": "position", "buffers": "features"}.get(mistake, ""), None)
     run.register(**things)

@@ -16,12 +16,31 @@ Result<PlainFacts> ReadRank(const std::filesystem::path& file) {
   if (!json.is_object() || !json.contains("values") || !json.contains("losses")) return wrong();
   PlainFacts facts;
   try {
+    facts.device = json.value("device", "");
     facts.values = json["values"].get<std::map<std::string, std::string>>();
     for (const auto& [step, loss] : json["losses"].items()) facts.losses[std::stoull(step)] = loss.get<std::string>();
   } catch (const std::exception&) {
     return wrong();
   }
   return facts;
+}
+
+std::string DifferenceOfValues(const std::vector<PlainFacts>& found, const std::vector<PlainFacts>& other,
+                               const std::string& where) {
+  std::string first;
+  size_t differ = 0;
+  for (size_t rank = 0; rank < other.size(); ++rank) {
+    for (const auto& [name, value] : other[rank].values) {
+      const auto here = found[rank].values.find(name);
+      const bool missing = here == found[rank].values.end();
+      if (!missing && here->second == value) continue;
+      if (differ++ == 0)
+        first = "rank " + std::to_string(rank) + " has '" + name + "' as " + (missing ? "nothing" : here->second) +
+                ", " + where + " it is " + value;
+    }
+  }
+  if (differ == 0) return "";
+  return Counted(differ, "value differs", "values differ") + ": " + first;
 }
 
 }  // namespace
@@ -35,34 +54,22 @@ Result<std::vector<PlainFacts>> ReadFacts(const std::filesystem::path& folder, i
   return ranks;
 }
 
-std::string DifferenceFromPlain(const std::vector<PlainFacts>& found, const std::vector<PlainFacts>& plain) {
-  for (size_t rank = 0; rank < plain.size(); ++rank) {
+std::string DifferenceOfFacts(const std::vector<PlainFacts>& found, const std::vector<PlainFacts>& other,
+                              const std::string& where) {
+  for (size_t rank = 0; rank < other.size(); ++rank) {
     const std::string whose = "rank " + std::to_string(rank) + ": ";
-    for (const auto& [step, loss] : plain[rank].losses) {
+    for (const auto& [step, loss] : other[rank].losses) {
       const auto here = found[rank].losses.find(step);
       if (here == found[rank].losses.end() || here->second != loss)
         return whose + "the first loss that differs is that of step " + std::to_string(step) + ": " +
-               (here == found[rank].losses.end() ? "none" : here->second) + ", under plain torch " + loss;
+               (here == found[rank].losses.end() ? "none" : here->second) + ", " + where + " " + loss;
     }
   }
-  return ValuesFromPlain(found, plain);
+  return DifferenceOfValues(found, other, where);
 }
 
 std::string ValuesFromPlain(const std::vector<PlainFacts>& found, const std::vector<PlainFacts>& plain) {
-  std::string first;
-  size_t differ = 0;
-  for (size_t rank = 0; rank < plain.size(); ++rank) {
-    for (const auto& [name, value] : plain[rank].values) {
-      const auto here = found[rank].values.find(name);
-      const bool missing = here == found[rank].values.end();
-      if (!missing && here->second == value) continue;
-      if (differ++ == 0)
-        first = "rank " + std::to_string(rank) + " has '" + name + "' as " + (missing ? "nothing" : here->second) +
-                ", under plain torch it is " + value;
-    }
-  }
-  if (differ == 0) return "";
-  return Counted(differ, "value differs", "values differ") + ": " + first;
+  return DifferenceOfValues(found, plain, kUnderPlainTorch);
 }
 
 std::string DescribeFacts(const std::vector<PlainFacts>& plain) {

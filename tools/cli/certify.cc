@@ -119,13 +119,15 @@ class Certifier {
       if (!first) {
         first = run.record;
         if (!certificate_.nondeterminism.empty()) continue;
+        if (auto facts = ReadFacts(FactsFolder("here"), options_.nproc); facts.ok()) first_facts_ = *std::move(facts);
         KINTSUGI_RETURN_IF_ERROR(ComparePlain());
-        if (runner_.stopped() || !certificate_.plain_difference.empty()) return false;
+        if (runner_.stopped()) return false;
         continue;
       }
-      if (certificate_.nondeterminism.empty())
-        certificate_.nondeterminism = DifferenceBetween(*run.record, *first, HeldToPlain());
+      if (certificate_.nondeterminism.empty()) certificate_.nondeterminism = DifferenceFromFirst(*run.record, *first);
     }
+    if (!certificate_.nondeterminism.empty()) certificate_.plain_difference.clear();  // a program's noise is nobody's
+    if (!certificate_.plain_difference.empty()) return false;
     reference_ = *std::move(first);
     certificate_.steps = reference_.steps;
     certificate_.digest = reference_.final_digest;
@@ -135,6 +137,20 @@ class Certifier {
       return false;
     }
     return certificate_.nondeterminism.empty();
+  }
+
+  // Of two undisturbed runs; empty: there is none.
+  std::string DifferenceFromFirst(const RunRecord& again, const RunRecord& first) const {
+    const bool differs_from_plain = !certificate_.plain_difference.empty();
+    std::string text = DifferenceBetween(again, first, differs_from_plain ? FromPlain("") : HeldToPlain());
+    const auto here = ReadFacts(FactsFolder("here"), options_.nproc);
+    if (!here.ok() || first_facts_.empty()) return text;
+    if (const std::string facts = DifferenceOfFacts(*here, first_facts_, "in the first run"); !facts.empty())
+      text += (text.empty() ? "" : "; ") + facts;
+    if (const std::string& device = first_facts_.front().device; !text.empty() && !device.empty())
+      text += ". It trains on " + device + ": kintsugi.torch.deterministic(), called before the device is used, " +
+              "asks for operators and sums that give the same bits again";
+    return text;
   }
 
   // A torch program tells what it leaves; the same script must leave it with nothing of Kintsugi in it.
@@ -160,7 +176,7 @@ class Certifier {
                                           : plain.status().message());
       return Status::Ok();
     }
-    certificate_.plain_difference = DifferenceFromPlain(*here, *plain);
+    certificate_.plain_difference = DifferenceOfFacts(*here, *plain, kUnderPlainTorch);
     certificate_.plain = "the undisturbed run leaves the same " + DescribeFacts(*plain);
     if (certificate_.plain_difference.empty())
       plain_ = *plain;
@@ -317,7 +333,8 @@ class Certifier {
   CertifyRunner runner_;
   Certificate certificate_;
   RunRecord reference_;
-  std::vector<PlainFacts> plain_;  // what plain torch leaves; empty: not known
+  std::vector<PlainFacts> plain_;        // what plain torch leaves; empty: not known
+  std::vector<PlainFacts> first_facts_;  // what the first undisturbed run leaves; empty: not known
   std::set<TrainPhase> unmarked_;
   bool no_more_collectives_ = false;
   TimePoint begin_;

@@ -229,13 +229,13 @@ TEST(PlainTorch, TellTheFirstLossThatDiffersAndElseTheFirstValue) {
       {{{"model/w", "float32 [2] aa"}}, {}}};
   std::vector<PlainFacts> found = plain;
   found[1].values["model/more"] = "what plain torch does not have is no difference";
-  EXPECT_EQ(DifferenceFromPlain(found, plain), "");
+  EXPECT_EQ(DifferenceOfFacts(found, plain, kUnderPlainTorch), "");
   found[0].values["rate/last_epoch"] = "2";
   found[1].values.erase("model/w");
-  EXPECT_EQ(DifferenceFromPlain(found, plain),
+  EXPECT_EQ(DifferenceOfFacts(found, plain, kUnderPlainTorch),
             "2 values differ: rank 0 has 'rate/last_epoch' as 2, under plain torch it is 3");
   found[0].losses[2] = "0.125";
-  EXPECT_EQ(DifferenceFromPlain(found, plain),
+  EXPECT_EQ(DifferenceOfFacts(found, plain, kUnderPlainTorch),
             "rank 0: the first loss that differs is that of step 2: 0.125, under plain torch 0.25");
   EXPECT_EQ(DescribeFacts(plain), "2 values and 2 losses of each rank");
 }

@@ -1,5 +1,5 @@
 """What a run of torch leaves, so that two can be compared: with KINTSUGI_FACTS=FOLDER each rank writes FOLDER/rank-N.json as it ends,
-{"values": {name: value or digest of a tensor's bytes}, "losses": {step: what was reported}}.
+{"values": {name: value or digest of a tensor's bytes}, "losses": {step: what was reported}, "device": what a model lies on, "": the host}.
 
 Taken from the script's own objects, by torch's names: what holds or moves them does not matter. `kintsugi certify` compares these of a
 protected run with those of the same script under KINTSUGI=0.
@@ -46,7 +46,9 @@ class Facts:
             return
         values = {name: value for key, thing in self._things.items() for name, value in _values(key, thing)}
         path = Path(self._folder, f"rank-{self._rank}.json")
-        path.with_suffix(".part").write_text(json.dumps({"values": values, "losses": {str(step): repr(loss) for step, loss in self._losses.items()}}))
+        places = {str(parameter.device) for thing in self._things.values() if isinstance(thing, Module) for parameter in thing.parameters()}
+        path.with_suffix(".part").write_text(json.dumps({"values": values, "losses": {str(step): repr(loss) for step, loss in self._losses.items()},
+                                                         "device": min(places - {"cpu", "meta"}, default="")}))  # fmt: skip
         path.with_suffix(".part").replace(path)
 
 
