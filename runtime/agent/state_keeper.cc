@@ -46,6 +46,10 @@ struct StateKeeper::Home {
     for (const KeptMemory* state : memory) files.push_back(state->memory().shared_fd);
     return files;
   }
+  bool IsOnDevice() const {
+    return std::any_of(memory.begin(), memory.end(),
+                       [](const KeptMemory* state) { return state->memory().kind == MemoryKind::kDevice; });
+  }
 };
 
 // Nothing: some tensor lies elsewhere, and would be lost with the process. One without an element lies nowhere.
@@ -111,6 +115,7 @@ Status StateKeeper::Send(bool with_objects) {
   const std::optional<Home> home = FindHome();
   if (!home) return {StatusCode::kFailedPrecondition, OutsideMemory()};
   KINTSUGI_RETURN_IF_ERROR(channel_->Send(StateWord::kTensors, home->shape, home->files()));
+  if (home->IsOnDevice()) KINTSUGI_RETURN_IF_ERROR(channel_->Send(StateWord::kOnDevice));
   if (!with_objects) return Status::Ok();
   if (!objects_) {
     KINTSUGI_ASSIGN_OR_RETURN(ObjectSlots slots, ObjectSlots::Create(0));

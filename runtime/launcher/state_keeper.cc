@@ -49,6 +49,12 @@ void StateKeeper::Forget() {
   left_.reset();
 }
 
+void StateKeeper::DistrustDevice() {
+  Read();
+  if (own_ && own_->on_device) own_.reset();
+  if (left_ && left_->on_device) Forget();
+}
+
 void StateKeeper::Read() {
   while (channel_) {
     Result<StateMessage> message = channel_->Receive();
@@ -76,6 +82,9 @@ void StateKeeper::On(StateMessage message) {
     case StateWord::kObjects:
       if (own_ && message.files.size() == 1)
         own_->objects = std::make_shared<UniqueFd>(std::move(message.files.front()));
+      break;
+    case StateWord::kOnDevice:
+      if (own_) own_->on_device = true;
       break;
     case StateWord::kAsk:
       Give();

@@ -30,12 +30,15 @@ class StateKeeper {
   const std::optional<core::HeldState>& held() const { return held_; }
   // Nobody will ask any more.
   void Forget();
+  // The device of the rank has failed: what lies there is no state any more.
+  void DistrustDevice();
 
  private:
   struct Files {
     uint64_t shape = 0;
     std::vector<std::shared_ptr<UniqueFd>> tensors;
     std::shared_ptr<UniqueFd> objects;
+    bool on_device = false;
   };
   void On(StateMessage message);
   void Give();

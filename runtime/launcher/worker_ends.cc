@@ -48,6 +48,7 @@ void WorkerEnds::Kill(const RankIncarnation& who, const std::string& reason) {
 
 void WorkerEnds::KillAtOnce(Rank rank, const std::string& why) {
   Worker* const worker = table_.Find(rank);
+  if (worker) worker->state.DistrustDevice();
   if (!worker || !worker->running() || table_.leaving()) return;
   worker->kill_reason = why;
   if (!worker->stacks) (void)worker->child->KillGroup(SIGKILL);
@@ -78,8 +79,7 @@ void WorkerEnds::DumpStacks(Worker& worker, const RankIncarnation& who) {
     worker.stacks = std::move(dump).value();
     return;
   }
-  log_->Write(LogLevel::kInfo,
-              LogLine("no_stack", {{"rank", who.rank.ToString()}, {"why", dump.status().message()}}));
+  log_->Write(LogLevel::kInfo, LogLine("no_stack", {{"rank", who.rank.ToString()}, {"why", dump.status().message()}}));
 }
 
 // ---- ended -------------------------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ enum class StateWord : uint64_t {
   kAsk = 3,      // process: what is held of the one before me?
   kNothing = 4,  // launcher: nothing; else kTensors, then kObjects where there is one, then kEnd
   kEnd = 5,
-  kAdopted = 6,  // process: what I was given is my memory now
+  kAdopted = 6,   // process: what I was given is my memory now
+  kOnDevice = 7,  // process: of these tensors some lie on a device, which keeps them while it is well
 };
 
 struct StateMessage {

@@ -60,6 +60,8 @@ def tests(door, soak):
             door.program(TRAIN, "--kind", "host-sums"), more=("--leave", "1@5"), nproc=2, paths=[["rebuild"]])
     yield "a hang in a step", door.same(door.program(TRAIN, *dropout), ("--inject", "hang:1@5:backward"), nproc=2)
     yield "a spare takes the place of a killed rank", door.same(door.program(TRAIN, *dropout), ("--inject", "kill:1@5:forward", "--spares", "1"), nproc=2)
+    yield "the device's memory fails: nothing of it is believed", door.same(
+        door.program(TRAIN, *dropout), ("--inject", "device:1@5:backward,xid=94"), nproc=2, paths=[["respawn"]])
     if not door.fakes:
         yield "an error of a kernel, which ends its context", door.same(
             door.program(TRAIN, *dropout), more=("--lose", "1@5"), nproc=2, words=("is lost: ", "a new process takes over"))

@@ -63,6 +63,33 @@ struct Life {
   std::optional<SharedMemory> memory;
 };
 
+TEST(StateKeeper, WhatLiesOnADeviceIsGoneWithIt) {
+  for (const bool on_device : {false, true}) {
+    StateKeeper keeper;
+    Life first(keeper, 1);
+    first.Offer('a');
+    if (on_device) {
+      ASSERT_TRUE(first.channel->Send(StateWord::kOnDevice).ok());
+    }
+    first.Stand(StateMark::kWhole);
+    keeper.DistrustDevice();
+    EXPECT_EQ(first.End(keeper).has_value(), !on_device);
+    Life second(keeper, 2);
+    EXPECT_EQ(second.Ask(keeper).has_value(), !on_device);
+    // What the process before left there, too.
+    keeper.DistrustDevice();
+    EXPECT_EQ(keeper.held().has_value(), !on_device);
+  }
+  StateKeeper keeper;
+  Life first(keeper, 1);
+  first.Offer('a');
+  ASSERT_TRUE(first.channel->Send(StateWord::kOnDevice).ok());
+  first.Stand(StateMark::kWhole);
+  EXPECT_TRUE(first.End(keeper).has_value());
+  keeper.DistrustDevice();
+  EXPECT_FALSE(keeper.held().has_value()) << "the device failed after the process";
+}
+
 TEST(StateKeeper, KeepsWhatAKilledProcessLeftForTheNext) {
   StateKeeper keeper;
   Life first(keeper, 1);
