@@ -2,6 +2,7 @@
 With NCCL_RANK_DEVICE=cuda on a CUDA device, over its NCCL.
 
   nccl_rank.py random RANK WORLD FOLDER SEED       a random program, held against sums made here and against Gloo's
+  nccl_rank.py ordered RANK WORLD FOLDER SEED      sums in the order of the ranks, to the bit
   nccl_rank.py outer RANK WORLD FOLDER 0           an outer group over both inner ones: each tensor goes where it lies
   nccl_rank.py ddp RANK WORLD FOLDER 0             torch's own DistributedDataParallel; then one rank does not come to a step
   nccl_rank.py silent RANK WORLD FOLDER 0          the last rank does not come: the others are woken, and free
@@ -46,7 +47,7 @@ def create(options, _=None):
         store.set("nccl id", nccl.unique_id())
     comm, = generation.connect([(size, own, bytes(store.get("nccl id")))])
     made.append(EXTENSION.NcclCollectives(rank=own, size=size, generation=generation, comm=comm, device=DEVICE, store=store, name=options.group_id,
-                                          high_priority=False))  # fmt: skip
+                                          high_priority=False, ordered=mode == "ordered"))  # fmt: skip
     return made[-1]
 
 
@@ -308,13 +309,11 @@ def refuses(words, call):
 def mistakes():
     """What cannot be done says what and why, and leaves the group as it was."""
     device = torch.zeros(4, 4, device=DEVICE)
-    product = dist.AllreduceOptions()
-    product.reduceOp = dist.ReduceOp.PRODUCT
     refuses("takes contiguous tensors, and got one of sizes [4, 4] and strides [1, 4]", lambda: dist.all_reduce(device.t()))
     refuses("NCCL has no bitwise sums", lambda: dist.all_reduce(device.int(), dist.ReduceOp.BAND))
     refuses("NCCL does not add up elements of type", lambda: dist.all_reduce(device.to(torch.int16)))
     refuses("there is no average of bool", lambda: dist.all_reduce(device.bool(), dist.ReduceOp.AVG))
-    refuses("complex numbers can be added up", lambda: made[0].allreduce([device.to(torch.complex64)], product))
+    refuses("complex numbers can be added up", lambda: made[0].allreduce([device.to(torch.complex64)], product_of()))
     refuses("a sum of scaled elements takes floating types", lambda: dist.all_reduce(device.int(), dist._make_nccl_premul_sum(2.0)))
     refuses("gathers 16 elements of type", lambda: made[0]._allgather_base(torch.zeros(3, device=DEVICE), device, dist.distributed_c10d.AllgatherOptions()).wait())
     refuses(f"takes tensors on {DEVICE}, and got one on cpu", lambda: made[0].allreduce([torch.zeros(2)], dist.AllreduceOptions()))
@@ -355,6 +354,70 @@ def run_random():
     assert host_waits() == before, "the host waited for a stream, an event or the device"
     dist.barrier()
     print(f"rank {rank}: {program.done} compared", flush=True)
+
+
+def run_ordered():
+    """Numbers of which the order of a sum can be seen in nearly every element."""
+    begin()
+    program, compared = Program(), 0
+
+    def value(member, number, count, dtype):
+        generator = torch.Generator().manual_seed(seed * 7919 + number * 101 + member)
+        return (torch.randn(count, generator=generator, dtype=torch.float64) * 2.0 ** torch.randint(-6, 7, (count,), generator=generator)).to(dtype)
+
+    def total(ranks, number, count, dtype, op, part=slice(None)):
+        rows = [value(member, number, count, dtype)[part] for member in ranks]
+        wide = [row.float() if dtype in (torch.float16, torch.bfloat16) else row for row in rows]
+        wide = [row * 0.3 for row in wide] if op == "scaled" else wide
+        result = wide[0].clone()
+        for row in wide[1:]:
+            result = result * row if op == "product" else result + row
+        return (result / len(ranks) if op == "avg" else result).to(dtype)
+
+    ops = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.AVG, "product": dist.ReduceOp.PRODUCT, "scaled": dist._make_nccl_premul_sum(0.3)}
+    for number, (group, ranks) in enumerate((group, ranks) for group, ranks in program.groups if rank in ranks and len(ranks) > 2):
+        size, me = len(ranks), ranks.index(rank)
+        for dtype in FLOATS:
+            for name, op in ops.items():
+                for count in (1, size - 1, 7 * size + 3):
+                    tensor = value(rank, number, count, dtype).to(DEVICE)
+                    expected = total(ranks, number, count, dtype, name)
+                    busy(program.own.choice([0, 500]))
+                    work = dist.all_reduce(tensor, op, group, async_op=program.shared.random() < 0.5)
+                    if work is not None:
+                        work.wait()
+                    assert torch.equal(tensor.cpu(), expected), f"{dtype} {name} of {count}: {tensor.cpu()} where {expected} was to be"
+                    tensor = value(rank, number, count, dtype).to(DEVICE)
+                    dist.reduce(tensor, ranks[-1], op, group)
+                    assert rank != ranks[-1] or torch.equal(tensor.cpu(), expected), f"reduce, {dtype} {name} of {count}"
+                    whole, part = value(rank, number, count * size, dtype).to(DEVICE), torch.zeros(count, dtype=dtype, device=DEVICE)
+                    expected = total(ranks, number, count * size, dtype, name, slice(me * count, (me + 1) * count))
+                    dist.reduce_scatter_tensor(part, whole, op, group)
+                    assert torch.equal(part.cpu(), expected), f"reduce_scatter_tensor, {dtype} {name} of {count}"
+                    part.zero_()
+                    dist.reduce_scatter(part, list(whole.chunk(size)), op, group)
+                    assert torch.equal(part.cpu(), expected), f"reduce_scatter, {dtype} {name} of {count}"
+                    compared += 4
+        tensors = [value(rank, number + i, 5, torch.float32).to(DEVICE) for i in range(3)]
+        with dist._coalescing_manager(group, DEVICE, async_ops=True) as manager:
+            for tensor in tensors:
+                dist.all_reduce(tensor, group=group)
+        manager.wait()
+        for i, tensor in enumerate(tensors):
+            assert torch.equal(tensor.cpu(), total(ranks, number + i, 5, torch.float32, "sum")), f"coalesced, {i}"
+        whole = torch.full((9,), 2, dtype=torch.int64, device=DEVICE)  # has no order
+        dist.all_reduce(whole, group=group)
+        assert whole.cpu().tolist() == [2 * size] * 9
+    refuses("NCCL does not add up elements of type", lambda: dist.all_reduce(torch.zeros(4, device=DEVICE).to(torch.float8_e4m3fn)))
+    refuses("complex numbers can be added up", lambda: made[0].allreduce([torch.zeros(4, device=DEVICE).to(torch.complex64)], product_of()))
+    dist.barrier()
+    print(f"rank {rank}: {compared} in order", flush=True)
+
+
+def product_of():
+    product = dist.AllreduceOptions()
+    product.reduceOp = dist.ReduceOp.PRODUCT
+    return product
 
 
 def run_outer():

@@ -120,6 +120,7 @@ if __name__ == "__main__":
     door.begin_as_ranks_do()
     sys.exit(main([
         ("random programs of collectives, on random groups, types and shapes, give what their ranks have", programs(door, range(1, 40 if soak else 5))),
+        ("sums in the order of the ranks, to the bit", says(door, " in order", "ordered", 4, seed=3)),
         ("an outer group takes each tensor where it lies, and a stop ends both", says(door, "rank 1: both", "outer", 2)),
         ("DistributedDataParallel trains as one process with all batches does, and wakes where a rank does not come to a step",
          says(door, "rank 0: trained", "ddp", 3)),

@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from .. import _core
 from .._errors import Error
 from ..abi import Code
+from . import bits
 
 _PIECE_BYTES = 1 << 30
 SERVED = {"cuda"}  # kinds of devices whose collectives go over NCCL
@@ -222,7 +223,7 @@ class Communicators:
     def inner(self, name: str, rank: int, size: int, store: Store, comm: int, device: torch.device | None) -> Any:
         """Of one group. `comm`: 0: it is made at the group's first collective on a device, which all its ranks make."""
         return self._extension.NcclCollectives(rank=rank, size=size, generation=self._generation, comm=comm, device=device,
-                                               store=PrefixStore("nccl", store), name=name)  # fmt: skip
+                                               store=PrefixStore("nccl", store), name=name, ordered=bits.sums_are_ordered())  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -71,15 +71,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<NcclCollectives, c10::intrusive_ptr<NcclCollectives>, c10d::Backend>(module, "NcclCollectives")
       .def(py::init([](int rank, int size, const std::shared_ptr<NcclGeneration>& generation, uintptr_t comm,
                        const std::optional<c10::Device>& device, const c10::intrusive_ptr<c10d::Store>& store,
-                       const std::string& name, bool high_priority) {
+                       const std::string& name, bool high_priority, bool ordered) {
              const auto called = std::make_shared<const std::string>(std::string(kintsugi::torch_door::kFailureMark) +
                                                                      " '" + name + "', rank " + std::to_string(rank) +
                                                                      " of " + std::to_string(size) + ", ");
-             return c10::make_intrusive<NcclCollectives>(rank, size, generation, reinterpret_cast<void*>(comm),
-                                                         NcclCollectives::Place{device, high_priority, called, store});
+             return c10::make_intrusive<NcclCollectives>(
+                 rank, size, generation, reinterpret_cast<void*>(comm),
+                 NcclCollectives::Place{device, high_priority, ordered, called, store});
            }),
            py::arg("rank"), py::arg("size"), py::arg("generation"), py::arg("comm"), py::arg("device"),
-           py::arg("store"), py::arg("name"), py::arg("high_priority") = false, unlocked)
+           py::arg("store"), py::arg("name"), py::arg("high_priority") = false, py::arg("ordered") = false, unlocked)
       .def_property_readonly("is_connected", &NcclCollectives::is_connected)
       .def_property_readonly("device", &NcclCollectives::device);
   module.def("set_capturing", &kintsugi::torch_door::SetCapturing, py::arg("capturing"));

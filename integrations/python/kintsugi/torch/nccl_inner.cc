@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
 #include <nccl_inner.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,13 +11,6 @@ namespace {
 
 using c10d::OpType;
 using c10d::ReduceOp;
-
-// Before torch 2.13 it is called NCCL's.
-#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
-using ScaleOfSum = c10d::NCCLPreMulSumSupplement;
-#else
-using ScaleOfSum = c10d::PreMulSumSupplement;
-#endif
 
 constexpr uint64_t kZeroedBytesMost = 1 << 20;
 constexpr int kScaleOnDevice = 0, kScaleOnHost = 1;
@@ -234,19 +226,32 @@ void NcclCollectives::Issue(const std::vector<const Launched*>& all, const Lane&
       if (one->before) one->before();
     }
   }
+  Call(lane, stream, [&all](const Lane& on_lane, NcclStream in) {
+    for (const Launched* one : all) one->issue(on_lane, in);
+  });
+  const c10::StreamGuard on(stream);
+  for (const Launched* one : all)
+    if (one->after) one->after();
+  const auto goes_on = [](const Launched* one) { return one->issue_behind != nullptr; };
+  if (std::none_of(all.begin(), all.end(), goes_on)) return;
+  Call(lane, stream, [&all](const Lane& on_lane, NcclStream in) {
+    for (const Launched* one : all)
+      if (one->issue_behind) one->issue_behind(on_lane, in);
+  });
+}
+
+void NcclCollectives::Call(const Lane& lane, const c10::Stream& stream,
+                           const std::function<void(const Lane&, NcclStream)>& calls) {
   try {
     const NcclGeneration::Call call(*generation_);
     Group group(nccl_);
-    for (const Launched* one : all) one->issue(lane, stream.native_handle());
+    calls(lane, stream.native_handle());
     group.End();
   } catch (const c10::Error&) {
     // What NCCL says of a call that a cut has ended is the cut's.
     generation_->CheckNotVoid();
     throw;
   }
-  const c10::StreamGuard on(stream);
-  for (const Launched* one : all)
-    if (one->after) one->after();
 }
 
 NcclCollectives::WorkPtr NcclCollectives::Launch(Launched launched) {
@@ -308,7 +313,22 @@ NcclCollectives::WorkPtr NcclCollectives::endCoalescing() {
     for (const Launched& one : all)
       if (one.after) one.after();
   };
+  if (std::any_of(all.begin(), all.end(), [](const Launched& one) { return one.issue_behind != nullptr; }))
+    together.issue_behind = [&all](const Lane& lane, NcclStream stream) {
+      for (const Launched& one : all)
+        if (one.issue_behind) one.issue_behind(lane, stream);
+    };
   return Launch(std::move(together));
+}
+
+const ScaleOfSum& NcclCollectives::ScaleOf(const ReduceOp& op, at::ScalarType type) const {
+  TORCH_CHECK(c10::isFloatingType(type), "a sum of scaled elements takes floating types, and got ", type);
+  const auto* scale = static_cast<const ScaleOfSum*>(op.supplement_.get());
+  TORCH_CHECK(scale, "a sum of scaled elements has no scale");
+  TORCH_CHECK(!scale->tensor_factor.defined() ||
+                  (scale->tensor_factor.scalar_type() == type && scale->tensor_factor.device() == place_.device),
+              "the scale of a sum is of the tensor's type and on its device");
+  return *scale;
 }
 
 NcclCollectives::Sum NcclCollectives::SumOf(const ReduceOp& op, const at::Tensor& tensor, const Lane& lane) const {
@@ -316,17 +336,13 @@ NcclCollectives::Sum NcclCollectives::SumOf(const ReduceOp& op, const at::Tensor
   const auto count = static_cast<size_t>(tensor.numel()) * (c10::isComplexType(type) ? 2 : 1);
   const int nccl_type = TypeOfSum(type);
   if (op.op_ != ReduceOp::PREMUL_SUM) return {nccl_, lane.comm, nccl_type, OpFor(op.op_, type), count};
-  TORCH_CHECK(c10::isFloatingType(type), "a sum of scaled elements takes floating types, and got ", type);
-  const auto* scale = static_cast<const ScaleOfSum*>(op.supplement_.get());
-  TORCH_CHECK(scale, "a sum of scaled elements has no scale");
+  const ScaleOfSum& scale = ScaleOf(op, type);
   int made = 0;
-  if (scale->tensor_factor.defined()) {
-    TORCH_CHECK(scale->tensor_factor.scalar_type() == type && scale->tensor_factor.device() == place_.device,
-                "the scale of a sum is of the tensor's type and on its device");
-    nccl_.Check(nccl_.make_scaled_sum(&made, scale->tensor_factor.data_ptr(), nccl_type, kScaleOnDevice, lane.comm),
+  if (scale.tensor_factor.defined()) {
+    nccl_.Check(nccl_.make_scaled_sum(&made, scale.tensor_factor.data_ptr(), nccl_type, kScaleOnDevice, lane.comm),
                 "ncclRedOpCreatePreMulSum", lane.comm);
   } else {
-    double as_double = scale->double_factor;
+    double as_double = scale.double_factor;
     auto as_float = static_cast<float>(as_double);
     auto as_half = static_cast<c10::Half>(as_float);
     auto as_bfloat16 = static_cast<c10::BFloat16>(as_float);
@@ -364,6 +380,12 @@ NcclCollectives::WorkPtr NcclCollectives::broadcast(Tensors& tensors, const c10d
 }
 
 NcclCollectives::WorkPtr NcclCollectives::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  if (IsOrdered(opts.reduceOp, tensors))
+    return LaunchOrdered({.type = OpType::ALLREDUCE,
+                          .async = opts.asyncOp,
+                          .inputs = WithScale(tensors, opts.reduceOp),
+                          .outputs = tensors},
+                         PartsForAll(tensors), {}, opts.reduceOp);
   return Launch({.type = OpType::ALLREDUCE,
                  .async = opts.asyncOp,
                  .inputs = WithScale(tensors, opts.reduceOp),
@@ -388,6 +410,12 @@ NcclCollectives::WorkPtr NcclCollectives::allreduce_coalesced(Tensors& tensors,
 }
 
 NcclCollectives::WorkPtr NcclCollectives::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  if (IsOrdered(opts.reduceOp, tensors))
+    return LaunchOrdered({.type = OpType::REDUCE,
+                          .async = opts.asyncOp,
+                          .inputs = WithScale(tensors, opts.reduceOp),
+                          .outputs = tensors},
+                         PartsForAll(tensors), {}, opts.reduceOp, static_cast<int>(opts.rootRank));
   return Launch({.type = OpType::REDUCE,
                  .async = opts.asyncOp,
                  .inputs = WithScale(tensors, opts.reduceOp),
@@ -526,6 +554,12 @@ NcclCollectives::WorkPtr NcclCollectives::reduce_scatter(Tensors& outputs, Lists
   for (const Tensors& list : inputs)
     TORCH_CHECK(static_cast<int>(list.size()) == getSize(), "adds up parts for ", getSize(), " ranks, and got ",
                 list.size());
+  if (IsOrdered(opts.reduceOp, outputs))
+    return LaunchOrdered({.type = OpType::REDUCE_SCATTER,
+                          .async = opts.asyncOp,
+                          .inputs = WithScale(Flat(inputs), opts.reduceOp),
+                          .outputs = outputs},
+                         inputs, outputs, opts.reduceOp);
   const auto whole = std::make_shared<Tensors>();  // one behind the other; of unequal lists undefined
   return Launch({.type = OpType::REDUCE_SCATTER,
                  .async = opts.asyncOp,
@@ -575,6 +609,12 @@ NcclCollectives::WorkPtr NcclCollectives::reduce_scatter_tensor_coalesced(Tensor
         inputs[i].numel() == outputs[i].numel() * getSize() && outputs[i].scalar_type() == inputs[i].scalar_type(),
         "adds up ", inputs[i].numel(), " elements of type ", inputs[i].scalar_type(), " into parts of ",
         outputs[i].numel(), " of type ", outputs[i].scalar_type(), " for each of ", getSize(), " ranks");
+  if (IsOrdered(opts.reduceOp, outputs))
+    return LaunchOrdered({.type = inputs.size() == 1 ? OpType::_REDUCE_SCATTER_BASE : OpType::COALESCED,
+                          .async = opts.asyncOp,
+                          .inputs = WithScale(inputs, opts.reduceOp),
+                          .outputs = outputs},
+                         PartsForAll(inputs), outputs, opts.reduceOp);
   return Launch({.type = inputs.size() == 1 ? OpType::_REDUCE_SCATTER_BASE : OpType::COALESCED,
                  .async = opts.asyncOp,
                  .inputs = WithScale(inputs, opts.reduceOp),

@@ -12,6 +12,7 @@
 
 #include <device_work.h>
 #include <inner_group.h>
+#include <torch/version.h>
 
 #include <map>
 #include <mutex>
@@ -20,11 +21,19 @@
 
 namespace kintsugi::torch_door {
 
+// Before torch 2.13 it is called NCCL's.
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+using ScaleOfSum = c10d::NCCLPreMulSumSupplement;
+#else
+using ScaleOfSum = c10d::PreMulSumSupplement;
+#endif
+
 class NcclCollectives final : public c10d::Backend {
  public:
   struct Place {
-    std::optional<c10::Device> device;          // none: where the first tensor lies
-    bool high_priority = false;                 // of its stream
+    std::optional<c10::Device> device;  // none: where the first tensor lies
+    bool high_priority = false;         // of its stream
+    bool ordered = false;               // sums of floats are made in the order of the ranks, whatever NCCL would do
     std::shared_ptr<const std::string> called;  // in errors: the outer group's
     c10::intrusive_ptr<c10d::Store> store;      // where ranks meet; a wait in it ends with the generation
   };
@@ -81,10 +90,11 @@ class NcclCollectives final : public c10d::Backend {
   struct Launched {
     c10d::OpType type = c10d::OpType::UNKNOWN;
     bool async = true;
-    Tensors inputs;                                      // both are checked: contiguous, on the device
-    Tensors outputs;                                     // also what a future gives
-    std::function<void(const Lane&, NcclStream)> issue;  // calls of NCCL, in one group
-    std::function<void()> before, after;                 // copies, on the collective's stream; may be empty
+    Tensors inputs;                                             // both are checked: contiguous, on the device
+    Tensors outputs;                                            // also what a future gives
+    std::function<void(const Lane&, NcclStream)> issue;         // calls of NCCL, in one group
+    std::function<void()> before, after;                        // copies, on the collective's stream; may be empty
+    std::function<void(const Lane&, NcclStream)> issue_behind;  // a second group of calls behind `after`; may be empty
     bool blocks_host = false;
     const Lane* lane = nullptr;  // null: the group's
   };
@@ -94,7 +104,17 @@ class NcclCollectives final : public c10d::Backend {
   WorkPtr Launch(Launched launched);
   void Check(const Launched& launched) const;
   void Issue(const std::vector<const Launched*>& all, const Lane& lane, const c10::Stream& stream);
+  // One NCCL group of calls.
+  void Call(const Lane& lane, const c10::Stream& stream, const std::function<void(const Lane&, NcclStream)>& calls);
+  // Of a sum of scaled elements.
+  const ScaleOfSum& ScaleOf(const c10d::ReduceOp& op, at::ScalarType type) const;
   Sum SumOf(const c10d::ReduceOp& op, const at::Tensor& tensor, const Lane& lane) const;
+  // Sums in the order of the ranks (nccl_ordered.cc). `parts`: of each tensor what each rank adds up; `totals`: where this rank's goes, undefined:
+  // back into the parts of all ranks, or of `root` alone.
+  bool IsOrdered(const c10d::ReduceOp& op, const Tensors& tensors) const;
+  WorkPtr LaunchOrdered(Launched launched, Lists parts, Tensors totals, const c10d::ReduceOp& op,
+                        std::optional<int> root = {});
+  Lists PartsForAll(const Tensors& tensors) const;
   void LearnDevice(const Tensors& tensors);
   NcclComm Meet(const std::string& key, int ranks, int rank);
   const Lane& Whole();
