@@ -29,6 +29,13 @@ option(KINTSUGI_PORTABLE_WHEEL "The wheel of ./tools/package --wheel: with the d
 if(KINTSUGI_PORTABLE_WHEEL)
   install(TARGETS byte_lm RUNTIME DESTINATION kintsugi/bin COMPONENT python)
 endif()
+# Beside libkintsugi, which looks for it there; a toolkit whose compiler is of no use here is no reason for an installation to fail, so none is
+# looked for unless KINTSUGI_CUDA=AUTO says so.
+add_custom_target(kintsugi_wheel_kernels)
+if(KINTSUGI_HAVE_CUDA)
+  add_dependencies(kintsugi_wheel_kernels kintsugi_cuda)
+  install(TARGETS kintsugi_cuda LIBRARY DESTINATION kintsugi COMPONENT python)
+endif()
 
 # pip builds in an environment of its own, from which the one that is installed into cannot be seen. -I: but by this.
 execute_process(COMMAND "${Python_EXECUTABLE}" -I -W ignore -c "import torch; print(torch.__version__)"

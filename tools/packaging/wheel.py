@@ -3,7 +3,7 @@
 
   wheel.py --out DIR [--torch VERSION]...      run by ./tools/package --wheel
 
-Beside the package, the library and the command it has `byte_lm` (the demonstration's trainer), the C header, an extension of kintsugi.torch
+Beside the package, the library and the command it has `byte_lm` (the demonstration's trainer), the kernels for CUDA devices (where nvcc is), the C header, an extension of kintsugi.torch
 for each release of torch in TORCHES, the libraries of the system that these stand on (auditwheel), and the licence of everything inside.
 Torch's headers are those of its wheels, which are fetched into build/wheel-torch and never installed.
 """
@@ -74,8 +74,10 @@ def main() -> None:
 
 
 def build_plain(scratch: Path) -> Path:
-    say("building the library, the command and byte_lm")
-    settings = {"build-dir": f"build/wheel-{sys.implementation.cache_tag}", "build.targets": "kintsugi_python;kintsugi;byte_lm", "cmake.define.KINTSUGI_PORTABLE_WHEEL": "ON"}
+    say(f"building the library, the command, byte_lm {'and the kernels' if shutil.which('nvcc') else '(no nvcc: without the kernels for devices)'}")
+    settings = {"build-dir": f"build/wheel-{sys.implementation.cache_tag}", "build.targets": "kintsugi_python;kintsugi;byte_lm;kintsugi_wheel_kernels",
+                "cmake.define.KINTSUGI_PORTABLE_WHEEL": "ON", "cmake.define.KINTSUGI_CUDA": "AUTO",
+                "cmake.define.CMAKE_CUDA_ARCHITECTURES": "75-virtual;80-real;90-real;100-real"}  # fmt: skip
     call(PYTHON, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", scratch,
          *(f"--config-settings={name}={value}" for name, value in settings.items()), ROOT, SOURCE_DATE_EPOCH=str(build_time()))  # fmt: skip
     return next(scratch.glob("kintsugi-*.whl"))
