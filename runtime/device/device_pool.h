@@ -23,6 +23,8 @@ class KINTSUGI_EXPORT DevicePool {
   std::optional<int> Assign(int rank);
   // What the rank's process has now.
   int DeviceOf(int rank) const { return device_of_[static_cast<size_t>(rank)]; }
+  // Where it began.
+  int HomeOf(int rank) const { return rank % devices(); }
   std::vector<int> RanksOn(int device) const;
 
   // `why` is kept for messages. False when it was excluded before or does not exist.

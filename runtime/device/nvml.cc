@@ -27,6 +27,7 @@ Result<std::shared_ptr<Nvml>> Nvml::Load(const std::string& path) {
   need("nvmlEventSetFree", nvml->events_free);
   need("nvmlErrorString", nvml->error_string);
   KINTSUGI_RETURN_IF_ERROR(status);
+  library->Bind("nvmlDeviceGetHandleByUUID", nvml->by_uuid);
   library->Bind("nvmlDeviceGetRemappedRows", nvml->remapped_rows);
   library->Bind("nvmlDeviceGetTotalEccErrors", nvml->total_ecc);
   library->Bind("nvmlDeviceGetFieldValues", nvml->field_values);
@@ -59,6 +60,13 @@ int Nvml::FindByPci(const std::string& pci) const {
   unsigned index = 0;
   const std::string whole = pci.find('.') == std::string::npos ? pci + ".0" : pci;
   if (by_pci(whole.c_str(), &handle) != 0 || index_of(handle, &index) != 0) return -1;
+  return static_cast<int>(index);
+}
+
+int Nvml::FindByName(const std::string& uuid) const {
+  void* handle = nullptr;
+  unsigned index = 0;
+  if (!by_uuid || by_uuid(uuid.c_str(), &handle) != 0 || index_of(handle, &index) != 0) return -1;
   return static_cast<int>(index);
 }
 

@@ -49,8 +49,9 @@ class KINTSUGI_EXPORT Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   Result<std::vector<void*>> Devices() const;
-  // The index of the device at "0000:3b:00", or -1.
+  // The index of the device at "0000:3b:00", or of "GPU-8932f937-...", or -1.
   int FindByPci(const std::string& pci) const;
+  int FindByName(const std::string& uuid) const;
   Status Check(int result, const char* call) const;
 
   int (*init)() = nullptr;
@@ -66,6 +67,7 @@ class KINTSUGI_EXPORT Nvml {
   int (*events_free)(void*) = nullptr;
   const char* (*error_string)(int) = nullptr;
   // Null where the library is older.
+  int (*by_uuid)(const char*, void**) = nullptr;
   int (*remapped_rows)(void*, unsigned* correctable, unsigned* uncorrectable, unsigned* pending,
                        unsigned* failed) = nullptr;
   int (*total_ecc)(void*, int kind, int counter, unsigned long long*) = nullptr;

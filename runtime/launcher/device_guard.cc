@@ -7,15 +7,29 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "runtime/base/check.h"
-#include "runtime/device/nvml.h"
 
 namespace kintsugi {
 
 using device::Action;
+
+namespace {
+
+device::VisibleDevices Visible(const device::Nvml* nvml, int devices) {
+  const char* said = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::optional<int> count;
+  if (nvml)
+    if (const auto found = nvml->Devices(); found.ok()) count = static_cast<int>(found->size());
+  if (!count && !said && devices > 0) count = devices;
+  return {said ? std::optional<std::string>(said) : std::nullopt, count,
+          [&](const std::string& name) { return nvml ? nvml->FindByName(name) : -1; }};
+}
+
+}  // namespace
 
 DeviceGuard::DeviceGuard(boost::asio::io_context& io, std::shared_ptr<LogSink> log)
     : io_(io), log_(std::move(log)), pipe_(io) {}
@@ -26,31 +40,51 @@ Status DeviceGuard::SetUp(const DeviceGuardOptions& options, FindRank find_rank,
   KINTSUGI_CHECK(!pool_ && find_rank && on_fault, "devices are watched twice, or for nobody");
   find_rank_ = std::move(find_rank);
   on_fault_ = std::move(on_fault);
-  pool_.emplace(options.devices > 0 ? options.devices : options.ranks, options.ranks);
+  std::shared_ptr<device::Nvml> nvml;
+  if (options.devices != 0) {
+    auto found = device::Nvml::Load();
+    if (found.ok()) nvml = *std::move(found);
+    if (!nvml && options.devices > 0)
+      log_->Write(LogLevel::kWarning,
+                  LogLine("device_source_lost", {{"source", "nvml"}, {"why", found.status().message()}}));
+    visible_ = Visible(nvml.get(), options.devices);
+    watched_ = options.devices > 0 ? options.devices : nvml ? visible_->size() : 0;
+  }
+  pool_.emplace(watched_ > 0 ? watched_ : options.ranks, options.ranks);
   int fds[2];
   if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
     return {StatusCode::kResourceExhausted, std::string("a pipe for device faults: ") + std::strerror(errno)};
   pipe_.assign(fds[0]);
   write_fd_ = UniqueFd(fds[1]);
   Read();
-  if (options.devices > 0) Watch();
+  if (watched_ > 0) Watch(std::move(nvml));
   return Status::Ok();
 }
 
-void DeviceGuard::Watch() {
+std::map<std::string, std::string> DeviceGuard::Environment(int local_rank) {
+  std::map<std::string, std::string> found;
+  if (watched_ == 0) return found;
+  if (!std::getenv("CUDA_DEVICE_ORDER")) found["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";  // NVML's
+  if (const int home = pool_->HomeOf(local_rank), now = pool_->DeviceOf(local_rank); now != home)
+    found["CUDA_VISIBLE_DEVICES"] = visible_->Swapped(now, home);
+  return found;
+}
+
+void DeviceGuard::Watch(std::shared_ptr<const device::Nvml> nvml) {
   std::vector<std::unique_ptr<device::DeviceSource>> sources;
   std::function<int(const std::string&)> find_device;
-  if (auto nvml = device::Nvml::Load(); nvml.ok()) {
-    sources.push_back(device::NvmlSource(*nvml));
-    find_device = [nvml = *nvml](const std::string& pci) { return nvml->FindByPci(pci); };
-  } else {
-    log_->Write(LogLevel::kWarning,
-                LogLine("device_source_lost", {{"source", "nvml"}, {"why", nvml.status().message()}}));
+  if (nvml) {
+    sources.push_back(device::NvmlSource(nvml));
+    find_device = [nvml](const std::string& pci) { return nvml->FindByPci(pci); };
   }
   sources.push_back(device::KernelLogSource(std::move(find_device)));
-  const auto tell = [this, lives = lives_](const device::DeviceEvent& event) {
-    boost::asio::post(io_, [this, lives, event] {
-      if (*lives) OnEvent(event);
+  const auto tell = [this, lives = lives_](device::DeviceEvent event) {
+    boost::asio::post(io_, [this, lives, event]() mutable {
+      if (!*lives) return;
+      const bool is_known = event.device >= 0;
+      if (is_known) event.device = visible_->PositionOf(event.device);
+      if (is_known && event.device < 0) return;  // of others
+      OnEvent(event);
     });
   };
   watcher_ = std::make_unique<device::DeviceWatcher>(std::move(sources), tell, log_);

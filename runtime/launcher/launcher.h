@@ -39,6 +39,8 @@ class GenerationLog;  // generation_log.h
 class LateSignals;    // late_signals.h
 class RunObserver;    // run_observer.h
 
+inline constexpr int kVisibleDevices = -1;
+
 struct LauncherOptions {
   std::string job;
   std::string program;
@@ -66,10 +68,11 @@ struct LauncherOptions {
   std::vector<std::string> warm_args;      // of the process that has loaded the program and forks ranks; empty: none
   bool preloads = false;                   // its arguments say what it loads, and the first processes are forked, too
   int spares = 0;                          // processes on each host that wait for a rank whose process is gone
-  int devices = 0;                         // of each host, watched through NVML and the kernel's log; 0: none is
-  journal::RecorderOptions journal;        // where it cannot be made, the run goes on unrecorded
-  bool show_output = true;                 // pass the workers' lines on, prefixed with the rank
-  bool output_to_stderr = false;           // where standard output carries JSON
+  // Of each host, watched through NVML and the kernel's log; 0: none is; kVisibleDevices: those that NVML finds and CUDA_VISIBLE_DEVICES leaves.
+  int devices = 0;
+  journal::RecorderOptions journal;  // where it cannot be made, the run goes on unrecorded
+  bool show_output = true;           // pass the workers' lines on, prefixed with the rank
+  bool output_to_stderr = false;     // where standard output carries JSON
   // Where all that this process prints goes, so that no line breaks into another; null: the workers' lines alone have
   // one.
   std::shared_ptr<OutputPrefixer> output;

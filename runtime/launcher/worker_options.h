@@ -33,7 +33,7 @@ struct WorkerPoolOptions {
   bool preloads = false;  // the first processes are forked from it, too
   std::string stacks_directory;  // where the stacks of those go that are killed; empty: the log has their first lines
   int spares = 0;   // processes that wait, warm, for a rank whose process is gone
-  int devices = 0;  // of this host, which are then watched; 0: one for each rank, not watched
+  int devices = 0;  // of this host, which are then watched; 0: one for each rank, not watched; kVisibleDevices
   Duration silence = std::chrono::seconds(1);  // of a process that has begun to beat and is not in its loop yet
   bool show_output = true;
   bool output_to_stderr = false;

@@ -55,6 +55,7 @@ Status WorkerPool::SetUp(WorkerPoolOptions options, const net::Secret& secret) {
     for (const int local_rank : local_ranks) ends_.KillAtOnce(Rank(options_.first_rank.value() + local_rank), why);
   };
   KINTSUGI_RETURN_IF_ERROR(devices_.SetUp({options_.devices, options_.local_ranks}, rank_of, on_fault));
+  options_.devices = devices_.devices();
   return starter_.SetUp(mark, secret, ends_);
 }
 

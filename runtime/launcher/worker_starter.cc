@@ -98,6 +98,7 @@ Status WorkerStarter::StartProcess(const RankIncarnation& who, Worker& worker) {
   if (!device)
     return {StatusCode::kUnavailable, "no device is left for it on this node; excluded: " + devices_.pool().Excluded()};
   ProcessSpec spec = RankSpec(options_, Shares(), who, *device);
+  spec.environment.merge(devices_.Environment(options_.LocalRankOf(who.rank)));
   spec.passed_fds.push_back({page.fd(), "KINTSUGI_PAGE_FD"});
   worker.Give(std::move(page));
   auto seat = std::make_shared<Seat>();
@@ -107,9 +108,10 @@ Status WorkerStarter::StartProcess(const RankIncarnation& who, Worker& worker) {
   return Status::Ok();
 }
 
-// A spare has no device yet: where ranks have devices of their own, it can only stand in on the one that its rank has.
+// A spare has no device yet: it can only stand in on the one that its rank had from the beginning.
 bool WorkerStarter::TakeSpare(const RankIncarnation& who, Worker& worker) {
-  if (devices_.pool().IsExcluded(DeviceOf(who.rank))) return false;
+  const int local_rank = options_.LocalRankOf(who.rank), device = devices_.pool().DeviceOf(local_rank);
+  if (devices_.pool().IsExcluded(device) || device != devices_.pool().HomeOf(local_rank)) return false;
   std::optional<Spare> spare = spares_->Take(who, SteadyClock::SteadyNow());
   if (!spare) return false;
   worker.Give(std::move(spare->page));

@@ -52,7 +52,7 @@ struct RunOptions {
   int spares = 0;
   bool warm = false;
   std::vector<std::string> preload;
-  int devices = 0;
+  int devices = kVisibleDevices;
   uint64_t save_every = 0;
   uint64_t verify_every = 0;
   std::string snapshot_every = "0";  // a number of steps, or "auto"

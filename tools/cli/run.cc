@@ -147,9 +147,15 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->allow_extra_args(false);
   app.add_option("--devices", o.devices,
                  "Devices of each host. They are watched (NVML, the kernel's log); a rank whose device fails gets one\n"
-                 "that no other has. 0: one for each rank, not watched")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
+                 "that no other has, and finds it where it looked before (CUDA_VISIBLE_DEVICES). 'auto': those that NVML\n"
+                 "finds and CUDA_VISIBLE_DEVICES leaves, if any; 0: one for each rank, not watched")
+      ->transform(CLI::Validator(
+          [](std::string& text) {
+            if (text == "auto") return text = std::to_string(kVisibleDevices), std::string();
+            return CLI::Range(0, 4096)(text);
+          },
+          "N or auto"))
+      ->default_str("auto");
   app.add_option("--save-every", o.save_every, "Save a checkpoint every N steps; 0: never")->capture_default_str();
   app.add_option("--verify-every", o.verify_every,
                  "Compare the replicas of every shard each N steps, and before every save; 0: in recovery only")

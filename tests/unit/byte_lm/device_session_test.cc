@@ -49,13 +49,13 @@ TEST(DeviceSession, SaysThatADeviceDoesNotExistOrABuildHasNoKernels) {
 }
 
 TEST(DeviceSession, ReadsItsPlaceFromTheLauncher) {
-  const Setting device("KINTSUGI_DEVICE", "2"), devices("KINTSUGI_DEVICES", "3"), local("LOCAL_WORLD_SIZE", "4"),
+  const Setting rank("LOCAL_RANK", "5"), devices("KINTSUGI_DEVICES", "3"), local("LOCAL_WORLD_SIZE", "4"),
       world("WORLD_SIZE", "8");
   const DevicePlace place = DevicePlace::FromEnvironment();
   EXPECT_EQ(place.ordinal, 2);
   EXPECT_EQ(place.world_size, 8);
   EXPECT_TRUE(place.SharesDevice());
-  const Setting enough("KINTSUGI_DEVICES", "4"), own("KINTSUGI_DEVICE", nullptr);
+  const Setting enough("KINTSUGI_DEVICES", "4"), own("LOCAL_RANK", nullptr);
   EXPECT_FALSE(DevicePlace::FromEnvironment().SharesDevice());
   EXPECT_EQ(DevicePlace::FromEnvironment().ordinal, 0);
 }

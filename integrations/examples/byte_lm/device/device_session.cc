@@ -1,5 +1,6 @@
 #include "integrations/examples/byte_lm/device/device_session.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -30,7 +31,8 @@ Status Missing(const Status& why, const std::string& remedy) {
 }  // namespace
 
 DevicePlace DevicePlace::FromEnvironment() {
-  return {NumberOf("KINTSUGI_DEVICE", 0), NumberOf("KINTSUGI_DEVICES", 0), NumberOf("LOCAL_WORLD_SIZE", 1),
+  const int devices = NumberOf("KINTSUGI_DEVICES", 0);
+  return {NumberOf("LOCAL_RANK", 0) % std::max(devices, 1), devices, NumberOf("LOCAL_WORLD_SIZE", 1),
           NumberOf("WORLD_SIZE", 1)};
 }
 

@@ -27,7 +27,7 @@ struct DevicePlace {
   int local_ranks = 1;  // of this host
   int world_size = 1;
 
-  // From KINTSUGI_DEVICE, KINTSUGI_DEVICES, LOCAL_WORLD_SIZE and WORLD_SIZE; what is missing keeps its default.
+  // From LOCAL_RANK, KINTSUGI_DEVICES, LOCAL_WORLD_SIZE and WORLD_SIZE; what is missing keeps its default.
   static DevicePlace FromEnvironment();
   bool SharesDevice() const { return devices > 0 && local_ranks > devices; }
 };
