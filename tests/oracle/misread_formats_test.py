@@ -155,6 +155,17 @@ def check_zero(torch, kintsugi, folder):
     for path in (folder / "frozen/global_step1").glob("*optim_states.pt"):
         os.unlink(path)
     assert any("*_optim_states.pt" in note for note in json.loads(kintsugi.run("show", folder / "frozen").stdout)["notes"])
+    # Stage 3 has model states of each rank, and placeholders in them.
+    tag = folder / "third/global_step1"
+    tag.mkdir(parents=True)
+    for rank in range(2):
+        torch.save({"module": {"a": torch.empty(0)}, "param_shapes": [{"a": torch.Size([4])}], "buffer_names": [], "shared_params": {}, "dp_world_size": 2, "mp_world_size": 1,
+                    "ds_version": "0.19.8", "ds_config": {"zero_optimization": {"stage": 3}}, "global_steps": 1}, tag / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt")
+        state = {"zero_stage": 3, "partition_count": 2, "fp32_flat_groups": [torch.ones(2) + rank], "optimizer_state_dict": {"state": {0: {"exp_avg": torch.ones(2) * rank}}, "param_groups": []}}
+        torch.save({"optimizer_state_dict": state}, tag / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+    assert torch.load(kintsugi.convert(tag, folder / "third.pt", "torch"))["module"]["a"].tolist() == [1, 1, 2, 2]
+    os.unlink(tag / "zero_pp_rank_1_mp_rank_00_model_states.pt")
+    refused(kintsugi, ("model states of 1 data-parallel ranks, they say that there are 2",), "show", tag)
     save_zero(torch, folder / "fused", halves, agrees, module, shapes, {"stage": 1}, groups=[{"lr": 0.1, "step": 7}, {"lr": 0.1, "step": 8}])
     refused(kintsugi, ("'optimizer_state.param_groups'", "rank_1_mp", "rank_0_mp", "not of one save"), "show", folder / "fused")
 

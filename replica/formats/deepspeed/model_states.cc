@@ -39,6 +39,12 @@ class ModelStatesReader {
     const Tree& first = files_[0][0].archive.tree;
     const NodeId root = first.root;
     if (!first.PairsOf(root)) return Bad(files_[0][0], root, "it is no state dictionary");
+    if (const auto said = first.IntOf(first.Get(root, "dp_world_size"));
+        is_sharded_ && said && *said != states_.data_ranks)
+      return Status(StatusCode::kDataLoss,
+                    "'" + folder_ + "' has model states of " + std::to_string(states_.data_ranks) +
+                        " data-parallel ranks, they say that there are " + std::to_string(*said) +
+                        ": the checkpoint is not whole, or mixed with another");
     patterns_ = PatternsOf(first, first.Get(root, "universal_checkpoint_info"));
     const NodeId zero = first.Get(first.Get(root, "ds_config"), "zero_optimization");
     const NodeId round_robin = first.Get(zero, "round_robin_gradients");
