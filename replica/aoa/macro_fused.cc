@@ -233,7 +233,8 @@ class FusedMacro {
   Status ExpandQkv() {
     if (IsForm(1, 1)) {
       int64_t from = 1, to = 1;
-      if (context_.source().tensors && chain_.KnowsDestination()) {
+      // One rank's layout is made where nobody says how the target is cut: of the group layout that is any rank's.
+      if (context_.source().tensors && (chain_.KnowsDestination() || was_read_as_once_)) {
         KINTSUGI_RETURN_IF_ERROR(CountSource(&from));
         KINTSUGI_RETURN_IF_ERROR(CountDestination(&to));
       }

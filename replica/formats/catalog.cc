@@ -120,6 +120,22 @@ bool Catalog::AreSameBytes(const std::vector<uint32_t>& left, const std::vector<
                     [&](uint32_t x, uint32_t y) { return place_of(x) == place_of(y); });
 }
 
+void Catalog::DropTensors(const std::set<uint32_t>& numbers) {
+  if (numbers.empty()) return;
+  std::vector<uint32_t> now(tensors_.size());
+  std::vector<CatalogTensor> kept;
+  tensor_numbers_.clear();
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    if (numbers.contains(i)) continue;
+    now[i] = static_cast<uint32_t>(kept.size());
+    tensor_numbers_.emplace(tensors_[i].key, now[i]);
+    kept.push_back(std::move(tensors_[i]));
+  }
+  tensors_ = std::move(kept);
+  std::erase_if(pieces_, [&](const CatalogPiece& piece) { return numbers.contains(piece.tensor); });
+  for (CatalogPiece& piece : pieces_) piece.tensor = now[piece.tensor];
+}
+
 void Catalog::MarkShared() {
   const auto pieces_of = PiecesByTensor();
   std::map<std::tuple<uint32_t, uint64_t, DType, Shape>, uint32_t> first;  // by where a tensor's first piece lies

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -129,6 +130,8 @@ class Catalog {
   void DropObjects(const std::function<bool(const CatalogObject&)>& is_dropped) { std::erase_if(objects_, is_dropped); }
   // Something a person should know: what was left out, which of two was taken.
   void AddNote(std::string note) { notes_.push_back(std::move(note)); }
+  // Tensors by their numbers, and all that was added of them; those behind are numbered anew.
+  void DropTensors(const std::set<uint32_t>& numbers);
   // The regular file at `path`; of two of one name the first. One that cannot be read is a note.
   void AddSideFile(const std::string& name, const std::string& path);
   bool IsSideFile(uint32_t file) const;

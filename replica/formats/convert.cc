@@ -10,6 +10,7 @@
 #include "replica/formats/deepspeed/names.h"
 #include "replica/formats/deepspeed/run_names.h"
 #include "replica/formats/hub/folder.h"
+#include "replica/formats/torch/state_dict.h"
 #include "replica/formats/values.h"
 #include "replica/plan/aoa_tensors.h"
 #include "replica/save/names.h"
@@ -216,8 +217,10 @@ bool IsFloat(DType dtype) {
 
 Result<Converted> Convert(const std::string& source_path, const std::string& destination, const ConvertOptions& options,
                           checkpoint::FileSystem& files) {
-  KINTSUGI_RETURN_IF_ERROR(FormatNamed(options.to_format).status());
-  KINTSUGI_ASSIGN_OR_RETURN(const Catalog source, ReadCatalog(source_path, options.from_format, options.read));
+  KINTSUGI_ASSIGN_OR_RETURN(const Format* const to, FormatNamed(options.to_format));
+  ReadOptions read = options.read;
+  read.skip_unsafe = to->leaves_out_unsafe();
+  KINTSUGI_ASSIGN_OR_RETURN(const Catalog source, ReadCatalog(source_path, options.from_format, read));
   return ConvertCatalog(source, destination, options, files);
 }
 
@@ -279,12 +282,20 @@ Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destin
   std::vector<CatalogObject> objects = ObjectsFor(*to, source, &converted.notes);
   std::erase_if(objects, [&](const CatalogObject& object) { return !IsWanted(options.only, object.key); });
   for (CatalogObject& object : to->FurtherObjects(source)) objects.push_back(std::move(object));
+  Status unsafe;
   std::erase_if(objects, [&](const CatalogObject& object) {
-    const std::string refusal = to->RefusalOf(object);
+    std::string refusal = to->RefusalOf(object);
+    if (refusal.empty() && to->opens_object(object)) {
+      refusal = torch::UnsafeIn(object);
+      if (!refusal.empty() && !options.read.skip_objects)
+        unsafe = {StatusCode::kInvalidArgument,
+                  "object '" + PrintableKey(object.key) + "': " + refusal + "; --skip-objects leaves such out"};
+    }
     if (!refusal.empty())
       converted.left_out.push_back("left out: object '" + PrintableKey(object.key) + "': " + refusal);
     return !refusal.empty();
   });
+  KINTSUGI_RETURN_IF_ERROR(unsafe);
   if (content.empty() && objects.empty())
     return Status(StatusCode::kInvalidArgument, "'" + source.path() + "': nothing is left to be written");
   const uint64_t tensors = content.size();

@@ -114,6 +114,24 @@ Status LeadsNowhere(const std::string& link) {
           "'" + link + "' is a symbolic link that leads nowhere: its target was moved, or never came"};
 }
 
+// Folders of checkpoints in one that has no tracker, as the end of a sentence; of many the first.
+std::string CheckpointsIn(const std::string& path) {
+  constexpr size_t kLookedAt = 256, kTold = 4;
+  const auto names = SortedNames(path);
+  if (!names.ok()) return "";
+  std::string told;
+  size_t found = 0;
+  for (size_t i = 0; i < std::min(names->size(), kLookedAt) && found <= kTold; ++i) {
+    const std::string place = checkpoint::Join(path, (*names)[i]);
+    if (KindOfPath(place) != PathKind::kFolder || FormatsAt(place).empty()) continue;
+    if (++found > kTold)
+      told += ", ..";
+    else
+      told += (told.empty() ? "'" : ", '") + PrintableKey((*names)[i]) + "'";
+  }
+  return told;
+}
+
 }  // namespace
 
 Result<const Format*> DetectFormat(const std::string& path) {
@@ -142,9 +160,11 @@ Result<const Format*> DetectFormat(const std::string& path) {
       if (const std::string place = checkpoint::Join(path, name);
           IsLink(place) && KindOfPath(place) == PathKind::kNothing)
         return LeadsNowhere(place);
+  const std::string within = kind == PathKind::kFolder ? CheckpointsIn(path) : "";
   return Status(StatusCode::kNotFound, "'" + path + "' is " + (kind == PathKind::kFolder ? "a folder" : "a file") +
-                                           " of no known format (" + names +
-                                           "): name the checkpoint's own folder or file, or say --format");
+                                           " of no known format (" + names + "): " +
+                                           (within.empty() ? "name the checkpoint's own folder or file, or say --format"
+                                                           : "there are " + within + " in it: name one of them"));
 }
 
 namespace {

@@ -23,6 +23,8 @@ struct ReadOptions {
   // an error: all of them, or those whose names fit none of these globs.
   bool skip_objects = false;
   std::vector<std::string> only;
+  // The same of objects alone, where who writes would leave them out anyway.
+  bool skip_unsafe = false;
   // Whether what is called so and cannot be read is left out.
   bool LeavesOut(std::string_view key) const;
   // Every tensor must be there as a whole; of a native checkpoint it may be otherwise.
@@ -92,6 +94,10 @@ class KINTSUGI_EXPORT Format {
   virtual std::vector<CatalogObject> FurtherObjects(const Catalog&) const { return {}; }
   // How a run that saves in this format is laid out, where its objects say so and the format's readers ask for the same.
   virtual void FollowRun(const std::vector<CatalogObject>&, LayOptions*) const {}
+  // Whether what is not in the safe subset is left out even where nobody asked for that.
+  virtual bool leaves_out_unsafe() const { return false; }
+  // Whether an object becomes a value within its files, and not a blob of its own: the safe subset alone can.
+  virtual bool opens_object(const CatalogObject&) const { return false; }
   // Why the format's readers would not take a file with this object in it; empty: they do.
   virtual std::string RefusalOf(const CatalogObject&) const { return ""; }
   // What the format keeps of the content beside the content itself: Lay gets it, too, as aliases of another type.

@@ -275,9 +275,11 @@ def check_refusals(torch, kintsugi, folder):
             return os.system, (f"touch {folder}/executed",)
 
     torch.save({"w": torch.ones(2), "evil": Evil()}, folder / "evil.pt")
-    done = kintsugi.run("convert", folder / "evil.pt", folder / "evil-out.pt", "--to", "torch", code=2)
-    assert "system" in done.stderr and "byte" in done.stderr, done.stderr
-    kintsugi.convert(folder / "evil.pt", folder / "evil-out.pt", "torch", "--skip-objects")
+    done = kintsugi.run("convert", folder / "evil.pt", folder / "evil-out.safetensors", "--to", "safetensors", code=2)
+    assert "system" in done.stderr and "byte" in done.stderr and "--skip-objects" in done.stderr, done.stderr
+    kintsugi.convert(folder / "evil.pt", folder / "evil-out.safetensors", "safetensors", "--skip-objects")
+    done = kintsugi.run("convert", folder / "evil.pt", folder / "evil-out.pt", "--to", "torch")  # as all that weights_only refuses
+    assert "left out: object 'evil'" in done.stderr and "system" in done.stderr, done.stderr
     assert not (folder / "executed").exists() and set(torch.load(folder / "evil-out.pt", weights_only=True)) == {"w"}
     whole = (folder / "left.pt").read_bytes()
     for size in range(0, len(whole), 512):

@@ -144,6 +144,28 @@ def check_zero(torch, kintsugi, folder):
         save_zero(torch, folder / f"{name}-same", halves, agrees, module, shapes, {"stage": 1}, steps=steps[:1] * 2)
         found = torch.load(kintsugi.convert(folder / f"{name}-same", folder / f"{name}-same.pt", "torch"))
         assert found["zero"]["a"]["step"] == 7, found
+    # Before stage 3 a frozen parameter stands in the module, too.
+    for name, more in (("frozen", 0.), ("thawed", 1.)):
+        save_zero(torch, folder / name, halves, agrees, {**module, "f": torch.ones(4).bfloat16()}, shapes, {"stage": 1})
+        path = folder / name / "global_step1/mp_rank_00_model_states.pt"
+        held = torch.load(path, weights_only=False)
+        torch.save({**held, "frozen_param_shapes": collections.OrderedDict(f=torch.Size([4])), "frozen_param_fragments": {"f": torch.ones(4).bfloat16() + more}}, path)
+    assert torch.equal(torch.load(kintsugi.convert(folder / "frozen", folder / "frozen.pt", "torch"))["module"]["f"], torch.ones(4).bfloat16())
+    refused(kintsugi, ("'module.f'", "frozen_param_fragments", "--only"), "show", folder / "thawed")
+    for path in (folder / "frozen/global_step1").glob("*optim_states.pt"):
+        os.unlink(path)
+    assert any("*_optim_states.pt" in note for note in json.loads(kintsugi.run("show", folder / "frozen").stdout)["notes"])
+    # Stage 3 has model states of each rank, and placeholders in them.
+    tag = folder / "third/global_step1"
+    tag.mkdir(parents=True)
+    for rank in range(2):
+        torch.save({"module": {"a": torch.empty(0)}, "param_shapes": [{"a": torch.Size([4])}], "buffer_names": [], "shared_params": {}, "dp_world_size": 2, "mp_world_size": 1,
+                    "ds_version": "0.19.8", "ds_config": {"zero_optimization": {"stage": 3}}, "global_steps": 1}, tag / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt")
+        state = {"zero_stage": 3, "partition_count": 2, "fp32_flat_groups": [torch.ones(2) + rank], "optimizer_state_dict": {"state": {0: {"exp_avg": torch.ones(2) * rank}}, "param_groups": []}}
+        torch.save({"optimizer_state_dict": state}, tag / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+    assert torch.load(kintsugi.convert(tag, folder / "third.pt", "torch"))["module"]["a"].tolist() == [1, 1, 2, 2]
+    os.unlink(tag / "zero_pp_rank_1_mp_rank_00_model_states.pt")
+    refused(kintsugi, ("model states of 1 data-parallel ranks, they say that there are 2",), "show", tag)
     save_zero(torch, folder / "fused", halves, agrees, module, shapes, {"stage": 1}, groups=[{"lr": 0.1, "step": 7}, {"lr": 0.1, "step": 8}])
     refused(kintsugi, ("'optimizer_state.param_groups'", "rank_1_mp", "rank_0_mp", "not of one save"), "show", folder / "fused")
 
@@ -178,6 +200,13 @@ def check_two_formats(torch, safetensors, kintsugi, folder):
         refused(kintsugi, ("safetensors and deepspeed", "--format"), *words)
     assert {t["key"] for t in json.loads(kintsugi.run("show", place, "--format", "deepspeed").stdout)["tensors"]} >= {"module.a", "zero.a.fp32"}
     assert [t["key"] for t in json.loads(kintsugi.run("show", place, "--format", "safetensors").stdout)["tensors"]] == ["a"]
+    # As accelerate leaves two models.
+    two = folder / "two"
+    two.mkdir()
+    safetensors.save_file({"a": torch.ones(3)}, two / "model.safetensors")
+    safetensors.save_file({"b": torch.ones(3)}, two / "model_1.safetensors")
+    shown = json.loads(kintsugi.run("show", two).stdout)
+    assert [t["key"] for t in shown["tensors"]] == ["a"] and any("'model_1.safetensors' lie there too" in note for note in shown["notes"]), shown["notes"]
 
 
 def check_codes(torch, safetensors, kintsugi, folder):
@@ -268,7 +297,18 @@ def check_archives(torch, kintsugi, folder):
     refused(kintsugi, ("tensor 'w'", "is compressed (method 12)"), "show", folder / f"used-{zipfile.ZIP_BZIP2}.pt")
 
 
-def check_weights_only(torch, kintsugi, folder):
+class Own:
+    def __init__(self, value):
+        self.value = value
+
+
+def dcp_loads(dcp, folder, key):
+    state = {key: None}
+    dcp.load(state, checkpoint_id=folder, no_dist=True)
+    return state[key]
+
+
+def check_weights_only(torch, dcp, kintsugi, folder):
     """What weights_only refuses is named and left out of what is written for it."""
     import argparse
     import datetime
@@ -289,6 +329,38 @@ def check_weights_only(torch, kintsugi, folder):
     # Others keep them: DCP's own load is of pickles.
     kintsugi.convert(folder / "all.pt", folder / "dcp", "dcp")
     assert "more.args" in json.dumps(json.loads(kintsugi.run("show", folder / "dcp").stdout)["objects"])
+    # Classes of somebody's own, whether a pickle or a blob has them; one with a tensor in it is not lost by a note.
+    torch.save({"w": torch.ones(2), "own": Own(3)}, folder / "own.pt")
+    dcp.save({"w": torch.ones(2), "own": Own(3)}, checkpoint_id=folder / "own", no_dist=True)
+    for source in ("own.pt", "own"):
+        done = kintsugi.run("convert", folder / source, folder / "plain.pt", "--to", "torch", "--overwrite")
+        assert "left out: object 'own'" in done.stderr and "Own is not in the safe subset" in done.stderr, done.stderr
+        assert set(torch.load(folder / "plain.pt", weights_only=True)) == {"w"}, source
+        refused(kintsugi, ("object 'own'", "--skip-objects"), "convert", folder / source, folder / "zero", "--to", "deepspeed")
+        done = kintsugi.run("convert", folder / source, folder / "zero", "--to", "deepspeed", "--skip-objects", "--overwrite")
+        assert "left out: object 'own'" in done.stderr, done.stderr
+    assert dcp_loads(dcp, kintsugi.convert(folder / "own", folder / "own-again", "dcp"), "own").value == 3
+    torch.save({"w": torch.ones(2), "own": Own(torch.ones(3))}, folder / "held.pt")
+    refused(kintsugi, ("object 'own'", "--skip-objects"), "convert", folder / "held.pt", folder / "x.pt", "--to", "torch")
+
+
+def check_kinds(torch, dcp, kintsugi, folder):
+    """One tensor of a kind that is not read leaves the others of a DCP folder."""
+    codes = torch.quantize_per_tensor(torch.randn(3, 3), 0.1, 0, torch.qint8)
+    packed = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    for name, value, words in (("quantized", codes, ("tensor 'm.x'", "torch.qint8")), ("packed", packed, ("tensor 'm.x'", "torch.float4_e2m1fn_x2")),
+                               ("subclass", torch.ones(3).as_subclass(Subclass), ("tensor 'm.x'", "a kind that is not read")),
+                               ("listed", [torch.ones(2), codes], ("tensor 'm.x.1'", "torch.qint8"))):
+        dcp.save({"m": {"a": torch.arange(4.), "x": value, "z": torch.ones(2, 3).bfloat16()}}, checkpoint_id=folder / name, no_dist=True)
+        refused(kintsugi, (*words, "--skip-objects"), "convert", folder / name, folder / "x.pt", "--to", "torch")
+        assert any("left out" in note and words[0] in note for note in json.loads(kintsugi.run("show", folder / name).stdout)["notes"])
+        for more in (("--skip-objects",), ("--only", "m.a", "--only", "m.z")):
+            found = torch.load(kintsugi.convert(folder / name, folder / "left.pt", "torch", "--overwrite", *more), weights_only=True)["m"]
+            assert torch.equal(found["a"], torch.arange(4.)) and torch.equal(found["z"], torch.ones(2, 3).bfloat16()), (name, found)
+            assert set(found) == ({"a", "x", "z"} if name == "listed" and more == ("--skip-objects",) else {"a", "z"}), (name, found)
+    # A file of it begins as torch.save's do.
+    dcp.save({"w": torch.ones(2)}, checkpoint_id=folder / "one", no_dist=True)
+    refused(kintsugi, ("one rank wrote", "name the folder"), "show", folder / "one/__0_0.distcp")
 
 
 def check_keys(torch, dcp, safetensors, kintsugi, folder):
@@ -337,11 +409,8 @@ def check_keys(torch, dcp, safetensors, kintsugi, folder):
     for key, value, words in (("many", many, ("tensor 'many'", "9 axes")), ("", one, ("key is empty",)), ("x" * 2000, one, ("2000 bytes",))):
         torch.save({key: value, "w": one}, folder / "left.pt")
         safetensors.save_file({key: value, "w": one.clone()}, folder / "left.safetensors")
-        sources = ["left.pt", "left.safetensors"]
-        if value is many:
-            dcp.save({key: value, "w": one}, checkpoint_id=folder / "left", no_dist=True)
-            sources.append("left")
-        for source in sources:
+        dcp.save({key: value, "w": one}, checkpoint_id=folder / f"left-{key[:4]}", no_dist=True)
+        for source in ("left.pt", "left.safetensors", f"left-{key[:4]}"):
             refused(kintsugi, (*words, "--skip-objects"), "convert", folder / source, folder / "x.pt", "--to", "torch")
             for more in (("--skip-objects",), ("--only", "w")):
                 assert set(torch.load(kintsugi.convert(folder / source, folder / "left-out.pt", "torch", "--overwrite", *more))) == {"w"}, source
@@ -358,36 +427,13 @@ def check_keys(torch, dcp, safetensors, kintsugi, folder):
     assert torch.equal(torch.load(kintsugi.convert(folder / "shards", folder / "shards.pt", "torch"))["w"], one)
 
 
-def check_unfinished(torch, dcp, safetensors, kintsugi, folder):
-    """A save that was not finished is told as one: what is there, what is missing, which tracker names what."""
-    state = {"w": torch.randn(64, 8)}
-    dcp.save(state, checkpoint_id=folder / "dcp", no_dist=True)
-    os.rename(folder / "dcp/.metadata", folder / "dcp/.metadata.tmp")
-    refused(kintsugi, ("no whole checkpoint of dcp", "1 files *.distcp are there", "'.metadata.tmp' is"), "show", folder / "dcp")
-    os.unlink(folder / "dcp/.metadata.tmp")
-    refused(kintsugi, (".metadata, which is written last, is not", "the save was not finished"), "convert", folder / "dcp", folder / "o.pt", "--to", "torch")
-    dcp.save(state, checkpoint_id=folder / "local", no_dist=True, use_collectives=False)
-    refused(kintsugi, ("'__0.metadata'", "without collectives"), "show", folder / "local")
-    (folder / "hf").mkdir()
-    safetensors.save_file(state, folder / "hf/model-00001-of-00002.safetensors")
-    refused(kintsugi, ("'model-00001-of-00002.safetensors' is there", "model.safetensors.index.json"), "show", folder / "hf")
-    place = folder / "megatron"
-    (place / "iter_0000050").mkdir(parents=True)
-    tracker = place / "latest_checkpointed_iteration.txt"
-    for text, words in (("100", "names 'iter_0000100', which is missing"), ("", "names no iteration: it is torn"), ("release", "names 'release'")):
-        tracker.write_text(text)
-        refused(kintsugi, (words, "there are 'iter_0000050'"), "show", place)
-    (folder / "ds/global_step5").mkdir(parents=True)
-    (folder / "ds/latest").write_text("global_step7")
-    refused(kintsugi, ("latest' names 'global_step7', which is missing", "there are 'global_step5'"), "show", folder / "ds")
-
-
 def main():
     torch, safetensors, dcp = oracle.need("torch", "safetensors.torch", "torch.distributed.checkpoint")
+    globals()["Subclass"] = type("Subclass", (torch.Tensor,), {"__module__": __name__})  # to be pickled by name
     kintsugi = Kintsugi(sys.argv[1])
     checks = [(check_views, (torch, dcp, kintsugi)), (check_shards, (torch, safetensors, kintsugi)), (check_zero, (torch, kintsugi)), (check_universal, (torch, kintsugi)),
               (check_two_formats, (torch, safetensors, kintsugi)), (check_codes, (torch, safetensors, kintsugi)),
-              (check_headers, (torch, safetensors, kintsugi)), (check_archives, (torch, kintsugi)), (check_weights_only, (torch, kintsugi)), (check_keys, (torch, dcp, safetensors, kintsugi)), (check_unfinished, (torch, dcp, safetensors, kintsugi))]
+              (check_headers, (torch, safetensors, kintsugi)), (check_archives, (torch, kintsugi)), (check_weights_only, (torch, dcp, kintsugi)), (check_kinds, (torch, dcp, kintsugi)), (check_keys, (torch, dcp, safetensors, kintsugi))]
     for check, arguments in checks:
         with tempfile.TemporaryDirectory() as folder:
             check(*arguments, pathlib.Path(folder))

@@ -70,6 +70,7 @@ def save(torch, rank, folder):
     line, grid = init_device_mesh("cpu", (WORLD,)), init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     model = build(torch)
     optimizer = fsdp(model, line)
+    keep("parameters", {f"p_rank_{rank}.pt": dict(model.named_parameters())})
     torch.manual_seed(rank)
     keep("fsdp", {f"model_world_size_{WORLD}_rank_{rank}.pt": model.state_dict(), f"optim_world_size_{WORLD}_rank_{rank}.pt": optimizer.state_dict()})
     torch.save({"rng": torch.get_rng_state(), "epoch": 2, "worker": rank}, folder / f"fsdp/extra_world_size_{WORLD}_rank_{rank}.pt")
@@ -96,7 +97,7 @@ def run_rank(rank, folder):
 
 
 def check_joined(torch, kintsugi, folder):
-    for name, prefix in (("hsdp", "rank-0.pth"), ("tensor", "checkpoint"), ("both", "model"), ("kinds", "x")):
+    for name, prefix in (("hsdp", "rank-0.pth"), ("tensor", "checkpoint"), ("both", "model"), ("kinds", "x"), ("parameters", "p")):
         wanted = torch.load(folder / f"{name}-{prefix}.full", weights_only=False)
         found = torch.load(kintsugi.convert(folder / name, folder / f"{name}.pt", "torch", "--format", "torch-ranks"), weights_only=True)
         states.assert_equal_states(torch, wanted, found, name)

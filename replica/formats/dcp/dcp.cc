@@ -18,6 +18,8 @@ class Dcp final : public Format {
   }
 
   std::string Unfinished(const std::string& path) const override {
+    if (KindOfPath(path) == PathKind::kFile && path.ends_with(".distcp"))
+      return "it is what one rank wrote of one: name the folder that it is in";
     const auto names = SortedNames(path);
     if (!names.ok()) return "";
     size_t data = 0;

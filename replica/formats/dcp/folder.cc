@@ -60,6 +60,7 @@ class Reader {
     for (const auto& [key, path_unused] : objects)
       if (!seen_objects_.count(key))
         return {StatusCode::kDataLoss, "'" + path + "': nothing is stored of the object '" + PrintableKey(key) + "'"};
+    catalog_->DropTensors(unread_);
     return Status::Ok();
   }
 
@@ -70,15 +71,28 @@ class Reader {
     std::map<Shape, Shape> shapes;  // by offset
   };
 
-  // False: it has more axes than a catalog holds, and is left out.
+  // False: a catalog cannot hold it, and it is left out.
   Result<bool> IsHeld(const TensorEntry& entry, const std::string& path) {
-    if (entry.shape.size() <= static_cast<size_t>(layout::kAxesMax)) return true;
-    const std::string text = "tensor '" + PrintableKey(entry.key) + "': '" + path + "': it has " +
-                             std::to_string(entry.shape.size()) + " axes, at most " + std::to_string(layout::kAxesMax) +
-                             " are read: flatten some";
-    if (!options_.LeavesOut(entry.key))
-      return Status(StatusCode::kInvalidArgument, text + "; --skip-objects leaves such out");
-    catalog_->AddNote("left out: " + text);
+    std::string why;
+    if (!entry.other_type.empty())
+      why = "its type is torch." + entry.other_type + ", which is not supported";
+    else if (entry.shape.size() > static_cast<size_t>(layout::kAxesMax))
+      why = "it has " + std::to_string(entry.shape.size()) + " axes, at most " + std::to_string(layout::kAxesMax) +
+            " are read: flatten some";
+    else
+      why = RefusalOfName(entry.key);
+    if (why.empty()) return true;
+    return LeaveOut("tensor '" + PrintableKey(entry.key) + "': '" + path + "': " + why, entry.key);
+  }
+  static std::string RefusalOfName(const std::string& key) {
+    const Status valid = ValidateKey(EscapedKey(key));
+    return valid.ok() ? "" : std::string(valid.message());
+  }
+  // False, and a note; or the error where it is wanted.
+  Result<bool> LeaveOut(const std::string& what, const std::string& key) {
+    if (!options_.LeavesOut(key))
+      return Status(StatusCode::kInvalidArgument, what + "; --skip-objects leaves such out");
+    catalog_->AddNote("left out: " + what);
     return false;
   }
   std::string NameOf(const std::string& key) {
@@ -149,6 +163,8 @@ class Reader {
       return {StatusCode::kResourceExhausted,
               "'" + folder_ + "': its objects have more than " + std::to_string(kObjectBytesMax) + " bytes"};
     if (!seen_objects_.insert(stored.key).second) return Status::Ok();
+    if (const std::string refusal = RefusalOfName(stored.key); !refusal.empty())
+      return LeaveOut("object '" + PrintableKey(stored.key) + "': '" + folder_ + "': " + refusal, stored.key).status();
     catalog_->AddObject({NameOf(stored.key), CatalogObject::Form::kTorch, std::string(bytes), path});
     return Status::Ok();
   }
@@ -164,6 +180,7 @@ class Reader {
     };
     if (known == tensors_.end()) return bad("the metadata describes no such tensor");
     const Known& tensor = known->second;
+    if (!tensor.entry->other_type.empty()) return Status::Ok();
     const Shape offset = stored.offset.value_or(Shape(tensor.entry->shape.size()));
     const auto shape = tensor.shapes.find(offset);
     if (shape == tensor.shapes.end()) return bad("the metadata has no chunk at " + DescribeShape(offset));
@@ -180,12 +197,13 @@ class Reader {
     }
     KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(bytes, path, stored.at));
     const auto read = torch::TensorOf(archive.tree, archive.tree.root, path, /*applies=*/true);
-    if (!read.ok()) return read.status().Annotate("tensor '" + PrintableKey(stored.key) + "'");
+    const std::string who = "tensor '" + PrintableKey(stored.key) + "'";
+    if (!read.ok()) return LeaveOutChunk(stored.key, tensor, read.status().Annotate(who));
     const std::optional<torch::PickledTensor>& found = *read;
     if (!found)
       return bad("its entry holds " + pickle::DescribeNode(archive.tree, archive.tree.root) + " and no tensor");
     if (const Status view = torch::CheckView(*found); !view.ok())
-      return view.Annotate("'" + path + "', tensor '" + PrintableKey(stored.key) + "'");
+      return LeaveOutChunk(stored.key, tensor, view.Annotate("'" + path + "'").Annotate(who));
     if (found->dtype != tensor.entry->dtype)
       return bad("stored as " + std::string(DTypeName(found->dtype)) + ", the metadata says " +
                  std::string(DTypeName(tensor.entry->dtype)));
@@ -196,12 +214,22 @@ class Reader {
     return torch::AddStoredPiece(catalog_, archive, *found, file, *tensor.number, offset);
   }
 
+  // A chunk of a kind that is not read: with it its tensor goes.
+  Status LeaveOutChunk(const std::string& key, const Known& tensor, const Status& why) {
+    if (why.code() != StatusCode::kInvalidArgument) return why;
+    if (tensor.number && unread_.contains(*tensor.number)) return Status::Ok();
+    KINTSUGI_RETURN_IF_ERROR(LeaveOut(std::string(why.message()), key).status());
+    if (tensor.number) unread_.insert(*tensor.number);
+    return Status::Ok();
+  }
+
   Catalog* const catalog_;
   const std::string& folder_;
   const ReadOptions& options_;
   ModelPart model_;
   std::set<std::string, std::less<>> own_;  // names of the model, as they stand here
   std::map<std::string, uint32_t> files_;
+  std::set<uint32_t> unread_;   // tensors that are left out
   std::set<uint32_t> touched_;  // files, since pages were dropped
   int since_drop_ = 0;          // chunks
   std::map<std::string, Known> tensors_;

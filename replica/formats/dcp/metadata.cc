@@ -80,9 +80,12 @@ class Decoder {
     const auto& parts = tree_[properties];
     const NodeId type =
         parts.kind == Kind::kTuple && !parts.items.empty() ? parts.items[0] : tree_.Get(properties, "dtype");
-    const auto dtype = torch::DTypeOfGlobal(tree_, type);
-    if (!dtype) return Bad(properties, what + "its type is " + DescribeNode(tree_, type) + ", which is not supported");
-    entry.dtype = *dtype;
+    if (const auto dtype = torch::DTypeOfGlobal(tree_, type))
+      entry.dtype = *dtype;
+    else if (IsTypeOfTorch(type))
+      entry.other_type = std::string(tree_[type].name);
+    else
+      return Bad(properties, what + "its type is " + DescribeNode(tree_, type) + ", which is not supported");
     const NodeId chunks = tree_.Get(state, "chunks");
     if (chunks == kNoNode || tree_[chunks].kind != Kind::kList) return Bad(state, what + "its chunks are no list");
     for (const NodeId chunk : tree_[chunks].items) {
@@ -96,6 +99,12 @@ class Decoder {
     }
     metadata_.tensors.push_back(std::move(entry));
     return Status::Ok();
+  }
+
+  bool IsTypeOfTorch(NodeId id) const {
+    if (id >= tree_.size() || tree_[id].kind != Kind::kGlobal || tree_[id].text != "torch") return false;
+    const std::string_view name = tree_[id].name;
+    return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
   }
 
   Status ReadStored(NodeId index, NodeId info) {
@@ -181,7 +190,7 @@ class Encoder {
     writer_.Text("properties");
     New("TensorProperties");
     writer_.Mark();
-    writer_.Global("torch", DTypeName(entry.dtype));
+    writer_.Global("torch", entry.other_type.empty() ? DTypeName(entry.dtype) : std::string_view(entry.other_type));
     writer_.Global("torch.serialization", "_get_layout");
     writer_.Mark();
     writer_.Text("torch.strided");

@@ -25,6 +25,7 @@ struct TensorEntry {
   DType dtype = DType::kFloat32;
   Shape shape;
   std::vector<Chunk> chunks;
+  std::string other_type;  // torch's name of a type that we have not (qint8); else empty, and `dtype` counts
 };
 // Where a chunk, or an object (no offset), is stored.
 struct StorageEntry {

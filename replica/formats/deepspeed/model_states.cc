@@ -39,6 +39,12 @@ class ModelStatesReader {
     const Tree& first = files_[0][0].archive.tree;
     const NodeId root = first.root;
     if (!first.PairsOf(root)) return Bad(files_[0][0], root, "it is no state dictionary");
+    if (const auto said = first.IntOf(first.Get(root, "dp_world_size"));
+        is_sharded_ && said && *said != states_.data_ranks)
+      return Status(StatusCode::kDataLoss,
+                    "'" + folder_ + "' has model states of " + std::to_string(states_.data_ranks) +
+                        " data-parallel ranks, they say that there are " + std::to_string(*said) +
+                        ": the checkpoint is not whole, or mixed with another");
     patterns_ = PatternsOf(first, first.Get(root, "universal_checkpoint_info"));
     const NodeId zero = first.Get(first.Get(root, "ds_config"), "zero_optimization");
     const NodeId round_robin = first.Get(zero, "round_robin_gradients");
@@ -183,8 +189,9 @@ class ModelStatesReader {
   }
 
   // A dictionary by its names: Tree::Get looks through all of it each time.
-  static std::unordered_map<std::string_view, NodeId> IndexOf(const Tree& tree, NodeId dictionary) {
-    std::unordered_map<std::string_view, NodeId> index;
+  using NodeIndex = std::unordered_map<std::string_view, NodeId>;
+  static NodeIndex IndexOf(const Tree& tree, NodeId dictionary) {
+    NodeIndex index;
     if (const auto pairs = tree.PairsOf(dictionary))
       for (size_t i = 0; i + 1 < pairs->size(); i += 2)
         if (const auto name = tree.TextOf((*pairs)[i])) index.emplace(*name, (*pairs)[i + 1]);
@@ -232,7 +239,7 @@ class ModelStatesReader {
 
   // Stage 3: parameters that no optimizer has lie in equal parts of all data ranks.
   Status AddFrozen() {
-    if (!is_sharded_) return Status::Ok();
+    if (!is_sharded_) return CheckFrozen();
     for (size_t data = 0; data < files_.size(); ++data) {
       const OpenFile& file = files_[data][0];
       const Tree& tree = file.archive.tree;
@@ -265,6 +272,30 @@ class ModelStatesReader {
     return Status::Ok();
   }
 
+  // Before stage 3 they stand in the module, too.
+  Status CheckFrozen() const {
+    for (size_t rank = 0; rank < modules_.size(); ++rank) {  // a pipeline has no module here
+      const OpenFile& file = files_[0][rank];
+      const Tree& tree = file.archive.tree;
+      for (const auto& [name, fragment] : IndexOf(tree, tree.Get(tree.root, "frozen_param_fragments"))) {
+        const std::string key = JoinPath(TextPath({kModule, name}));
+        const auto module = modules_[rank].find(name);
+        if (module == modules_[rank].end() || !IsWanted(options_.only, key)) continue;
+        KINTSUGI_ASSIGN_OR_RETURN(const auto copy, torch::TensorOf(tree, fragment, file.archive.place));
+        KINTSUGI_ASSIGN_OR_RETURN(const auto own, torch::TensorOf(tree, module->second, file.archive.place));
+        if (!copy || !own) continue;
+        KINTSUGI_RETURN_IF_ERROR(torch::EntryOf(file.archive, *copy, key).status());
+        KINTSUGI_RETURN_IF_ERROR(torch::EntryOf(file.archive, *own, key).status());
+        if (copy->dtype != own->dtype || copy->shape != own->shape ||
+            !torch::AreEqual(file.archive, *copy, file.archive, *own))
+          return {StatusCode::kDataLoss, "'" + file.archive.place + "': '" + PrintableKey(key) +
+                                             "' is another in frozen_param_fragments than in the module: use another "
+                                             "checkpoint, or leave it out (--only)"};
+      }
+    }
+    return Status::Ok();
+  }
+
   void AddGroupNames() {
     pickle::PickleWriter writer;
     writer.EmptyList();
@@ -288,7 +319,7 @@ class ModelStatesReader {
   bool is_sharded_ = false;
   Patterns patterns_;
   std::set<std::string> buffers_;
-  std::vector<std::unordered_map<std::string_view, NodeId>> modules_;  // by model-parallel rank
+  std::vector<NodeIndex> modules_;  // by model-parallel rank
   ModelStates states_;
 };
 

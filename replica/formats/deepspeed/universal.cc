@@ -35,6 +35,7 @@ class Universal final : public Format {
   }
 
   bool keeps_zero_states() const override { return true; }
+  bool opens_object(const CatalogObject&) const override { return true; }
 
   bool Recognises(const std::string& path) const override {
     const auto folder = deepspeed::FolderOf(path, deepspeed::kLatestUniversal);

@@ -26,6 +26,7 @@ class DeepSpeed final : public Format {
   }
 
   bool keeps_zero_states() const override { return true; }
+  bool opens_object(const CatalogObject&) const override { return true; }
 
   bool Recognises(const std::string& path) const override {
     const auto folder = deepspeed::FolderOf(path, deepspeed::kLatest);
@@ -45,6 +46,12 @@ class DeepSpeed final : public Format {
     KINTSUGI_ASSIGN_OR_RETURN(const deepspeed::ModelStates states,
                               deepspeed::AddModelStates(&catalog, folder, names, options));
     KINTSUGI_RETURN_IF_ERROR(deepspeed::AddZeroFiles(&catalog, folder, names, states, options));
+    if (!states.groups.empty() && std::none_of(names.begin(), names.end(), [](const std::string& name) {
+          const auto file = deepspeed::ParseFileName(name);
+          return file && file->is_optimizer;
+        }))
+      catalog.AddNote("there is no file *" + std::string(deepspeed::kOptimEnding) +
+                      ": what the optimizer held, master weights too, is not in it");
     AddShared(&catalog, states);
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish(options.whole));
     KINTSUGI_RETURN_IF_ERROR(deepspeed::CheckMasters(catalog, options));
@@ -66,9 +73,10 @@ class DeepSpeed final : public Format {
     const std::string tag = deepspeed::TagOf(options.step);
     Outline outline;
     if (options.zero_stage == 3 && sorted.groups.empty())
-      return Status(StatusCode::kInvalidArgument,
-                    "stage 3 keeps weights in the optimizer's files alone, and there is no optimizer's state: write stage "
-                    "1 or 2");
+      return Status(
+          StatusCode::kInvalidArgument,
+          "stage 3 keeps weights in the optimizer's files alone, and there is no optimizer's state: write stage "
+          "1 or 2");
     // Before stage 3 one for all data-parallel ranks.
     for (int rank = 0; rank < (options.zero_stage == 3 ? options.shards : 1); ++rank) {
       const auto data_rank = options.zero_stage == 3 ? std::optional<int>(rank) : std::nullopt;

@@ -39,6 +39,8 @@ bool AreOneModel(const std::vector<ModelFile>& these, const std::vector<ModelFil
 Result<ModelFile> ChooseModel(Catalog* catalog, const std::string& folder, const std::vector<ModelFile>& models);
 // The folders of the models of a pipeline of diffusers (model_index.json), as a sentence's end; empty: it is none.
 std::string PipelineParts(const std::string& folder);
+// The snapshots of a repository in Hugging Face's cache, the same; empty: it is none.
+std::string SnapshotsIn(const std::string& folder);
 
 // What the libraries save beside the weights: configuration, tokenizer, training arguments. An optimizer's file is
 // told of.

@@ -7,8 +7,12 @@
 // axis=0`).
 #include "replica/formats/megatron/legacy.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "callbacks/state/key.h"
 #include "replica/formats/formats.h"
+#include "replica/formats/megatron/common.h"
 #include "replica/formats/megatron/names.h"
 #include "replica/formats/megatron/rng.h"
 #include "replica/formats/megatron/settings.h"
@@ -30,6 +34,56 @@ Result<std::vector<std::string>> RanksIn(const std::string& folder) {
     return !name.starts_with(kRankFolder) || KindOfPath(Join(folder, name)) != PathKind::kFolder;
   });
   return names;
+}
+
+// The numbers in the name of a rank's folder: tensor, pipeline, expert; none where it has others.
+std::vector<size_t> NumbersOf(std::string_view name) {
+  std::vector<size_t> numbers;
+  for (name.remove_prefix(kRankFolder.size()); !name.empty();) {
+    const size_t digits = std::min(name.find('_'), name.size());
+    size_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + digits, number);
+    if (error != std::errc() || end != name.data() + digits) return {};
+    numbers.push_back(number);
+    name.remove_prefix(std::min(digits + 1, name.size()));
+  }
+  return numbers;
+}
+
+// Every rank's folder is there, by the others' names, and by what the arguments of the first say.
+Status CheckRanks(const std::string& folder, const std::vector<std::string>& ranks, const pickle::Tree& tree) {
+  std::vector<size_t> sizes;
+  for (const std::string& rank : ranks) {
+    const std::vector<size_t> numbers = NumbersOf(rank);
+    if (numbers.empty()) return Status::Ok();
+    sizes.resize(std::max(sizes.size(), numbers.size()), 1);
+    for (size_t i = 0; i < numbers.size(); ++i) sizes[i] = std::max(sizes[i], numbers[i] + 1);
+  }
+  size_t expected = 1;
+  for (const size_t size : sizes) expected = size > ranks.size() ? SIZE_MAX : std::min(expected * size, SIZE_MAX / 2);
+  const auto bad = [&](const std::string& what) {
+    return Status(StatusCode::kDataLoss, "'" + folder + "' has " + std::to_string(ranks.size()) + " folders " +
+                                             std::string(kRankFolder) + "NN, from '" + ranks.front() + "' to '" +
+                                             ranks.back() + "', " + what +
+                                             ": the checkpoint is not whole, or mixed with another");
+  };
+  if (expected != ranks.size()) return bad("and not all between");
+  const pickle::NodeId arguments = tree.StateOf(tree.Get(tree.root, megatron::kArgs), "Namespace");
+  const auto said = [&](std::string_view name) {
+    const auto number = arguments == pickle::kNoNode ? std::nullopt : tree.IntOf(tree.Get(arguments, name));
+    return number && *number > 0 ? static_cast<size_t>(*number) : size_t{0};
+  };
+  const size_t pipeline = said("pipeline_model_parallel_size"), expert = said("expert_model_parallel_size");
+  size_t place = 0;
+  for (const auto& [name, size] :
+       {std::pair("tensor_model_parallel_size", said("tensor_model_parallel_size")),
+        std::pair("pipeline_model_parallel_size", pipeline), std::pair("expert_model_parallel_size", expert)}) {
+    if (size <= 1 && place > 0) continue;  // is in no name
+    const size_t found = place < sizes.size() ? sizes[place] : 1;
+    ++place;
+    if (size > 0 && found != size) return bad("args say " + std::string(name) + "=" + std::to_string(size));
+  }
+  return Status::Ok();
 }
 
 class MegatronLegacy final : public Format {
@@ -59,8 +113,10 @@ class MegatronLegacy final : public Format {
       if (opened.status().code() == StatusCode::kNotFound)
         return Status(StatusCode::kDataLoss, "'" + place + "' is missing: the checkpoint is not whole");
       if (!opened.ok()) return opened.status();
+      if (rank == ranks.front()) KINTSUGI_RETURN_IF_ERROR(CheckRanks(folder, ranks, opened->archive.tree));
       const Path prefix = ranks.size() == 1 ? Path() : PathOf(rank);
-      KINTSUGI_RETURN_IF_ERROR(torch::AddStateDict(&catalog, opened->archive, torch::AddTo(&catalog, *opened), prefix, options));
+      KINTSUGI_RETURN_IF_ERROR(
+          torch::AddStateDict(&catalog, opened->archive, torch::AddTo(&catalog, *opened), prefix, options));
       if (IsFile(Join(Join(folder, rank), kBufferFile)))
         catalog.AddNote("left out: '" + Join(Join(folder, rank), kBufferFile) +
                         "', the distributed optimizer's buffers: their order is the trainer's own");

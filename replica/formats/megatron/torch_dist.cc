@@ -106,6 +106,12 @@ class TorchDist final : public Format {
       KINTSUGI_RETURN_IF_ERROR(
           torch::AddStateDict(&catalog, opened.archive, torch::AddTo(&catalog, opened), {}, options));
       const bool is_of_run = !megatron::GroupsOfRun(catalog.objects()).empty();
+      for (const CatalogObject& object : catalog.objects())
+        if (const auto said = object.key == kIteration ? ScalarOf(object) : std::nullopt;
+            said && std::holds_alternative<int64_t>(*said) && catalog.step() && !IsSaidAgain(object, catalog.step()))
+          catalog.AddNote("it is of iteration " + std::to_string(std::get<int64_t>(*said)) + " by " +
+                          std::string(kCommon) + ", and of " + std::to_string(*catalog.step()) +
+                          " by its folder's name, which counts");
       catalog.DropObjects([&](const CatalogObject& object) {
         return IsSaidAgain(object, catalog.step()) ||
                (is_of_run && object.path.size() > 1 && object.path[0].text == kOptimizer);

@@ -148,6 +148,8 @@ class Safetensors final : public Format {
   std::string Unfinished(const std::string& path) const override {
     if (const std::string parts = hub::PipelineParts(path); !parts.empty())
       return "it is a pipeline of diffusers, whose models have folders of their own: name one of them, " + parts;
+    if (const std::string snapshots = hub::SnapshotsIn(path); !snapshots.empty())
+      return "it is a repository in Hugging Face's cache: name a snapshot in it, " + snapshots;
     const auto names = SortedNames(path);
     if (!names.ok()) return "";
     for (const std::string& name : *names)

@@ -53,8 +53,7 @@ class SpecReader {
     // (function, class, arguments of the function, state).
     const pickle::Items arguments = *tree_.ArgumentsOf(id_, "torch._tensor", "_rebuild_from_type_v2");
     const auto& made = tree_[arguments[2]].items;  // class, type, sizes, strides, offset, ..
-    const NodeId state = StateOf(arguments[3]);
-    const NodeId local = tree_.Get(state, "_local_tensor"), spec = tree_.Get(state, "_spec");
+    const NodeId local = InState(arguments[3], "_local_tensor"), spec = InState(arguments[3], "_spec");
     const auto shape = made.size() > 2 ? tree_.NumbersOf(made[2]) : std::nullopt;
     if (!shape || local == kNoNode || !tree_.IsOfClass(spec, "DTensorSpec"))
       return Bad("a DTensor without sizes, local tensor or spec");
@@ -95,13 +94,14 @@ class SpecReader {
   // An attribute of an object that was made and then filled.
   NodeId Field(NodeId object, std::string_view name) const {
     if (object >= tree_.size() || tree_[object].kind != Kind::kCall) return kNoNode;
-    return tree_.Get(StateOf(tree_[object].state), name);
+    return InState(tree_[object].state, name);
   }
-  // A state may be a pair whose second part are the slots.
-  NodeId StateOf(NodeId state) const {
-    if (state < tree_.size() && tree_[state].kind == Kind::kTuple && tree_[state].items.size() == 2)
-      return tree_.PairsOf(tree_[state].items[0]) ? tree_[state].items[0] : tree_[state].items[1];
-    return state;
+  // A state may be a pair: attributes (a parameter has some), and slots.
+  NodeId InState(NodeId state, std::string_view name) const {
+    if (state >= tree_.size() || tree_[state].kind != Kind::kTuple || tree_[state].items.size() != 2)
+      return tree_.Get(state, name);
+    const NodeId attribute = tree_.Get(tree_[state].items[0], name);
+    return attribute != kNoNode ? attribute : tree_.Get(tree_[state].items[1], name);
   }
 
   // What stands there twice is the same.

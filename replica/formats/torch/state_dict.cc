@@ -136,6 +136,10 @@ class Walk {
            Bad(nameless, "tensors lie under a key that is " + DescribeNode(tree_, nameless) + ", which has no name")
                .message()});
     }
+    if (options_.skip_unsafe && !HoldsStorage(tree_, id)) {
+      sink_->AddNote("left out: object '" + PrintableKey(key) + "': " + std::string(status.message()));
+      return Status::Ok();
+    }
     return LeaveOut("object", key, status);
   }
   // What a catalog cannot hold.
@@ -390,7 +394,19 @@ Status WriteObject(const CatalogObject& object, PickleWriter* writer) {
   return WriteNode(tree, tree.root, place, writer);
 }
 
-std::string UnsafeGlobalOf(const CatalogObject& object) {
+std::string UnsafeIn(const CatalogObject& object) {
+  PickleWriter writer;
+  const Status written = WriteObject(object, &writer);
+  if (written.code() != StatusCode::kInvalidArgument) return "";
+  if (object.form == CatalogObject::Form::kTorch) {
+    const Result<Archive> archive = OpenArchive(object.data, object.key);
+    if (!archive.ok() || HoldsStorage(archive->tree, archive->tree.root)) return "";
+  }
+  return std::string(written.message());
+}
+
+std::string WeightsOnlyRefusalOf(const CatalogObject& object) {
+  if (const std::string unsafe = UnsafeIn(object); !unsafe.empty()) return unsafe;
   PickleWriter writer;
   if (!WriteObject(object, &writer).ok()) return "";  // who writes it says why
   const std::string pickled = writer.Finish();
@@ -399,7 +415,7 @@ std::string UnsafeGlobalOf(const CatalogObject& object) {
   for (NodeId id = 0; id < tree->size(); ++id)
     if (const Node& node = (*tree)[id];
         node.kind == Kind::kGlobal && !pickle::IsWeightsOnlyGlobal(node.text, node.name))
-      return pickle::DescribeNode(*tree, id);
+      return pickle::DescribeNode(*tree, id) + " is none of what torch.load(weights_only=True) loads";
   return "";
 }
 

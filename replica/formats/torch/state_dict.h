@@ -70,8 +70,10 @@ Result<std::string> WriteStateDict(const std::vector<Leaf>& leaves);
 
 // An object as a value within a pickle. A torch blob is opened; one with tensors inside is refused.
 Status WriteObject(const CatalogObject& object, pickle::PickleWriter* writer);
-// The first global within it, written so, that torch's weights_only loader refuses; empty: it loads the object.
-std::string UnsafeGlobalOf(const CatalogObject& object);
+// Why it cannot be written so, where it holds no tensor; empty: it can.
+std::string UnsafeIn(const CatalogObject& object);
+// Why torch's weights_only loader refuses it, written so; empty: it loads the object.
+std::string WeightsOnlyRefusalOf(const CatalogObject& object);
 // An object as torch.save would write it.
 Result<std::string> TorchBlobOf(const CatalogObject& object);
 // The entries that stand beside data.pkl, in torch's order.

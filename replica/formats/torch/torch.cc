@@ -26,7 +26,8 @@ class Torch final : public Format {
 
   bool Recognises(const std::string& path) const override {
     if (KindOfPath(path) == PathKind::kFolder) return !hub::ModelsIn(path, hub::kBin).empty();
-    if (KindOfPath(path) != PathKind::kFile) return false;
+    // A file of DCP's begins as ours do, and where it holds one chunk is no other.
+    if (KindOfPath(path) != PathKind::kFile || path.ends_with(".distcp")) return false;
     if (IsIndex(path)) return true;
     const auto file = MappedFile::Open(path, path);
     return file.ok() && torch::BeginsAsArchive((*file)->text());
@@ -56,10 +57,9 @@ class Torch final : public Format {
     return catalog;
   }
 
-  std::string RefusalOf(const CatalogObject& object) const override {
-    const std::string global = torch::UnsafeGlobalOf(object);
-    return global.empty() ? "" : global + " is none of what torch.load(weights_only=True) loads";
-  }
+  std::string RefusalOf(const CatalogObject& object) const override { return torch::WeightsOnlyRefusalOf(object); }
+
+  bool leaves_out_unsafe() const override { return true; }
 
   StepNames StepNamesOf(uint64_t step) const override {
     StepNames names = Format::StepNamesOf(step);

@@ -160,6 +160,13 @@ TEST(AoaInPlace, TheErnieConfigurationIsTakenWhereItsWidthLeavesOneReading) {
   ASSERT_EQ(taken.notes().size(), 8u);  // each of the statements that have the word
   EXPECT_NE(taken.notes()[0].find("num_key_value_heads=4 cannot be misread"), std::string::npos) << taken.notes()[0];
   EXPECT_TRUE(meant.notes().empty());
+  // Into what is not cut: one rank's layout, as with the other word.
+  const Engine whole = MustBuild({Ernie(kErnieQkv), ErnieTensors(2), std::nullopt, {}});
+  const Engine one =
+      MustBuild({Ernie("fused_qkv_old, num_heads=20, num_key_value_heads=4"), ErnieTensors(2), std::nullopt, {}});
+  EXPECT_NE(Boxes(whole, key, {2, 28}), "[0:2, 0:28] from [0:2, 0:28]; ");
+  for (const std::string suffix : kStates)
+    EXPECT_EQ(Boxes(whole, key + suffix, {2, 28}), Boxes(one, key + suffix, {2, 28}));
 }
 
 TEST(AoaInPlace, TheErnieConfigurationIsRefusedWhereItsWordHasTwoMeanings) {

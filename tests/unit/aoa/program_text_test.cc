@@ -62,6 +62,11 @@ TEST(ReadProgram, KnowsWhatShips) {
     const auto program = Read("@" + name + ":num_heads=4" + (name == "gpt" ? "" : ",num_key_value_heads=2"), "");
     ASSERT_TRUE(program.ok()) << program.status().ToString();
     EXPECT_TRUE(CheckStatements(program->statements, &none).ok());
+    // They are meant to be read.
+    const std::string& text = program->statements.front();
+    size_t arrows = 0;
+    for (size_t at = text.find("->"); at != std::string::npos; at = text.find("->", at + 2)) ++arrows;
+    EXPECT_TRUE(program->statements.size() == 1 && arrows > 0 && arrows <= 20) << name << ": " << arrows;
   }
   EXPECT_EQ(Read("@lama", "").status().message(), "no program '@lama' ships; there are @gpt, @llama, @qwen_moe");
 }
