@@ -17,9 +17,9 @@ Status ControllerConnection::Prepare(const std::shared_ptr<const net::Secret>& s
   if (options.page_fd < 0) reports_.emplace(page_.words().reports);
   net::ClientOptions client_options;
   client_options.self = {options.job, std::string(net::kAgentRole)};
-  KINTSUGI_ASSIGN_OR_RETURN(client_options.tls,
-                            net::TlsContext::LoadIfAny({options.tls_certificate, options.tls_key, options.tls_ca},
-                                                       net::OwnExpired::kTaken));
+  KINTSUGI_ASSIGN_OR_RETURN(
+      client_options.tls,
+      net::TlsContext::LoadIfAny({options.tls_certificate, options.tls_key, options.tls_ca}, net::OwnExpired::kTaken));
   if (client_options.tls) client_options.tls->Follow();
   net::ClientHandlers handlers;
   handlers.on_open = [this](const net::ConnectionPtr& connection) { OnOpen(connection); };
@@ -90,8 +90,11 @@ void ControllerConnection::OnOpen(const net::ConnectionPtr& connection) {
   const bool again = thread_.has_core();
   const core::Header header{again ? thread_.core().term() : Term(), again ? thread_.core().generation() : Generation(),
                             options.rank, options.incarnation};
-  const core::JoinRequest join{static_cast<uint64_t>(getpid()), HostName(), options.page_fd >= 0,
-                               again ? thread_.core().standing() : core::Standing::kNew, again,
+  const core::JoinRequest join{static_cast<uint64_t>(getpid()),
+                               HostName(),
+                               options.page_fd >= 0,
+                               again ? thread_.core().standing() : core::Standing::kNew,
+                               again,
                                again ? thread_.core().crew() : std::vector<Rank>(),
                                again ? thread_.core().crew_since() : Generation()};
   const Status sent = connection->Send(wire::Encode(options.job, header, core::AgentMessage(join)));
@@ -124,8 +127,8 @@ void ControllerConnection::OnJoinReply(const core::Header& header, const core::J
     self_.options.incarnation = header.incarnation;
     self_.join = reply;
     self_.generation = header.generation;
-    thread_.BeginCore({self_.options.rank, header.incarnation, header.term, header.generation, reply.replacement,
-                       reply.crew});
+    thread_.BeginCore(
+        {self_.options.rank, header.incarnation, header.term, header.generation, reply.replacement, reply.crew});
     joined_ = Status::Ok();
   } else {
     joined_ = Status(StatusCode::kFailedPrecondition, reply.text);
@@ -149,7 +152,7 @@ void ControllerConnection::Send(Generation generation, const core::AgentMessage&
   KINTSUGI_CHECK(thread_.has_core(), "a rank that has not joined has nothing to say");
   ForwardReports();  // first: the controller that hears of a step has its reports
   const core::Header header{thread_.core().term(), generation, self_.options.rank, self_.options.incarnation};
-  const Status sent = connection_->Send(wire::Encode(self_.options.job, header, message));
+  const Status sent = connection_->Send(wire::Encode(self_.options.job, header, message, SteadyClock::SteadyNow()));
   if (!sent.ok()) log_->Write(LogLevel::kWarning, LogLine("send_failed", {{"why", sent.message()}}));
 }
 

@@ -65,14 +65,10 @@ core::FaultReport Parking::Classify(const Status& status) const {
 }
 
 TimePoint Parking::InjectedAt() const {
-  return TimePoint(Duration(static_cast<int64_t>(page_.words().fault_ns.load())));
+  return TimePoint(Duration(static_cast<int64_t>(page_.words().PresentFaultNs())));
 }
 
-// The injector's stamp counts while it is fresh: it is this fault's.
-bool Parking::IsInjected() const {
-  const TimePoint stamp = InjectedAt();
-  return stamp > TimePoint() && SteadyClock::SteadyNow() - stamp < std::chrono::seconds(5);
-}
+bool Parking::IsInjected() const { return InjectedAt() > TimePoint(); }
 
 void Parking::Park(Outcome outcome, core::FaultReport fault) {
   KINTSUGI_CHECK(registered_.begun(), "a thread parks before its guard has begun");

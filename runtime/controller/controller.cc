@@ -142,7 +142,7 @@ void Controller::OnFrame(const net::ConnectionPtr& connection, std::string_view 
 }
 
 void Controller::OnAgentFrame(const net::ConnectionPtr& connection, std::string_view payload) {
-  Result<wire::AgentFrame> frame = wire::DecodeFromAgent(options_.job, payload);
+  Result<wire::AgentFrame> frame = wire::DecodeFromAgent(options_.job, payload, SteadyClock::SteadyNow());
   if (!frame.ok()) return RefuseFrame(connection, frame.status().message());
   const core::Header& header = frame->header;
   const auto known = peers_.find(connection->id());

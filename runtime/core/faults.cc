@@ -6,9 +6,7 @@
 
 namespace kintsugi::core {
 
-TimePoint Faults::BeganAt(TimePoint told) const {
-  return told < board_.course.went_on_at ? board_.now() : told;
-}
+TimePoint Faults::BeganAt(TimePoint told) const { return told < board_.course.went_on_at ? board_.now() : told; }
 
 void Faults::OnReport(Rank rank, const FaultReport& told, bool current) {
   const FaultKind kind = told.kind;
@@ -21,6 +19,12 @@ void Faults::OnReport(Rank rank, const FaultReport& told, bool current) {
   }
   // Its agent has watched it exceed a limit: nothing is to be asked of it any more.
   if (kind == FaultKind::kStalled && current) {
+    // It was stopped because its handler had taken too long, and is in it still: that is no better than an exception.
+    const std::string_view handler =
+        board_.incident.open() && board_.phase() == Phase::kStop ? board_.incident.ran_out_handler() : "";
+    if (!handler.empty())
+      repeats_.HandlerFailed(rank, handler, "it does not return: " + report.text,
+                             board_.At(rank).respawns < board_.policy.max_respawns);
     const bool hung = board_.incident.open() && board_.incident.record().signal == FaultKind::kHang;
     return GiveUp({rank}, hung ? FaultKind::kHang : FaultKind::kStalled, report.since, report.text);
   }

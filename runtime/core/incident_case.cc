@@ -54,6 +54,7 @@ void IncidentCase::Open(IncidentRecord first) {
   evidence_ = kSuspected;
   attempt_ = 0;
   ran_out_.reset();
+  ran_out_handler_ = {};
   tried_.reset();
 }
 

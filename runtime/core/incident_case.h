@@ -60,9 +60,14 @@ class IncidentCase {
   // What this attempt has chosen.
   void Try(const RungDecision& decision);
 
-  // A handler ran out of its limit, this one: a rank that does not come out of STOP within as long is the one. Asked once.
-  void NoteRanOut(Duration limit) { ran_out_ = limit; }
-  std::optional<Duration> TakeRanOut() { return std::exchange(ran_out_, std::nullopt); }
+  // This handler ran out of its limit: a rank that does not come out of STOP within as long is the one. Asked once.
+  void NoteRanOut(std::string_view handler, Duration limit) { ran_out_ = limit, ran_out_handler_ = handler; }
+  std::optional<Duration> TakeRanOut() {
+    if (!ran_out_) ran_out_handler_ = {};
+    return std::exchange(ran_out_, std::nullopt);
+  }
+  // For which the present STOP is; empty: for none.
+  std::string_view ran_out_handler() const { return ran_out_handler_; }
 
   // Spans of time, where an incident is under way.
   void NotePhase(const PhaseSpan& span);
@@ -83,6 +88,7 @@ class IncidentCase {
   Evidence evidence_ = Evidence::kSuspected;
   int attempt_ = 0;
   std::optional<Duration> ran_out_;
+  std::string_view ran_out_handler_;  // a literal
   std::optional<Rung> tried_;
 };
 

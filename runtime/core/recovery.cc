@@ -326,6 +326,7 @@ void Recovery::CountFailure(Rank rank, const PhaseDone& done, bool echo) {
     Failed& failed = FailedNow();
     failed.at = board_.now() + kEchoWindow;
     failed.ran_out = failed.ran_out || done.code == StatusCode::kDeadlineExceeded;
+    if (failed.text.empty()) failed.text = ": rank " + rank.ToString() + ": " + done.text;
     return;
   }
   // A failed repair leaves its receiver in doubt; a source is only read, and other handlers touch derived things only.
@@ -359,8 +360,10 @@ bool Recovery::RanOut() {
   if (board_.course.leaving && !all) return false;  // no time for the innocent among them
   // A rank that does not come out of that, or is late again and again, is the one.
   FailedNow().ran_out = true;
-  board_.incident.NoteRanOut(board_.now() - board_.phase_began());
+  const std::string_view handler = HandlerOf(board_.phase());
+  const Duration limit = board_.now() - board_.phase_began();
   Retry();
+  if (board_.incident.open()) board_.incident.NoteRanOut(handler, limit);
   return true;
 }
 
@@ -368,12 +371,16 @@ void Recovery::Retry() {
   const Failed failed = std::exchange(FailedNow(), {.of = board_.transitions()});
   roads_.Conclude();
   if (const std::optional<Roads::CutOff> cut = roads_.FindCutOff()) return DoWithout(*cut);
-  const std::string text = std::string(PhaseName(board_.phase())) + " failed without another cause";
+  const std::string text = std::string(PhaseName(board_.phase())) + " failed without another cause" + failed.text;
   std::vector<Rank> hopeless;
   if (failed.ran_out)
     for (Rank rank : board_.members.Where([](const Member& m) -> bool { return m.waiting; }))
       if ((board_.At(rank).handler_failures += kOwnFailure) >= kFailuresMax) hopeless.push_back(rank);
   if (!board_.incident.open()) faults_.Open(Rank(0), FaultKind::kStalled, text, board_.now());
+  // Those that wait for one that hangs may say so before its own limit is over.
+  if (failed.ran_out)
+    board_.incident.NoteRanOut(HandlerOf(board_.phase()),
+                               std::max(board_.now() - board_.phase_began(), board_.policy.StopLimit()));
   if (hopeless.empty()) return faults_.Lock(text);
   for (Member& member : board_.members) member.handler_failures = 0;
   faults_.GiveUp(hopeless, FaultKind::kStalled, board_.now(), text + ", again and again");

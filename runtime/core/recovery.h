@@ -70,8 +70,9 @@ class Recovery {
   // What has failed in the phase under way.
   struct Failed {
     TimePoint at = TimePoint::Max();
-    bool ran_out = false;  // a handler's limit did
-    uint64_t of = 0;       // Board::transitions
+    bool ran_out = false;   // a handler's limit did
+    std::string text = {};  // the first to fail, and what it said
+    uint64_t of = 0;        // Board::transitions
   };
   Failed& FailedNow();
 

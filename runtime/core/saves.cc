@@ -328,9 +328,13 @@ std::string Saves::WhyNotCompared(Step last) const {
 }
 
 bool Saves::CheckGrace() {
-  if (board_.now() < stop_deadline_ || board_.phase() != Phase::kRunning || Writes(board_.save())) return false;
+  // A handler may take longer than there is: what others hold is saved without it. Its stop takes time, too.
+  const bool repairs = board_.phase() >= Phase::kClean && board_.phase() <= Phase::kRollback && board_.course.ever_ran;
+  const TimePoint until = repairs ? stop_deadline_ - board_.policy.grace / 4 : stop_deadline_;
+  if (board_.now() < until || (board_.phase() != Phase::kRunning && !repairs) || Writes(board_.save())) return false;
   stop_deadline_ = TimePoint::Max();
   const std::string text = "the grace period is nearly over: saving at once";
+  if (repairs) return faults_.Lock(text), true;
   faults_.Record(Rank(0), FaultKind::kOperator, text, board_.now());
   board_.incident.BlameNobody();
   faults_.Lock(text);

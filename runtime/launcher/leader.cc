@@ -57,7 +57,7 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, std::shared_p
     : options_(std::move(options)),
       log_(std::move(log)),
       account_(Valid(options_).run.policy, options_.generation, SteadyClock::SteadyNow(), options_.before,
-               options_.incidents),
+               options_.story),
       controller_(io, ControllerOptionsOf(options_), std::move(secret), duties_, log_),
       desk_(controller_, options_.run.policy.save_directory),
       workers_(controller_, account_, *this),

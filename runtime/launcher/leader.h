@@ -28,6 +28,7 @@
 #include "runtime/launcher/progress_meter.h"
 #include "runtime/launcher/run_account.h"
 #include "runtime/launcher/run_observer.h"
+#include "runtime/launcher/story_shelf.h"
 #include "runtime/launcher/worker_desk.h"
 #include "runtime/launcher/worker_pool.h"
 #include "runtime/net/control_socket.h"
@@ -44,8 +45,8 @@ struct LeaderOptions {
   core::LedgerTotals totals;  // with a run that is taken over: what its leader had folded of all reports
   Generation generation;      // with a run that is taken over: the newest in which all ranks were in their loops
   wire::RunSoFar before;      // with one, too: what its leaders had counted
-  std::vector<wire::KeptIncident> incidents;  // with one, too: those that are over
-  core::Placement placement;                  // with one, too: where the ranks live, as far as is known
+  KeptStory story;            // with one, too: what it was under them
+  core::Placement placement;  // with one, too: where the ranks live, as far as is known
   std::function<void()> on_ask_witness;
 };
 

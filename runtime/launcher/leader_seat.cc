@@ -17,15 +17,15 @@ constexpr int kLeastGrace = 4;
 }  // namespace
 
 LeaderSeat::LeaderSeat(boost::asio::io_context& io, NodeState& state, Electorate& electorate, LeaderLine& line,
-                       const HomeBlock& block, const ReportShelf& shelf, const IncidentShelf& incidents,
-                       NodeSplits& splits, NodeEnds& ends)
+                       const HomeBlock& block, const ReportShelf& shelf, const StoryShelf& story, NodeSplits& splits,
+                       NodeEnds& ends)
     : io_(io),
       state_(state),
       electorate_(electorate),
       line_(line),
       block_(block),
       shelf_(shelf),
-      incidents_(incidents),
+      story_(story),
       splits_(splits),
       ends_(ends) {}
 
@@ -55,7 +55,8 @@ void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
   policy->checkpoints = state_.pulse.checkpoints;
   policy->incidents_before = state_.pulse.so_far.incidents;
   // Of one more than the last pulse counted, where the leader was lost between the two.
-  for (const wire::KeptIncident& incident : incidents_.All())
+  const KeptStory story = story_.All();
+  for (const wire::KeptIncident& incident : story.incidents)
     policy->incidents_before = std::max(policy->incidents_before, incident.id);
   policy->pause_asked = state_.pulse.so_far.pause_asked;
   policy->needs_consent = true;
@@ -94,7 +95,7 @@ void LeaderSeat::Lead(core::Policy policy, Term term, bool part) {
                         .totals = shelf_.totals(),
                         .generation = state_.pulse.generation,
                         .before = Before(),
-                        .incidents = incidents_.All(),
+                        .story = story_.All(),
                         .placement = block_.placement(),
                         .on_ask_witness = [this] { splits_.WantLease(); }};
   options.run.policy = std::move(policy);

@@ -14,20 +14,20 @@
 
 #include "runtime/launcher/electorate.h"
 #include "runtime/launcher/home_block.h"
-#include "runtime/launcher/incident_shelf.h"
 #include "runtime/launcher/leader.h"
 #include "runtime/launcher/leader_line.h"
 #include "runtime/launcher/node_splits.h"
 #include "runtime/launcher/node_state.h"
 #include "runtime/launcher/report_shelf.h"
 #include "runtime/launcher/save_lease.h"
+#include "runtime/launcher/story_shelf.h"
 
 namespace kintsugi {
 
 class LeaderSeat {
  public:
   LeaderSeat(boost::asio::io_context& io, NodeState& state, Electorate& electorate, LeaderLine& line,
-             const HomeBlock& block, const ReportShelf& shelf, const IncidentShelf& incidents, NodeSplits& splits,
+             const HomeBlock& block, const ReportShelf& shelf, const StoryShelf& story, NodeSplits& splits,
              NodeEnds& ends);
 
   void OnProgress(std::function<void(const RunProgress&)> listener) { listener_ = std::move(listener); }
@@ -65,7 +65,7 @@ class LeaderSeat {
   LeaderLine& line_;
   const HomeBlock& block_;
   const ReportShelf& shelf_;
-  const IncidentShelf& incidents_;
+  const StoryShelf& story_;
   NodeSplits& splits_;
   NodeEnds& ends_;
   std::function<void(const RunProgress&)> listener_;

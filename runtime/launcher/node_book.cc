@@ -63,7 +63,7 @@ NodeBook::Arrival NodeBook::OnJoined(int number, const wire::NodeHello& hello, T
     node.cut_off = false;  // another one has its own chance
   node.host = hello.host;
   node.version = hello.version;
-  node.knows_totals = node.knows_incidents = false;
+  node.knows_totals = node.knows_story = false;
   return arrival;
 }
 

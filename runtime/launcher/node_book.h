@@ -46,7 +46,7 @@ class NodeBook {
     std::map<Rank, Incarnation> to_spawn;       // what waits until it is here
     int spares = 0;                             // processes that wait on it
     TimePoint pulsed_at;                        // last sign of the leader's life
-    bool knows_totals = false, knows_incidents = false;  // since it was last welcomed
+    bool knows_totals = false, knows_story = false;  // since it was last welcomed
   };
 
   NodeBook(NodeShape shape, core::Placement placement, TimePoint now);

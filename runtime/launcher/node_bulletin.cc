@@ -5,12 +5,19 @@
 #include <utility>
 
 #include "runtime/base/check.h"
-#include "runtime/launcher/incident_shelf.h"
+#include "runtime/launcher/story_shelf.h"
 
 namespace kintsugi {
 namespace {
 
 constexpr int kManyNodes = 256;
+// Steps of more ranks would be most of what nodes are told, and no picture shows single ones of them.
+constexpr int kRanksOfSteps = 64;
+constexpr Duration kStepsEvery = std::chrono::seconds(1);
+
+size_t Newest(const std::vector<StepTiming>& steps, uint64_t wanted) {
+  return static_cast<size_t>(std::min<uint64_t>({wanted, steps.size(), wire::KeepSpans::kStepsMax}));
+}
 
 }  // namespace
 
@@ -33,7 +40,7 @@ void NodeBulletin::TellAll(const wire::NodeOrder& order) {
 void NodeBulletin::Poll(const core::LedgerTotals& folded, TimePoint now) {
   TellPlaces();
   tells_at_once_ = true;
-  TellIncidents();
+  TellStory(now);
   const Duration slack = beat_ / 4;
   if (now - last_pulse_ >= slack) {
     last_pulse_ = now;
@@ -101,29 +108,74 @@ void NodeBulletin::PulseThose(Duration silent_for, TimePoint now) {
     if (node.here && now - node.pulsed_at >= silent_for) Pulse(node, now);
 }
 
-// Before the pulse that counts them: who takes over is not to count one that it does not know.
-void NodeBulletin::TellIncidents() {
-  wire::KeepIncidents changed;
-  if (told_news_ != account_.incident_news()) {
-    told_news_ = account_.incident_news();
-    const std::vector<IncidentResult>& over = account_.result().incidents;
-    std::map<uint64_t, wire::KeptIncident> before;
-    for (wire::KeptIncident& told : told_incidents_) before[told.id] = std::move(told);
-    told_incidents_.clear();
-    for (size_t i = over.size() - std::min(over.size(), wire::KeepIncidents::kMax); i < over.size(); ++i) {
-      told_incidents_.push_back(ToKept(over[i], account_.result().begin));
-      const wire::KeptIncident& now = told_incidents_.back();
-      if (const wire::KeptIncident& told = before[now.id]; told.record != now.record || told.injection != now.injection)
-        changed.incidents.push_back(now);
-    }
-  }
+// Before the pulse that counts incidents: who takes over is not to count one that it does not know.
+void NodeBulletin::TellStory(TimePoint now) {
+  const wire::KeepIncidents incidents = NewIncidents();
+  const wire::KeepSpans spans = NewSpans(now);
   for (NodeBook::Node& node : book_.all()) {
     if (!node.here) continue;
-    if (!std::exchange(node.knows_incidents, true))
+    if (!std::exchange(node.knows_story, true)) {
       orders_.Send(node.number, wire::KeepIncidents{told_incidents_, true});
-    else if (!changed.incidents.empty())
-      orders_.Send(node.number, changed);
+      orders_.Send(node.number, AllSpans());
+      continue;
+    }
+    if (!incidents.incidents.empty()) orders_.Send(node.number, incidents);
+    if (!spans.lives.empty() || !spans.steps.empty()) orders_.Send(node.number, spans);
   }
+}
+
+wire::KeepIncidents NodeBulletin::NewIncidents() {
+  wire::KeepIncidents changed;
+  if (told_news_ == account_.incident_news()) return changed;
+  told_news_ = account_.incident_news();
+  const std::vector<IncidentResult>& over = account_.result().incidents;
+  std::map<uint64_t, wire::KeptIncident> before;
+  for (wire::KeptIncident& told : told_incidents_) before[told.id] = std::move(told);
+  told_incidents_.clear();
+  for (size_t i = over.size() - std::min(over.size(), wire::KeepIncidents::kMax); i < over.size(); ++i) {
+    told_incidents_.push_back(ToKept(over[i], account_.result().begin));
+    const wire::KeptIncident& now = told_incidents_.back();
+    if (const wire::KeptIncident& told = before[now.id]; told.record != now.record || told.injection != now.injection)
+      changed.incidents.push_back(now);
+  }
+  return changed;
+}
+
+// Processes at once, as few as there are; steps together, and also where somebody has just come and is told all.
+wire::KeepSpans NodeBulletin::NewSpans(TimePoint now) {
+  wire::KeepSpans changed;
+  const RunResult& result = account_.result();
+  if (std::exchange(told_life_news_, account_.life_news()) != account_.life_news()) {
+    for (size_t i = 0; i < result.lives.size(); ++i) {
+      const bool over = result.lives[i].end.has_value();
+      const bool told = i < told_lives_.size() && told_lives_[i] == over;
+      if (!told && changed.lives.size() < wire::KeepSpans::kLivesMax)
+        changed.lives.push_back(ToKept(result.lives[i], result.begin));
+      if (i == told_lives_.size()) told_lives_.push_back(over);
+      told_lives_[i] = over;
+    }
+  }
+  const bool newcomer = std::any_of(book_.all().begin(), book_.all().end(),
+                                    [](const NodeBook::Node& node) { return node.here && !node.knows_story; });
+  if (!newcomer && now - last_steps_ < kStepsEvery) return changed;
+  last_steps_ = now;
+  const uint64_t steps = std::exchange(told_steps_, account_.steps_timed());
+  if (book_.shape().nodes * book_.shape().local_ranks > kRanksOfSteps) return changed;
+  for (size_t i = result.steps.size() - Newest(result.steps, told_steps_ - steps); i < result.steps.size(); ++i)
+    changed.steps.push_back(ToKept(result.steps[i], result.begin));
+  return changed;
+}
+
+wire::KeepSpans NodeBulletin::AllSpans() const {
+  wire::KeepSpans all{.all = true};
+  const RunResult& result = account_.result();
+  const size_t lives = result.lives.size();
+  for (size_t i = lives - std::min(lives, wire::KeepSpans::kLivesMax); i < lives; ++i)
+    all.lives.push_back(ToKept(result.lives[i], result.begin));
+  if (book_.shape().nodes * book_.shape().local_ranks > kRanksOfSteps) return all;
+  for (size_t i = result.steps.size() - Newest(result.steps, told_steps_); i < result.steps.size(); ++i)
+    all.steps.push_back(ToKept(result.steps[i], result.begin));
+  return all;
 }
 
 // What is in the sums need not be kept by others any more. One that has just come is told all; the others what is new.

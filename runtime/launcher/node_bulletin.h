@@ -48,7 +48,10 @@ class NodeBulletin {
   void Pulse(NodeBook::Node& node, TimePoint now);
   void PulseThose(Duration silent_for, TimePoint now);
   void TellTotals(const core::LedgerTotals& folded);
-  void TellIncidents();
+  void TellStory(TimePoint now);
+  wire::KeepIncidents NewIncidents();
+  wire::KeepSpans NewSpans(TimePoint now);
+  wire::KeepSpans AllSpans() const;
 
   NodeBook& book_;
   NodeOrders& orders_;
@@ -64,6 +67,9 @@ class NodeBulletin {
   size_t told_curve_ = 0;
   std::vector<wire::KeptIncident> told_incidents_;
   uint64_t told_news_ = 0;
+  std::vector<bool> told_lives_;  // of the result's: whether it was over
+  uint64_t told_life_news_ = 0, told_steps_ = 0;
+  TimePoint last_steps_;
 };
 
 }  // namespace kintsugi

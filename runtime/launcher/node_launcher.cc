@@ -41,7 +41,7 @@ class NodeLauncher::Impl final : private LineEvents, private NodeOperators {
         reporter_(state_, pool_, line_, block_, shelf_, ending_),
         control_(state_, pool_, line_, block_, *this),
         splits_(io_, state_, [this](TimePoint until) { seat_.OnWord(until); }),
-        seat_(io_, state_, electorate_, line_, block_, shelf_, incidents_, splits_, ending_),
+        seat_(io_, state_, electorate_, line_, block_, shelf_, story_, splits_, ending_),
         ending_(io_, state_, pool_, line_, shelf_, reporter_, seat_),
         elector_(state_, electorate_, line_, block_, reporter_, splits_, seat_, ending_) {}
 
@@ -79,7 +79,7 @@ class NodeLauncher::Impl final : private LineEvents, private NodeOperators {
   Electorate electorate_;
   std::unique_ptr<net::ControlSocket> socket_;
   ReportShelf shelf_;
-  IncidentShelf incidents_;
+  StoryShelf story_;
   LeaderLine line_;
   HomeBlock block_;
   NodeReporter reporter_;
@@ -239,7 +239,8 @@ void NodeLauncher::Impl::OnOrder(const wire::NodeOrder& order) {
                         },
                         [&](const wire::KeepReport& m) { shelf_.Keep(m.report); },
                         [&](const wire::KeepTotals& m) { shelf_.OnTotals(m); },
-                        [&](const wire::KeepIncidents& m) { incidents_.OnTold(m); },
+                        [&](const wire::KeepIncidents& m) { story_.OnTold(m); },
+                        [&](const wire::KeepSpans& m) { story_.OnTold(m); },
                         [&](const wire::AskNode& m) { control_.OnAsked(m); },
                         [&](const wire::AnswerNode& m) { control_.OnAnswered(m); },
                         [&](const wire::NodeNews& m) {

@@ -5,7 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/controller/incident_line.h"
-#include "runtime/launcher/incident_shelf.h"
+#include "runtime/launcher/story_shelf.h"
 
 namespace kintsugi {
 namespace {
@@ -28,7 +28,7 @@ void Count(const core::IncidentRecord& record, TimePoint now, IncidentTally* tal
 }  // namespace
 
 RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint now, const wire::RunSoFar& before,
-                       const std::vector<wire::KeptIncident>& kept)
+                       const KeptStory& kept)
     : pause_asked_(policy.pause_asked),
       began_(policy.began),
       running_(running),
@@ -41,7 +41,11 @@ RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint
   result_.saves.made = before.saves_made;
   result_.saves.failed = before.saves_failed;
   result_.inexact.count = before.inexact;
-  result_.incidents = FromKept(kept, result_.begin);
+  result_.incidents = FromKept(kept.incidents, result_.begin);
+  for (const wire::KeptLife& life : kept.lives) result_.lives.push_back(FromKept(life, result_.begin));
+  for (const wire::KeptStep& step : kept.steps) result_.steps.push_back(FromKept(step, result_.begin));
+  lives_before_ = life_news_ = result_.lives.size();
+  steps_timed_ = result_.steps.size();
   for (const IncidentResult& incident : result_.incidents) {
     Count(incident.record, now, &tally_);
     fired_.AddKnown(incident);
@@ -81,8 +85,24 @@ void RunAccount::End(const core::RunEnded& ended) {
 void RunAccount::OnStarting(Rank rank, Incarnation incarnation, TimePoint now) {
   RankView& view = View(rank);
   view = {};
+  ++life_news_;
+  view.life = KnownLife(rank, incarnation);
+  // Of those that it follows nobody says any more how they ended: their host may be gone.
+  for (size_t i = 0; i < lives_before_; ++i) {
+    RankLife& life = result_.lives[i];
+    if (life.rank == rank && !life.end && view.life != i) life.end = now, life.cause = "lost with the leader before";
+  }
+  if (view.life) return;
   view.life = result_.lives.size();
   result_.lives.push_back({rank, incarnation, now, std::nullopt, ""});
+}
+
+std::optional<size_t> RunAccount::KnownLife(Rank rank, Incarnation incarnation) const {
+  for (size_t i = 0; i < lives_before_; ++i) {
+    const RankLife& life = result_.lives[i];
+    if (life.rank == rank && life.incarnation == incarnation && !life.end) return i;
+  }
+  return std::nullopt;
 }
 
 void RunAccount::OnPage(Rank rank, const PageView& page) {
@@ -107,6 +127,7 @@ void RunAccount::OnExited(Rank rank, const WorkerEnd& end) {
   KINTSUGI_CHECK(*life < result_.lives.size() && !result_.lives[*life].end, "a life ends twice: " + end.cause);
   result_.lives[*life].end = end.at;
   result_.lives[*life].cause = end.cause;
+  ++life_news_;
   View(rank).not_struck = end.not_struck;
   if (awaits_ends_ && end.failed()) Spoil("after all loops were over, rank " + rank.ToString() + " " + end.cause);
 }
@@ -151,6 +172,7 @@ void RunAccount::MarkStep(Rank rank, const PageView& page) {
     auto& steps = result_.steps;
     if (steps.size() == kStepTimingsMax) steps.erase(steps.begin(), steps.begin() + kStepTimingsMax / 2);
     steps.push_back({rank, Step(view.step), view.step_began, page.progress_at});
+    ++steps_timed_;
   }
   view.step = step;
   view.step_began = page.progress_at;

@@ -17,6 +17,7 @@
 #include "runtime/launcher/run_sight.h"
 #include "runtime/launcher/run_times.h"
 #include "runtime/launcher/step_times.h"
+#include "runtime/launcher/story_shelf.h"
 #include "runtime/launcher/worker_events.h"
 #include "runtime/wire/node_messages.h"
 
@@ -25,9 +26,9 @@ namespace kintsugi {
 class RunAccount {
  public:
   // `running`: with a run that is taken over, the newest generation in which all ranks were in their loops.
-  // `before`, `kept`: with one, too, what its leaders had counted, and the incidents that are over.
+  // `before`, `kept`: with one, too, what its leaders had counted, and what it was under them.
   RunAccount(const core::Policy& policy, Generation running, TimePoint now, const wire::RunSoFar& before = {},
-             const std::vector<wire::KeptIncident>& kept = {});
+             const KeptStory& kept = {});
 
   // The ranks whose newest process has not ended, as far as is known.
   std::vector<Rank> Running() const;
@@ -77,6 +78,9 @@ class RunAccount {
   bool OnPauseAsked(bool asked) { return std::exchange(pause_asked_, asked) != asked; }
   // Changes with the incidents that are over, and with what is known of them.
   uint64_t incident_news() const { return incident_news_; }
+  // The same of processes' begins and ends; and how many steps of ranks were ever added to the result's.
+  uint64_t life_news() const { return life_news_; }
+  uint64_t steps_timed() const { return steps_timed_; }
   // What a leader to come goes on from.
   wire::RunSoFar ForNext(TimePoint now) const;
 
@@ -97,12 +101,15 @@ class RunAccount {
   };
   RankView& View(Rank rank);
   void MarkStep(Rank rank, const PageView& page);
+  // Of a process that began under a leader before: which of the result's lives it is.
+  std::optional<size_t> KnownLife(Rank rank, Incarnation incarnation) const;
 
   bool started_ = false;
   bool ended_ = false;
   bool awaits_ends_ = false;
   std::optional<TimePoint> stop_asked_;
-  uint64_t incident_news_ = 0;
+  uint64_t incident_news_ = 0, life_news_ = 0, steps_timed_ = 0;
+  size_t lives_before_ = 0;  // so many of the result's began under leaders before
   bool pause_asked_ = false;
   bool began_;
   Generation running_;

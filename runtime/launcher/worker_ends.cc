@@ -123,7 +123,7 @@ void WorkerEnds::Tell(const RankIncarnation& who, const ExitCause& cause) {
       LogLevel::kInfo,
       LogLine("exited", {{"rank", who.rank.ToString()}, {"incarnation", who.incarnation.ToString()}, {"cause", text}}));
   std::optional<TimePoint> since;
-  if (const uint64_t stamp = worker.words().fault_ns.load()) since = TimePoint(Duration(static_cast<int64_t>(stamp)));
+  if (const uint64_t at = worker.words().PresentFaultNs()) since = TimePoint(Duration(static_cast<int64_t>(at)));
   if (options_.adopt && options_.has_ranks)
     events_.OnHeld(who.rank, worker.state.OnExit(who.incarnation, worker.words(), cause));
   if (!options_.has_ranks) worker.state = StateKeeper();

@@ -52,6 +52,12 @@ struct SharedWords {
   alignas(64) std::atomic<uint64_t> fired_injections{0};
   std::atomic<uint64_t> fault_ns{0};
 
+  // That instant, as long as the trainer has not gone on from there: what happens later is no fault of the injector's.
+  uint64_t PresentFaultNs() const {
+    const uint64_t at = fault_ns.load();
+    return at >= progress_ns.load() ? at : 0;
+  }
+
   ReportRing reports;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "the page is shared between processes");

@@ -27,8 +27,11 @@ bool EndChecker::HoldsWhole(Rank rank, int layout, uint64_t step) const {
     };
     return shard(state)->tensors == shard(expected)->tensors && object && *object == expected.object;
   };
-  // Its node did not return in time.
-  if (world_.plan.elections && !world_.seat().lines.count(world_.SeatedNodeOf(rank))) return false;
+  // Its node did not return in time, or what it says is still held by a cut.
+  if (world_.plan.elections) {
+    const auto line = world_.seat().lines.find(world_.SeatedNodeOf(rank));
+    if (line == world_.seat().lines.end() || !line->second->held[true].empty()) return false;
+  }
   const auto& member = world_.core().members()[static_cast<size_t>(rank.value())];
   const Process* const p = world_.processes.Newest(rank);
   const bool lives = p && p->alive && !p->frozen && p->mark == core::StateMark::kWhole && !p->damaged && !p->flipped &&
@@ -141,7 +144,8 @@ void EndChecker::CheckElected(const RunEnded& ended, const std::string& end) {
   // Where the host that most cannot reach is not the only one left to the others.
   if (roads_alone && world_.plan.spare_nodes > 0 && world_.course.ever_running && world_.plan.policy.max_respawns > 2 &&
       world_.plan.gate != GateKind::kOff && !world_.plan.policy.save_directory.empty() && !ShardOnOneNode())
-    return sink_.Break(Promise::kInnocent, end + " although a spare node could have the ranks that others cannot reach");
+    return sink_.Break(Promise::kInnocent,
+                       end + " although a spare node could have the ranks that others cannot reach");
   if (ended.exit_code != kExitResumable && world_.losses.none() && !world_.course.stop_asked)
     sink_.Break(Promise::kInnocent, end + " although nothing was lost");
 }

@@ -24,11 +24,15 @@ struct ControllerFrame {
   core::ControllerMessage message;
 };
 
-std::string Encode(const std::string& job, const core::Header& header, const core::AgentMessage& message);
+// `sent`: when, by the clock of the instants in the message; none: whoever decodes it has the same clock.
+std::string Encode(const std::string& job, const core::Header& header, const core::AgentMessage& message,
+                   TimePoint sent = {});
 std::string Encode(const std::string& job, const core::Header& header, const RankReport& report);
 std::string Encode(const std::string& job, const core::Header& header, const core::ControllerMessage& message);
 
-Result<AgentFrame> DecodeFromAgent(const std::string& job, std::string_view bytes);
+// `now`: another host has another clock, so where the frame says when it was sent, its instants become those of this one, as
+// long ago as they were then. None: they are read as they are.
+Result<AgentFrame> DecodeFromAgent(const std::string& job, std::string_view bytes, TimePoint now = {});
 Result<ControllerFrame> DecodeFromController(const std::string& job, std::string_view bytes);
 
 }  // namespace kintsugi::wire

@@ -24,6 +24,14 @@ struct BodyOf<std::variant<T...>, More...> {
   using Type = std::variant<std::monostate, T..., More...>;
 };
 
+// Whether a field of it is an instant, which means nothing on a host with another clock.
+template <typename Message>
+constexpr bool HasInstant() {
+  bool has = false;
+  ForEachField<Message>([&]<typename F>(F) { has = has || std::is_same_v<typename F::Value, TimePoint>; });
+  return has;
+}
+
 template <typename Seal, typename Message>
 std::string EncodeEnvelope(const Seal& seal, const Message& message) {
   return Written([&](auto& writer) {

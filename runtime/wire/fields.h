@@ -41,8 +41,9 @@ KINTSUGI_FIELDS(core::Stand, (at, 1), (call, 2), (state, 3), (python_stopped, 4)
 struct AgentSeal {
   std::string job;
   core::Header header;
+  TimePoint sent = {};  // by the sender's clock; only with a message that holds an instant
 };
-KINTSUGI_FIELDS(AgentSeal, (job, 1), (header, 0, Inline))
+KINTSUGI_FIELDS(AgentSeal, (job, 1), (header, 0, Inline), (sent, 7))
 
 // ---- agent -> controller -------------------------------------------------------------------------------------------
 

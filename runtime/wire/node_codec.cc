@@ -17,7 +17,12 @@ constexpr const char* kOtherDirection = "node message: it is of the other direct
 
 template <typename Message>
 std::string EncodeAny(const std::string& job, Term term, const Message& message) {
-  return std::visit([&](const auto& m) { return EncodeEnvelope(NodeSeal{job, term}, m); }, message);
+  return std::visit(
+      [&]<typename M>(const M& m) {
+        static_assert(!HasInstant<M>(), "hosts have clocks of their own: an age is told");
+        return EncodeEnvelope(NodeSeal{job, term}, m);
+      },
+      message);
 }
 
 template <typename Other, typename Body, typename Message>
@@ -80,6 +85,12 @@ Status Whole<KeepTotals>::Check(const KeepTotals& keep) {
 Status Whole<KeepIncidents>::Check(const KeepIncidents& keep) {
   if (keep.incidents.size() <= KeepIncidents::kMax) return Status::Ok();
   return OutOfRange("incidents", std::to_string(keep.incidents.size()));
+}
+
+Status Whole<KeepSpans>::Check(const KeepSpans& keep) {
+  if (keep.lives.size() > KeepSpans::kLivesMax) return OutOfRange("lives", std::to_string(keep.lives.size()));
+  if (keep.steps.size() > KeepSpans::kStepsMax) return OutOfRange("steps", std::to_string(keep.steps.size()));
+  return Status::Ok();
 }
 
 std::string Encode(const std::string& job, Term term, const NodeMessage& message) {

@@ -33,6 +33,8 @@ KINTSUGI_FIELDS(WorkerLife, (rank, 1), (incarnation, 2), (armed, 3))
 KINTSUGI_FIELDS(Page, (rank, 1), (incarnation, 2), (beat, 3), (gate_word, 4, Fixed), (progress, 5, Fixed),
                 (progress_age, 6))
 KINTSUGI_FIELDS(KeptIncident, (id, 1), (record, 2), (injection, 3))
+KINTSUGI_FIELDS(KeptLife, (rank, 1), (incarnation, 2), (begin, 3, Limit), (end, 4, Limit), (over, 5), (cause, 6))
+KINTSUGI_FIELDS(KeptStep, (rank, 1), (step, 2), (begin, 3, Limit), (end, 4, Limit))
 KINTSUGI_FIELDS(NodePlace, (node, 1, NotNegative), (address, 2), (port, 3))
 
 // Where the ranks live, as plain data.
@@ -106,6 +108,7 @@ KINTSUGI_MESSAGE(53, "news", NodeNews, (level, 1), (line, 2))
 KINTSUGI_BARE(54, "placement", NodeBlocks, (placement, 54))
 KINTSUGI_MESSAGE(55, "leads", Leads, (controller, 1), (part, 2), (placement, 3))
 KINTSUGI_MESSAGE(56, "keep_incidents", KeepIncidents, (incidents, 1), (all, 2))
+KINTSUGI_MESSAGE(57, "keep_spans", KeepSpans, (lives, 1), (steps, 2), (all, 3))
 
 // ---- what no field says alone --------------------------------------------------------------------------------------
 
@@ -124,6 +127,10 @@ struct Whole<KeepTotals> {
 template <>
 struct Whole<KeepIncidents> {
   static Status Check(const KeepIncidents& keep);
+};
+template <>
+struct Whole<KeepSpans> {
+  static Status Check(const KeepSpans& keep);
 };
 
 }  // namespace kintsugi::wire

@@ -221,6 +221,25 @@ struct KeepIncidents {
   std::vector<KeptIncident> incidents;
   bool all = false;  // what was told before is void
 };
+// When a process lived and when a rank was at a step, since the run's begin, for the pictures of the same report.
+struct KeptLife {
+  Rank rank;
+  Incarnation incarnation;
+  Duration begin{}, end{};
+  bool over = false;  // else `end` says nothing
+  std::string cause;
+};
+struct KeptStep {
+  Rank rank;
+  Step step;
+  Duration begin{}, end{};
+};
+struct KeepSpans {
+  static constexpr size_t kLivesMax = 4096, kStepsMax = 4096;  // the newest
+  std::vector<KeptLife> lives;
+  std::vector<KeptStep> steps;
+  bool all = false;  // what was told before is void
+};
 // Where a node's launcher hears others.
 struct NodePlace {
   int node = 0;
@@ -255,8 +274,8 @@ struct Leads {
   core::Placement placement;  // as the sender knows it
 };
 
-using NodeOrder =
-    std::variant<NodeWelcome, SpawnWorker, KillWorker, ToAgentChannel, CloseAgentChannel, NodeEnd, NodePulse,
-                 KeepReport, KeepTotals, NodePlaces, Leads, AskNode, AnswerNode, NodeNews, NodeBlocks, KeepIncidents>;
+using NodeOrder = std::variant<NodeWelcome, SpawnWorker, KillWorker, ToAgentChannel, CloseAgentChannel, NodeEnd,
+                               NodePulse, KeepReport, KeepTotals, NodePlaces, Leads, AskNode, AnswerNode, NodeNews,
+                               NodeBlocks, KeepIncidents, KeepSpans>;
 
 }  // namespace kintsugi::wire

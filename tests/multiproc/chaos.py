@@ -27,10 +27,15 @@ from harness import Failure, Runner, reference, same_training
 RUN_SECONDS = 180  # a run that takes longer is broken: nothing here waits for more than a few limits
 
 
+# Of three copies most decide, and the run goes on; what the wrong one gave to the others in the steps before stays.
+def said_inexact(log):
+    return "event=inexact" in log and "its copy differed from the others' at step" in log
+
+
 class Chaos:
     def __init__(self, options):
         self.options = options
-        self.runs = self.identical = self.resumed = self.lost = 0
+        self.runs = self.identical = self.resumed = self.lost = self.inexact = 0
         self.broken = []
         self.kinds, self.phases, self.rungs, self.layouts = Counter(), Counter(), Counter(), Counter()
         self.skipped = {}
@@ -73,6 +78,8 @@ class Chaos:
                 # What a node had not told yet is lost with it; the run counts and says it. The state has the same bits.
                 lost = bool(strike.node_lost) and "event=reports_lost" in log
                 difference = same_training(expected, summary, reports_lost=lost)
+                if difference and said_inexact(log):
+                    return self.spread()
                 if difference:
                     raise Failure(f"{difference}\n{log[-3000:]}")
                 self.identical += 1
@@ -119,9 +126,15 @@ class Chaos:
             return "nothing was saved to resume from"
         done, _ = runner.run(["--resume", str(saves), "--save-dir", str(saves)], plan.trainer, plan.ranks)
         if done["final_digest"] != expected["final_digest"] or done["losses"] != expected["losses"][-len(done["losses"]):]:
+            if said_inexact(log):
+                return self.spread()
             raise Failure(f"resumed to other bits: {done['final_digest']} instead of {expected['final_digest']}\n{log[-3000:]}")
         self.resumed += 1
         return f"saved and resumed to the same bits (exit code {code})"
+
+    def spread(self):
+        self.inexact += 1
+        return "a flipped bit had reached other ranks before it was found, and the run said so"
 
     def keep(self, runner, plan):
         if self.options.keep:
@@ -144,7 +157,7 @@ class Chaos:
 
     def result(self, minutes):
         return {"schema": 1, "seed": self.options.seed, "hosts": self.options.hosts, "minutes": round(minutes, 2), "runs": self.runs,
-                "identical": self.identical, "dumped_and_resumed": self.resumed, "nothing_saved": self.lost,
+                "identical": self.identical, "dumped_and_resumed": self.resumed, "nothing_saved": self.lost, "said_inexact": self.inexact,
                 "broken": self.broken, "faults": dict(sorted(self.kinds.items())), "phases": dict(sorted(self.phases.items())),
                 "rungs": dict(sorted(self.rungs.items())), "layouts": dict(sorted(self.layouts.items())),
                 "skipped": self.skipped, "worst_resume_ms": round(self.worst_resume_ms, 1),
@@ -193,8 +206,8 @@ def main():
         interrupted = True
     result = chaos.result((time.monotonic() - began) / 60)
     print(f"seed {options.seed}: {chaos.runs} runs, {chaos.identical} identical, {chaos.resumed} saved and resumed, {chaos.lost} "
-          f"with nothing saved, {len(chaos.broken)} broken; {sum(chaos.kinds.values())} faults; slowest recovery "
-          f"{chaos.worst_resume_ms:.0f} ms", file=words, flush=True)
+          f"with nothing saved, {chaos.inexact} inexact by their own word, {len(chaos.broken)} broken; {sum(chaos.kinds.values())} faults; "
+          f"slowest recovery {chaos.worst_resume_ms:.0f} ms", file=words, flush=True)
     again = (f" --hosts {options.hosts}" if options.hosts else "") + (f" --kinds {','.join(options.kinds)}" if options.kinds else "")
     for kind, why in chaos.skipped.items():
         print(f"  SKIPPED {kind}: {why}", file=words)

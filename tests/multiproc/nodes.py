@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import sockets
 from harness import SLOWNESS, Failure, must_be_same, only_incident, reference, same_training, script
 from live_run import wait_until
 from network import Network
@@ -183,6 +184,26 @@ def faults_on_every_host(runner):
         summary = same_bits(runner, run)
     if len(summary["incidents"]) != len(faults):
         raise Failure(f"{len(summary['incidents'])} incidents, expected {len(faults)}\n{run.logs()}")
+
+
+def a_fault_elsewhere_began_when_it_is_told(runner):
+    """A rank of another host says when its connection broke, and no launcher has seen that. Its host has not been up for as long as
+    the leader's, by less than the run goes on: told raw, the instant would be one of this run, and before the fault."""
+    behind = 8
+    with Network(2, clocks=[behind, 0]) as net:
+        run = NodesRun(runner, net, 2, trainer_args=["--steps", "300", "--step-delay-us", "50000"])
+        run.wait_step(1)
+        time.sleep(behind + 4)
+        one, other = (run.status()["ranks"][rank]["pid"] for rank in (2, 3))
+        ends = {(remote, local) for _, local, remote in sockets.connections(other)}
+        data = [fd for fd, local, remote in sockets.connections(one) if (local, remote) in ends]
+        if not data or not sockets.shut(one, data[0]):
+            raise Failure("no connection between the ranks of the other host was shut")
+        told = [i for i in run.finish()["incidents"] if i["fault"] == "comm_error"]
+    if len(told) != 1 or not set(told[0]["ranks"]) <= {2, 3}:
+        raise Failure(f"{told}")
+    if told[0]["detected_ms"] > 1000 * behind - 1000:
+        raise Failure(f"when it began is told by another host's clock: {told}")
 
 
 def must_end_alike(runner, run, summary, trainer_args, nproc):
@@ -490,7 +511,7 @@ def a_host_that_reboots(host):
 
 TESTS = [(test.__name__.replace("_", " "), test) for test in (
     a_run_over_two_hosts_has_the_bits_of_one, a_killed_rank_of_another_host_is_replaced_there,
-    a_spare_of_another_host_takes_the_place, faults_on_every_host,
+    a_spare_of_another_host_takes_the_place, faults_on_every_host, a_fault_elsewhere_began_when_it_is_told,
     another_launcher_of_the_same_node_is_refused, a_launcher_takes_the_place_of_a_silent_one_once,
     a_killed_launcher_comes_back, a_short_cut_costs_nothing, a_node_cut_off_and_back, hosts_cut_off_one_after_another,
     one_direction_lost, a_closed_road_between_two_hosts, a_slow_network, a_host_gone_for_good, asked_on_any_host, preemption_of_one_node_stops_all, mistakes,

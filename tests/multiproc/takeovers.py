@@ -156,6 +156,14 @@ def the_story_has_what_every_leader_saw(runner):
     page, record = (report / "index.html").read_text(), json.loads((report / "record.json").read_text())
     if "under leaders before" in page or not 0 < record["incidents"][0]["fault_ns"] < record["incidents"][1]["fault_ns"] < record["end_ns"]:
         raise Failure(f"{[i['fault_ns'] for i in record['incidents']]} of {record['end_ns']}")
+    # Those that outlived the leader lived all along, and steps that it saw are there.
+    lives = {rank: sorted((life for life in record["lifetimes"] if life["rank"] == rank), key=lambda life: life["start_ns"])
+             for rank in range(6)}
+    begun, gone = [lives[rank][0]["start_ns"] for rank in range(6)], record["incidents"][1]["fault_ns"]
+    if max(begun) >= record["incidents"][0]["fault_ns"] or [len(lives[rank]) for rank in range(2, 6)] != [1] * 4 or len(lives[0]) < 2:
+        raise Failure(f"{record['lifetimes']}")
+    if not any(span["end_ns"] < gone and span["rank"] == 4 for span in record["step_spans"]):
+        raise Failure(f"{record['step_spans'][:5]}, and the leader was lost at {gone}")
     if record["struck"] != ["throw:5@6:backward"]:
         raise Failure(record["struck"])
     done = runner.tool(["replay", "--report", str(report)])

@@ -259,6 +259,33 @@ TEST(Rescue, OfAStopItHasAllThatIsLeftOfTheGraceLessTheTimeToWrite) {
   EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << bench.Ended()->text;
 }
 
+// A repair may have ten minutes, a stop has its grace.
+TEST(Grace, IsNotSpentWithAHandlerThatHangs) {
+  for (const Phase phase : {Phase::kClean, Phase::kRebuild, Phase::kRepair, Phase::kVerify, Phase::kRollback}) {
+    Policy policy = Bench::QuickPolicy(4);
+    policy.grace = std::chrono::seconds(8);
+    policy.step_timeout = std::chrono::seconds(60);
+    Bench bench(policy);
+    bench.Run();
+    bench.CommitAll(5);
+    bench.hold = phase;
+    bench.Exit(1);
+    ASSERT_EQ(bench.core.phase(), phase);
+    bench.Feed(OperatorStop{});
+    bench.Pass(std::chrono::milliseconds(1900));
+    ASSERT_EQ(bench.core.phase(), phase) << "it may end yet";
+    bench.hold.reset();
+    bench.mute = {0};  // its trainer is in its handler
+    bench.Pass(std::chrono::milliseconds(150));
+    ASSERT_EQ(bench.core.phase(), Phase::kLock) << PhaseName(phase);
+    bench.Say(0, LockReply{GateState::kCommitted, Step(5), true});
+    bench.Pass(std::chrono::milliseconds(4100));
+    ASSERT_TRUE(bench.Ended()) << PhaseName(phase);
+    EXPECT_EQ(bench.Ended()->exit_code, kExitResumable) << PhaseName(phase) << ": " << bench.Ended()->text;
+    EXPECT_TRUE(bench.Killed().count(0)) << PhaseName(phase);
+  }
+}
+
 TEST(Rescue, AProcessThatDiesBeforeItCanSaveIsStartedOnceMore) {
   Bench bench = WithoutRespawns({1, 3});
   ASSERT_EQ(bench.core.phase(), Phase::kDump);

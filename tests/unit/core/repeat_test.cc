@@ -137,6 +137,39 @@ TEST(FailureLoop, AHandlerThatAlwaysThrowsWithoutReplacementsIsTriedThreeTimes) 
   Says(bench.Ended(), "the rollback handler of rank 2 failed 3 times (last: no such table)");
 }
 
+// `others_say`: those that wait for it in their own handlers see their limit before the controller does.
+void HangInRollback(bool others_say) {
+  Bench bench(SavingPolicy());
+  bench.Run();
+  bench.CommitAll(6);
+  bench.hold = Phase::kRollback;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException, .text = "boom", .step = Step(7)});
+  int times = 0;
+  for (; times < 20 && !bench.Ended(); ++times) {
+    ASSERT_EQ(bench.core.phase(), Phase::kRollback);
+    bench.mute = {2};
+    for (int r : {0, 1, 3})
+      if (others_say)
+        bench.Say(r, PhaseDone{.phase = Phase::kRollback, .code = StatusCode::kDeadlineExceeded, .text = "waited"});
+    for (int i = 0; i < 100 && bench.core.phase() == Phase::kRollback; ++i) bench.Pass(500ms);
+    bench.Say(2, LockReply{GateState::kCommitted, Step(6), true});
+    ASSERT_EQ(bench.core.phase(), Phase::kStop);
+    bench.mute.clear();
+    bench.Say(2, FaultReport{.kind = FaultKind::kStalled, .text = "its thread did not come out of its step"});
+  }
+  EXPECT_EQ(times, 4);
+  EXPECT_EQ(bench.Killed(), std::set<int>{2});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed) << bench.Ended()->text;
+  Says(bench.Ended(),
+       "the rollback handler of rank 2 failed 4 times (last: it does not return: its thread did not come out");
+  Says(bench.Ended(), "saved step 6");
+}
+
+TEST(FailureLoop, AHandlerThatAlwaysHangsIsNamedAtTheEndToo) {
+  for (const bool others_say : {false, true}) ASSERT_NO_FATAL_FAILURE(HangInRollback(others_say)) << others_say;
+}
+
 TEST(FailureLoop, AHandlerWhoseDiskOrPeerFailsMayDoBetterElsewhere) {
   Policy policy = SavingPolicy();
   policy.max_respawns = 2;

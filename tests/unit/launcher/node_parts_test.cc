@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/launcher/incident_shelf.h"
 #include "runtime/launcher/node_inbox.h"
+#include "runtime/launcher/story_shelf.h"
 #include "runtime/launcher/worker_desk.h"
 
 namespace kintsugi {
@@ -199,15 +199,55 @@ TEST_F(Nodes, KeepIncidentsForALeaderToCome) {
   EXPECT_EQ(All<wire::KeepIncidents>()[0].second.incidents.size(), 1u);
   EXPECT_EQ(All<wire::KeepIncidents>()[2].second.incidents.size(), 2u) << "one that has just come is told all";
 
-  IncidentShelf shelf;
+  StoryShelf shelf;
   shelf.OnTold({{{7, "", ""}}, false});
   for (const auto& [node, order] : All<wire::KeepIncidents>())
     if (node == kSpare) shelf.OnTold(order);
-  ASSERT_EQ(shelf.All().size(), 2u) << "what another leader told is void";
-  EXPECT_EQ(shelf.All()[1].id, 2u);
+  ASSERT_EQ(shelf.All().incidents.size(), 2u) << "what another leader told is void";
+  EXPECT_EQ(shelf.All().incidents[1].id, 2u);
   for (uint64_t id = 3; id < 400; ++id) shelf.OnTold({{{id, "", ""}}, false});
-  EXPECT_EQ(shelf.All().size(), wire::KeepIncidents::kMax);
-  EXPECT_EQ(shelf.All().back().id, 399u);
+  EXPECT_EQ(shelf.All().incidents.size(), wire::KeepIncidents::kMax);
+  EXPECT_EQ(shelf.All().incidents.back().id, 399u);
+}
+
+TEST_F(Nodes, KeepSpansForALeaderToCome) {
+  Begin();
+  bulletin.Poll({}, began + 1s);
+  told.clear();
+  account.OnStarting(Rank(0), Incarnation(1), began + 1s);
+  bulletin.Poll({}, began + 1100ms);
+  ASSERT_THAT(Whom<wire::KeepSpans>(), ElementsAre(0, 1)) << "processes at once";
+  EXPECT_EQ(All<wire::KeepSpans>()[0].second.lives.size(), 1u);
+  const auto at_step = [&](uint64_t step) {
+    account.OnPage(Rank(0), {1, 0, PackProgress(step, TrainPhase::kForward), began + 1s * step});
+  };
+  for (uint64_t step = 1; step <= 4; ++step) at_step(step);
+  told.clear();
+  bulletin.Poll({}, began + 1200ms);
+  EXPECT_THAT(Whom<wire::KeepSpans>(), IsEmpty()) << "steps together";
+  bulletin.Poll({}, began + 3s);
+  ASSERT_THAT(Whom<wire::KeepSpans>(), ElementsAre(0, 1));
+  EXPECT_EQ(All<wire::KeepSpans>()[0].second.steps.size(), 3u);
+  told.clear();
+  at_step(5);
+  account.OnExited(Rank(0), {.cause = "killed by SIGKILL", .at = began + 4s});
+  Come(kSpare);
+  bulletin.Poll({}, began + 3100ms);
+  ASSERT_THAT(Whom<wire::KeepSpans>(), ElementsAre(0, 1, kSpare));
+  EXPECT_EQ(All<wire::KeepSpans>()[0].second.steps.size(), 1u);
+  EXPECT_FALSE(All<wire::KeepSpans>()[0].second.all);
+  EXPECT_EQ(All<wire::KeepSpans>()[2].second.steps.size(), 4u) << "one that has just come is told all";
+  ASSERT_EQ(All<wire::KeepSpans>()[2].second.lives.size(), 1u);
+  EXPECT_TRUE(All<wire::KeepSpans>()[2].second.lives[0].over);
+
+  StoryShelf shelf;
+  shelf.OnTold(wire::KeepSpans{.lives = {{Rank(7), Incarnation(1)}}, .steps = {{Rank(7), Step(1)}}});
+  shelf.OnTold(All<wire::KeepSpans>()[2].second);
+  EXPECT_EQ(shelf.All().lives.size(), 1u) << "what another leader told is void";
+  EXPECT_EQ(shelf.All().steps.size(), 4u);
+  for (uint64_t step = 1; step < 9000; ++step) shelf.OnTold(wire::KeepSpans{.steps = {{Rank(1), Step(step)}}});
+  EXPECT_EQ(shelf.All().steps.size(), wire::KeepSpans::kStepsMax);
+  EXPECT_EQ(shelf.All().steps.back().step, Step(8999));
 }
 
 TEST_F(Nodes, ThatDoNotComeKeepTheRunFromBeginning) {

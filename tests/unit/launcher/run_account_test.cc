@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/check.h"
-#include "runtime/launcher/incident_shelf.h"
 #include "runtime/launcher/progress_meter.h"
+#include "runtime/launcher/story_shelf.h"
 
 namespace kintsugi {
 namespace {
@@ -169,8 +169,9 @@ TEST_F(Account, TheIncidentsOfLeadersBeforeAreInTheResult) {
   const uint64_t news = account.incident_news();
   account.OnFired({ParseInjection("throw:1@6:backward").value(), kBegin + 3s});
   EXPECT_NE(account.incident_news(), news) << "an injection that is told late is told on";
-  std::vector<wire::KeptIncident> kept;
-  for (const IncidentResult& over : account.result().incidents) kept.push_back(ToKept(over, account.result().begin));
+  KeptStory kept;
+  for (const IncidentResult& over : account.result().incidents)
+    kept.incidents.push_back(ToKept(over, account.result().begin));
 
   constexpr TimePoint kThere = TimePoint(500000s);
   core::Policy policy = TwoRanks();
@@ -204,6 +205,43 @@ TEST_F(Account, TheIncidentsOfLeadersBeforeAreInTheResult) {
   RunResult result = next.Take(kThere + 5s);
   EXPECT_EQ(result.end - result.begin, result.time.total);
   EXPECT_EQ(result.fired.size(), 1u);
+}
+
+TEST_F(Account, ProcessesAndStepsOfLeadersBeforeAreInTheResult) {
+  const auto page = [](uint64_t step, TimePoint at) {
+    return PageView{1, 0, PackProgress(step, TrainPhase::kForward), at};
+  };
+  account.OnStarting(Rank(0), Incarnation(1), kBegin + 1s);
+  account.OnStarting(Rank(1), Incarnation(1), kBegin + 1s);
+  account.OnPage(Rank(0), page(1, kBegin + 2s));
+  account.OnPage(Rank(0), page(2, kBegin + 3s));
+  EXPECT_EQ(account.steps_timed(), 1u);
+  KeptStory kept;
+  for (const RankLife& life : account.result().lives) kept.lives.push_back(ToKept(life, account.result().begin));
+  for (const StepTiming& step : account.result().steps) kept.steps.push_back(ToKept(step, account.result().begin));
+
+  constexpr TimePoint kThere = TimePoint(500000s);
+  core::Policy policy = TwoRanks();
+  policy.takes_over = true;
+  wire::RunSoFar before;
+  before.time.total = 10s;
+  RunAccount next(policy, Generation(), kThere, before, kept);
+  next.OnStarting(Rank(0), Incarnation(1), kThere + 1s);  // it has lived all along
+  next.OnStarting(Rank(1), Incarnation(2), kThere + 2s);  // the one before was on the leader's host
+  next.OnPage(Rank(0), page(2, kThere + 1s));
+  next.OnPage(Rank(0), page(3, kThere + 3s));
+  const std::vector<RankLife>& lives = next.result().lives;
+  ASSERT_EQ(lives.size(), 3u);
+  EXPECT_EQ(lives[0].begin, kThere - 10s + 1s);
+  EXPECT_FALSE(lives[0].end);
+  EXPECT_EQ(lives[1].end, kThere + 2s);
+  EXPECT_EQ(lives[2].begin, kThere + 2s);
+  ASSERT_EQ(next.result().steps.size(), 2u);
+  EXPECT_EQ(next.result().steps[0].begin, kThere - 10s + 2s);
+  EXPECT_EQ(next.result().steps[1].step, Step(2));
+  next.OnExited(Rank(0), {.cause = "exited with code 0", .at = kThere + 4s});
+  EXPECT_EQ(next.result().lives[0].end, kThere + 4s);
+  EXPECT_EQ(next.life_news(), 2u + 2u + 1u);
 }
 
 TEST(RunAccount, WhereARunGoesOnFromIsACheckpoint) {

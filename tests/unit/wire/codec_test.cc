@@ -49,6 +49,35 @@ TEST(Codec, BringsBackReportsWithEveryBitOfTheLoss) {
   }
 }
 
+// The clock of a host says how long that host has been up.
+TEST(Codec, TellsInstantsByTheReadersClock) {
+  const auto told = [](Duration sender_ahead, Duration age, TimePoint now) {
+    const TimePoint sent = now + sender_ahead;
+    core::FaultReport fault;
+    fault.since = sent - age;
+    const auto frame = DecodeFromAgent("job", Encode("job", {}, core::AgentMessage(fault), sent), now);
+    return std::get<core::FaultReport>(std::get<core::AgentMessage>(frame.value().message)).since;
+  };
+  const TimePoint now(std::chrono::hours(100));
+  EXPECT_EQ(told(Duration(), std::chrono::seconds(3), now), now - std::chrono::seconds(3));
+  EXPECT_EQ(told(std::chrono::hours(90), std::chrono::seconds(3), now), now - std::chrono::seconds(3));
+  EXPECT_EQ(told(std::chrono::hours(-90), std::chrono::seconds(3), now), now - std::chrono::seconds(3));
+  EXPECT_EQ(told(Duration(), -std::chrono::seconds(3), now), now) << "nothing was before it happened";
+}
+
+TEST(Codec, SurvivesInstantsAtBothEnds) {
+  const TimePoint first(Duration(1)), last(Duration::max());
+  core::FaultReport fault;
+  fault.since = first;
+  const std::string bytes = Encode("job", {}, core::AgentMessage(fault), last);
+  const auto since = [&](TimePoint now) {
+    return std::get<core::FaultReport>(std::get<core::AgentMessage>(DecodeFromAgent("job", bytes, now)->message)).since;
+  };
+  EXPECT_EQ(since(last), last - Duration(kYear));
+  EXPECT_EQ(since(TimePoint(std::chrono::minutes(5))), first) << "its host has just come up";
+  EXPECT_EQ(since({}), first);
+}
+
 TEST(Codec, SendsNothingThatItsReaderWouldRefuse) {
   core::Header header;
   header.rank = Rank(-1);
