@@ -75,6 +75,10 @@ class RunAccount {
 
   // Whether that is news.
   bool OnPauseAsked(bool asked) { return std::exchange(pause_asked_, asked) != asked; }
+  // The same.
+  bool OnRanksWanted(int ranks) { return std::exchange(ranks_wanted_, ranks) != ranks; }
+  // Who takes part from now on. The processes of others are nobody's business, whether or not their ends are heard of.
+  void OnCrew(const core::Crew& crew);
   // Changes with the incidents that are over, and with what is known of them.
   uint64_t incident_news() const { return incident_news_; }
   // What a leader to come goes on from.
@@ -93,6 +97,7 @@ class RunAccount {
     uint64_t step = 0;  // newest step begun, and when
     TimePoint step_began;
     std::optional<size_t> life;           // index into result_.lives
+    bool left = false;                    // it takes no part
     std::vector<std::string> not_struck;  // when its newest process ended
   };
   RankView& View(Rank rank);
@@ -104,6 +109,8 @@ class RunAccount {
   std::optional<TimePoint> stop_asked_;
   uint64_t incident_news_ = 0;
   bool pause_asked_ = false;
+  int ranks_wanted_ = 0;
+  std::vector<Rank> crew_;  // as messages tell it
   bool began_;
   Generation running_;
   std::vector<core::Checkpoint> checkpoints_;
