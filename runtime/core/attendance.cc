@@ -28,6 +28,7 @@ Attendance::Attendance(Machines& below, Halt& halt, RunTakeover& takeover)
       faults_(below.faults),
       rounds_(below.rounds),
       snapshots_(below.snapshots),
+      survey_(below.survey),
       scaling_(below.scaling),
       saves_(below.saves),
       rescue_(below.rescue),
@@ -157,6 +158,7 @@ void Attendance::OnReady(Rank rank, const Ready& ready) {
   board_.members.SetLife(member, Life::kReady);
   board_.registered.Take(member, ready);
   member.start_failure.clear();
+  member.absent = false;
   if (board_.registered.IsNews(ready.warning)) board_.Note(rank, ready.warning);
   member.unconfirmed.reset();  // a launcher starts no process before the one before it has ended
   member.parked = !takeover_.listening() || member.standing != Standing::kRunning;
@@ -267,6 +269,27 @@ void Attendance::OnLauncherNew(const LauncherNew& launcher) {
   if (!AreInWorld(launcher.first, launcher.ranks))
     return board_.Drop(launcher.first, "its launcher's ranks are outside the world");
   for (int i = 0; i < launcher.ranks; ++i) board_.At(Rank(launcher.first.value() + i)).forgotten = true;
+}
+
+// None of them is here, and all that take part are waited for.
+bool Attendance::MayDoWithout(Rank first, int ranks) const {
+  if (!AreInWorld(first, ranks) || !recovery_.AwaitsProcesses()) return false;
+  std::vector<Rank> awaited;
+  for (int r = first.value(); r < first.value() + ranks; ++r)
+    if (const Member& member = board_.At(Rank(r)); member.takes_part) {
+      if (member.life != Life::kStarting) return false;
+      awaited.emplace_back(r);
+    }
+  return !awaited.empty() && survey_.CanDoWithout(awaited);
+}
+
+// All lock again: what is chosen then goes by who is absent.
+void Attendance::OnAbsent(const NodeAbsent& node) {
+  if (!AreInWorld(node.first, node.ranks)) return board_.Drop(node.first, "its node's ranks are outside the world");
+  const bool without = node.absent && MayDoWithout(node.first, node.ranks);
+  if (node.absent && !without) return board_.Drop(node.first, "the run cannot go on without its node now");
+  for (int r = node.first.value(); r < node.first.value() + node.ranks; ++r) board_.At(Rank(r)).absent = node.absent;
+  if (without) faults_.Lock("the node of rank " + node.first.ToString() + " stays away: the run goes on without it");
 }
 
 void Attendance::MoveTo(Rank rank) {

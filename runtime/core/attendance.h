@@ -25,6 +25,9 @@ class Attendance {
   // Their node's processes, should they live, are of lives that were given up.
   void OnMoved(const RanksMoved& moved);
   void OnLauncherNew(const LauncherNew& launcher);
+  // The run waits for nothing but processes, those of these ranks among them, and can go on in a world without these.
+  bool MayDoWithout(Rank first, int ranks) const;
+  void OnAbsent(const NodeAbsent& node);
 
  private:
   // A rank that nobody here started names no incarnation.
@@ -48,6 +51,7 @@ class Attendance {
   Faults& faults_;
   SnapshotRounds& rounds_;
   SnapshotOrders& snapshots_;
+  const Survey& survey_;
   Scaling& scaling_;
   Saves& saves_;
   Rescue& rescue_;

@@ -73,6 +73,8 @@ std::vector<ControllerAction> ControllerCore::Step(const ControllerEvent& event,
                  [&](const TieRuleTaken& e) { parts_.board.majority.TakeRule(e.rule), reconsider(); },
                  [this](const RanksMoved& e) { attendance_.OnMoved(e), parts_.saves.OnMoved(e.first); },
                  [this](const LauncherNew& e) { attendance_.OnLauncherNew(e); },
+                 [this](const NodeAbsent& e) { attendance_.OnAbsent(e); },
+                 [this](const PlacesAway& e) { parts_.scaling.TellAway(e.ranks); },
                  [&](const WitnessWord& e) { parts_.board.majority.TakeWord(e.until), reconsider(); },
              },
              event);
@@ -205,6 +207,7 @@ void ControllerCore::OnTick() {
   parts_.hangs.Check();
   if (phase() == Phase::kEnded || parts_.saves.CheckGrace()) return;
   parts_.saves.CheckReplacements();
+  parts_.scaling.Refill();
   if (parts_.board.now() >= parts_.recovery.retry_at()) return parts_.recovery.Retry();
   if (parts_.board.now() >= parts_.board.deadline()) return OnDeadline();
   if (parts_.board.now() >= parts_.board.save_deadline()) OnSaveDeadline();

@@ -62,6 +62,8 @@ class ControllerCore {
   std::string WhyNotScaled(int ranks) const { return parts_.scaling.WhyNot(ranks); }
   // That was asked for, and is not so yet.
   bool scales() const { return parts_.scaling.waits(); }
+  // How many are to take part, by what somebody asked for last; 0: nobody did.
+  int ranks_wanted() const { return parts_.scaling.wanted(); }
   // Where ranks park, what was asked for, and the step at which all stand, once they do.
   const Saves& saves() const { return parts_.saves; }
   // Still listening to what it took over.
@@ -70,6 +72,8 @@ class ControllerCore {
   bool minority() const { return parts_.board.majority.minority(); }
   // The run waits for nothing but the processes of these ranks, and has all it needs to begin them on another node.
   bool MayMove(Rank first, int ranks) const { return parts_.recovery.MayMove(first, ranks); }
+  // ... and can go on without these.
+  bool MayDoWithout(Rank first, int ranks) const { return attendance_.MayDoWithout(first, ranks); }
   // The rank maps what is held of the process before it, as this attempt has chosen.
   bool Adopts(Rank rank) const { return parts_.board.plan.Adopts(rank); }
   uint64_t dropped_messages() const { return parts_.board.dropped(); }

@@ -51,6 +51,17 @@ struct RanksMoved {
   int ranks = 0;
   int node = 0;
 };
+// The node of these ranks has been away for longer than it is worth to wait for, where the run can go on without it; or it
+// is here again. Told when MayDoWithout.
+struct NodeAbsent {
+  Rank first;
+  int ranks = 0;
+  bool absent = false;
+};
+// Places of which no rank takes part, and whose nodes are away.
+struct PlacesAway {
+  std::vector<Rank> ranks;
+};
 // The launcher of these ranks was started anew and knows nothing (newcomer.h). Told before what it says of them.
 struct LauncherNew {
   Rank first;
@@ -96,10 +107,10 @@ struct WitnessWord {
 };
 struct Tick {};
 
-using ControllerEvent =
-    std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop, OperatorInject, ProcessFound,
-                 Tick, SparesWaiting, StateHeld, TieRuleTaken, WitnessWord, OperatorPause, OperatorContinue,
-                 OperatorReplace, RanksMoved, SpareNodes, LauncherNew, OperatorDrain, OperatorScale>;
+using ControllerEvent = std::variant<FromAgent, ConnectionClosed, ProcessExited, OperatorSave, OperatorStop,
+                                     OperatorInject, ProcessFound, Tick, SparesWaiting, StateHeld, TieRuleTaken,
+                                     WitnessWord, OperatorPause, OperatorContinue, OperatorReplace, RanksMoved,
+                                     SpareNodes, LauncherNew, OperatorDrain, OperatorScale, NodeAbsent, PlacesAway>;
 
 // ---- actions -----------------------------------------------------------------------------------------------------
 

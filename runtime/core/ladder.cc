@@ -35,8 +35,16 @@ struct Context {
   }
   const RankFacts* WithoutRespawn() const {
     for (const RankFacts& r : incident.ranks)
-      if (IsLostForGood(r)) return &r;
+      if (IsLostForGood(r) || IsLeftOut(r)) return &r;
     return nullptr;
+  }
+  // It would come, but the run can go on before that.
+  bool IsLeftOut(const RankFacts& r) const {
+    return r.absent && r.condition == Condition::kGone && incident.smaller.crew && !incident.smaller.crew->Has(r.rank);
+  }
+  RungReason NoProcess(Rung rung, const RankFacts& r) const {
+    if (IsLeftOut(r)) return {rung, Refusal::kNodeAbsent, "the node of rank " + r.rank.ToString() + " stays away"};
+    return {rung, Refusal::kNoRespawnLeft, NoRespawnText(r.rank, r.start_failure)};
   }
 };
 
@@ -153,8 +161,7 @@ Verdict TryAdopt(const Context& c) {
         Rung::kAdopt, Refusal::kHeldElsewhere,
         "the memory" + of_rank + " stands at step " + r.held->step.ToString() + ", not where all others meet");
   }
-  if (const auto* spent = c.WithoutRespawn())
-    return Refuse(Rung::kAdopt, Refusal::kNoRespawnLeft, NoRespawnText(spent->rank, spent->start_failure));
+  if (const auto* spent = c.WithoutRespawn()) return c.NoProcess(Rung::kAdopt, *spent);
   return RefuseUnsourced(Rung::kAdopt, c);
 }
 
@@ -162,12 +169,12 @@ Verdict TrySpare(const Context& c) {
   for (const RankFacts& r : c.incident.ranks)
     if (r.condition == Condition::kGone && !r.spare_takes_over)
       return Refuse(Rung::kSpare, Refusal::kNoSpare, "no warm process waited on rank " + r.rank.ToString() + "'s node");
+  if (const auto* spent = c.WithoutRespawn()) return c.NoProcess(Rung::kSpare, *spent);
   return RefuseUnsourced(Rung::kSpare, c);
 }
 
 Verdict TryRespawn(const Context& c) {
-  if (const auto* spent = c.WithoutRespawn())
-    return Refuse(Rung::kRespawn, Refusal::kNoRespawnLeft, NoRespawnText(spent->rank, spent->start_failure));
+  if (const auto* spent = c.WithoutRespawn()) return c.NoProcess(Rung::kRespawn, *spent);
   return RefuseUnsourced(Rung::kRespawn, c);
 }
 
@@ -184,8 +191,7 @@ Verdict TryReload(const Context& c) {
     return Refuse(Rung::kReload, Refusal::kNoCheckpoint,
                   "there is no complete checkpoint to go back to" +
                       (c.incident.no_snapshot.empty() ? "" : ", and " + c.incident.no_snapshot));
-  if (const auto* spent = c.WithoutRespawn())
-    return Refuse(Rung::kReload, Refusal::kNoRespawnLeft, NoRespawnText(spent->rank, spent->start_failure));
+  if (const auto* spent = c.WithoutRespawn()) return c.NoProcess(Rung::kReload, *spent);
   return std::nullopt;
 }
 
@@ -238,10 +244,10 @@ IncidentFacts IncidentFacts::Within(const Crew& crew) const {
   return within;
 }
 
-std::vector<Rank> IncidentFacts::LostForGood() const {
+std::vector<Rank> IncidentFacts::LostForGood(bool absent) const {
   std::vector<Rank> lost;
   for (const RankFacts& each : ranks)
-    if (IsLostForGood(each)) lost.push_back(each.rank);
+    if (IsLostForGood(each) || (absent && each.absent && each.condition == Condition::kGone)) lost.push_back(each.rank);
   return lost;
 }
 

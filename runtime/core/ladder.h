@@ -37,9 +37,10 @@ struct RankFacts {
   bool replacement_started = false;  // kGone: a new process is on its way
   std::optional<HeldState> held;     // kGone: what its launcher still has of the lost process
   int rescues_left = 0;              // kGone: so often may a process be started only to save what is held
-  bool spare_takes_over = false;     // kGone: and it is one that had been waiting, warm, on the rank's node
-  bool objects_ahead = false;        // nobody but itself has its newest mirrored objects
-  bool can_write = true;             // false: it failed to save before; another holder is asked first
+  bool absent = false;            // kGone: its node stays away; where a smaller world is to be had, it is lost for good
+  bool spare_takes_over = false;  // kGone: and it is one that had been waiting, warm, on the rank's node
+  bool objects_ahead = false;     // nobody but itself has its newest mirrored objects
+  bool can_write = true;          // false: it failed to save before; another holder is asked first
   // Whether it lacks something of its shard of a layout.
   bool Lacks(int layout) const {
     return condition != Condition::kGood && (condition != Condition::kDamaged || damaged.count(layout) > 0);
@@ -69,7 +70,8 @@ enum class Refusal : uint8_t {
   kNobodyLostForGood,
   kBytesWouldMove,
   kNoMajorityStays,
-  kForbidden,  // the last one: runtime/wire/words.h reads up to it
+  kForbidden,
+  kNodeAbsent,  // the last one: runtime/wire/words.h reads up to it
 };
 
 // In which the run could go on without the ranks that are lost for good.
@@ -106,8 +108,8 @@ struct IncidentFacts {
 
   // Of those that are in this crew.
   IncidentFacts Within(const Crew& crew) const;
-  // Ranks whose process is gone, and no other one comes.
-  std::vector<Rank> LostForGood() const;
+  // Ranks whose process is gone, and no other one comes; `absent`: or not soon.
+  std::vector<Rank> LostForGood(bool absent) const;
   // REQUIRES: it takes part.
   const RankFacts& At(Rank rank) const;
   RankFacts& At(Rank rank) { return const_cast<RankFacts&>(std::as_const(*this).At(rank)); }

@@ -23,18 +23,21 @@ std::vector<Ballot> VotesOf(const Roster& members) {
 
 Consent Majority::Count(const Roster& members) const { return ConsentOf(VotesOf(members), rule_); }
 
-bool Majority::HasWithout(const Roster& members, const Crew& crew) const {
+bool Majority::HasWithout(const Roster& members, const Crew& crew, TimePoint now) const {
   if (!needed_) return true;
   std::vector<Ballot> votes = VotesOf(members);
   for (size_t r = 0; r < votes.size(); ++r)
     if (votes[r] == Ballot::kLive && !crew.Has(Rank(static_cast<int32_t>(r)))) votes[r] = Ballot::kUnknown;
-  return ConsentOf(votes, TieRule::kNobody) == Consent::kYes;
+  return Suffices(ConsentOf(votes, rule_), now);
+}
+
+bool Majority::Suffices(Consent consent, TimePoint now) const {
+  return consent == Consent::kYes || (consent == Consent::kAskWitness && now < word_until_);
 }
 
 bool Majority::Has(const Roster& members, TimePoint now) const {
   if (!needed_) return true;
-  const Consent consent = Count(members);
-  return consent == Consent::kYes || (consent == Consent::kAskWitness && now < word_until_);
+  return Suffices(Count(members), now);
 }
 
 bool Majority::MayGoOn(const Roster& members, TimePoint now) {

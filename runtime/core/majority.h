@@ -30,7 +30,7 @@ class Majority {
   Consent Count(const Roster& members) const;
   bool Has(const Roster& members, TimePoint now) const;
   // Whether those of this crew would have it by themselves, whatever becomes of the others that answer now.
-  bool HasWithout(const Roster& members, const Crew& crew) const;
+  bool HasWithout(const Roster& members, const Crew& crew, TimePoint now) const;
 
   // All live ranks have answered a LOCK. True: the attempt goes on, with a majority or as a minority.
   bool MayGoOn(const Roster& members, TimePoint now);
@@ -49,6 +49,8 @@ class Majority {
   void OnPhase(Phase to);
 
  private:
+  bool Suffices(Consent consent, TimePoint now) const;
+
   const bool needed_;
   const Duration full_wait_;
   TieRule rule_;

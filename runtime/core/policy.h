@@ -39,7 +39,7 @@ struct Policy {
   std::string save_directory;                         // empty: no dump is possible
   std::string resume_directory;                       // the checkpoint a run starts from; empty: fresh
   Step resume_step;
-  bool begins_again = false;  // the command that started the run, given again, goes on where it can
+  bool begins_again = false;       // the command that started the run, given again, goes on where it can
   bool resume_by_trainer = false;  // ... in a form of the trainer's own: its repair handler loads it and says the step
   double hang_factor = 5;          // so many learnt step times without progress are a hang; 0: never
   Duration hang_least = std::chrono::seconds(5);  // and at least so long
@@ -55,6 +55,7 @@ struct Policy {
   bool began = false;                       // with takes_over: it is known that ranks were in their loops
   uint64_t incidents_before = 0;            // with takes_over: how many the run has had
   bool pause_asked = false;                 // with takes_over: by an operator, before
+  int ranks_wanted = 0;                     // with takes_over: by an operator, before; 0: nobody said
   bool part = false;                        // with takes_over: no majority elected it
   std::vector<Checkpoint> checkpoints;      // with takes_over: complete ones, the newest last
 

@@ -52,6 +52,7 @@ void Processes::StartNewcomer(Rank rank) {
   member.held.reset();
   member.doubted = member.incarnation;
   member.respawns = 0;
+  member.absent = false;
   member.start_failure.clear();
   member.needs_repair = member.fresh = true;
   StartNext(rank);
@@ -102,7 +103,10 @@ void Processes::Dismiss(Rank rank) {
     board_.SendTo(rank, EndOrder{kExitSuccess, why});
     MarkDead(rank);
   } else if (member.life != Life::kDead) {
+    // Where it never began, it is the one before it that may live.
+    const std::optional<Incarnation> before = member.unconfirmed;
     Kill(rank, why);
+    if (before) board_.At(rank).unconfirmed = before;
   }
 }
 

@@ -108,9 +108,12 @@ void Recovery::OnReady() {
   Rebuild();
 }
 
+bool Recovery::AwaitsProcesses() const {
+  return board_.phase() == Phase::kAdmit && board_.course.ever_ran && board_.incident.open() && !board_.course.leaving;
+}
+
 bool Recovery::MayMove(Rank first, int ranks) const {
-  if (board_.phase() != Phase::kAdmit || !board_.course.ever_ran || !board_.incident.open() || board_.course.leaving ||
-      first.value() < 0 || ranks < 1 || first.value() > board_.policy.world_size - ranks)
+  if (!AwaitsProcesses() || first.value() < 0 || ranks < 1 || first.value() > board_.policy.world_size - ranks)
     return false;
   const auto begin = board_.members.all().begin() + first.value();
   return std::all_of(begin, begin + ranks, [](const Member& m) { return m.life == Life::kStarting && m.takes_part; });
@@ -512,6 +515,7 @@ void Recovery::SettleCrew() {
   for (Rank rank : now.ranks())
     if (!before.Has(rank)) came.push_back(rank);
   if (board_.incident.open()) board_.incident.record().left = left, board_.incident.record().came = came;
+  scaling_.OnLeaving(left);
   for (Rank rank : left) processes_.Dismiss(rank);
   rounds_.DropAfter(Step(0));  // what is in them is of the crew before
   board_.Act(CrewChanged{now.ranks(), left, *board_.plan.choice.step, came});

@@ -49,6 +49,8 @@ class Recovery {
   void OnReady();
   // The run waits for nothing but the processes of these ranks, and has all it needs to begin them on another node.
   bool MayMove(Rank first, int ranks) const;
+  // The run waits for nothing but the processes of ranks.
+  bool AwaitsProcesses() const;
   void OnDone(Rank rank, const PhaseDone& done);
 
   // When all try again, unless a cause shows before; Max: nothing has failed.

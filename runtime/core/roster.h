@@ -60,6 +60,8 @@ struct Member {
   std::optional<Incarnation> unconfirmed;
   // Another node has it now: a life on the one before may go on there, unheard, until the rank is in the run again.
   bool left_behind = false;
+  // Its node stays away, and the run need not wait for it.
+  bool absent = false;
   // Its launcher was started anew and has not been in the run since (newcomer.h).
   bool forgotten = false;
   TimePoint given_up_at;               // with `unconfirmed`: since when one or the other may live

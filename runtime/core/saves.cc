@@ -183,7 +183,7 @@ void Saves::AskToScale(int ranks) {
 bool Saves::Scales() {
   if (board_.course.leaving || board_.phase() != Phase::kRunning || !points_.ParkedAt() || !scaling_.IsDue())
     return false;
-  const std::string text = "an operator asked for another number of ranks";
+  const std::string text = scaling_.Why();
   faults_.Record(board_.members.ranks().front(), FaultKind::kOperator, text, board_.now());
   board_.incident.BlameNobody();
   faults_.Lock(text);

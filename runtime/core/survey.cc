@@ -46,6 +46,7 @@ RankFacts Survey::Of(Rank rank) const {
   seen.start_failure = member.start_failure;
   seen.replacement_started = member.life != Life::kDead;
   seen.held = member.held;
+  seen.absent = member.absent;
   seen.spare_takes_over = member.from_spare;
   for (const std::string& key : member.damaged_keys)
     for (int layout : LayoutsOf(member.registry, key, board_.replicas().LayoutsOf(rank)))
@@ -73,12 +74,19 @@ RungReason Survey::WhyNotWithin(const Crew& crew) const {
       return refused(Refusal::kBytesWouldMove, "layout " + std::to_string(shard.layout) + " of rank " +
                                                    shard.holders.front().ToString() +
                                                    " is held by none of those that would stay");
-  if (!board_.majority.HasWithout(board_.members, crew))
+  if (!board_.majority.HasWithout(board_.members, crew, board_.now()))
     return refused(Refusal::kNoMajorityStays, "those that would stay, " + crew.ToString() + ", are no majority");
   return {Rung::kShrink, Refusal::kChosen, ""};
 }
 
+// Whose node stays away is done without where that is possible at all, and else waited for.
 SmallerWorld Survey::FindSmaller(const IncidentFacts& facts) const {
+  const std::vector<Rank> lost = facts.LostForGood(false), gone = facts.LostForGood(true);
+  SmallerWorld smaller = FindWithout(gone, facts);
+  return smaller.crew || gone == lost ? smaller : FindWithout(lost, facts);
+}
+
+SmallerWorld Survey::FindWithout(const std::vector<Rank>& lost, const IncidentFacts& facts) const {
   const Roster& members = board_.members;
   const auto refused = [](Refusal reason, std::string why) {
     return SmallerWorld{std::nullopt, reason, std::move(why)};
@@ -87,7 +95,6 @@ SmallerWorld Survey::FindSmaller(const IncidentFacts& facts) const {
   if (!slices.ok()) return refused(Refusal::kNotOffered, slices.status().message());
   if (slices->all.empty()) return {};
   if (!board_.policy.shrinks) return refused(Refusal::kForbidden, "a smaller world is forbidden (Policy::shrinks)");
-  const std::vector<Rank> lost = facts.LostForGood();
   if (lost.empty()) return refused(Refusal::kNobodyLostForGood, "no rank is lost for good");
   const Result<Crew> crew = ChooseSmaller(members.crew(), *slices, lost,
                                           [&facts](Rank rank) { return facts.At(rank).condition != Condition::kGood; });
@@ -98,7 +105,16 @@ SmallerWorld Survey::FindSmaller(const IncidentFacts& facts) const {
     return refused(Refusal::kNoSource, "those that would stay do not hold every shard at one step");
   return {*crew, Refusal::kChosen,
           "on with " + crew->ToString() + ": every shard is held by them, and rank " + lost.front().ToString() +
-              (lost.size() > 1 ? " and " + std::to_string(lost.size() - 1) + " more are" : " is") + " lost for good"};
+              (lost.size() > 1 ? " and " + std::to_string(lost.size() - 1) + " more are" : " is") +
+              (facts.At(lost.front()).absent ? " on a node that stays away" : " lost for good")};
+}
+
+bool Survey::CanDoWithout(const std::vector<Rank>& ranks) const {
+  IncidentFacts facts = Take();
+  if (!facts.leaving.empty()) return false;
+  for (Rank rank : ranks) facts.At(rank).absent = true;
+  const SmallerWorld smaller = FindWithout(facts.LostForGood(true), facts);
+  return smaller.crew.has_value();
 }
 
 IncidentFacts Survey::Take() const {

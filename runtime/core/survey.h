@@ -25,10 +25,13 @@ class Survey {
   RungReason WhyNotWithin(const Crew& crew) const;
   // In which smaller world the run can go on from these. REQUIRES: there is a map of replicas.
   SmallerWorld FindSmaller(const IncidentFacts& facts) const;
+  // Whether there is one without these ranks, should nobody wait for them any more.
+  bool CanDoWithout(const std::vector<Rank>& ranks) const;
   // What those that take part offer together.
   Result<OfferedWorlds> Offered() const;
 
  private:
+  SmallerWorld FindWithout(const std::vector<Rank>& lost, const IncidentFacts& facts) const;
   RankFacts Of(Rank rank) const;
   // Why what can be saved is saved, and nothing repaired any more.
   std::string Leaving() const;

@@ -39,6 +39,8 @@ KINTSUGI_BARE(23, "spare_nodes", core::SpareNodes, (here, 23))
 KINTSUGI_MESSAGE(24, "launcher_new", core::LauncherNew, (first, 1), (ranks, 2))
 KINTSUGI_MESSAGE(25, "operator_drain", core::OperatorDrain, (first, 1), (ranks, 2))
 KINTSUGI_BARE(26, "operator_scale", core::OperatorScale, (ranks, 26))
+KINTSUGI_MESSAGE(27, "node_absent", core::NodeAbsent, (first, 1), (ranks, 2), (absent, 3))
+KINTSUGI_MESSAGE(28, "places_away", core::PlacesAway, (ranks, 1))
 
 // ---- what comes out: as words and as a digest, never as bytes --------------------------------------------------------
 
@@ -80,7 +82,8 @@ KINTSUGI_FIELDS(core::Policy, (world_size), (node_ranks), (max_respawns), (silen
                 (grace), (repairs_per_rank), (save_every), (verify_every), (snapshot_every), (snapshot_auto),
                 (save_directory), (resume_directory), (resume_step), (begins_again), (resume_by_trainer), (hang_factor),
                 (hang_least), (can_spawn), (adopts), (shrinks), (needs_consent), (consent_wait), (tie_rule),
-                (takes_over), (began), (incidents_before), (pause_asked), (part), (checkpoints))
+                (takes_over), (began), (incidents_before), (pause_asked), (part), (checkpoints),
+                (ranks_wanted, 0, SaidIfAny))
 
 #undef KINTSUGI_SAID
 

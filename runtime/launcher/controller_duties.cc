@@ -24,6 +24,7 @@ void ControllerDuties::OnTransition(const core::Transition& t) {
   log_->Set(t.generation);
   const TimePoint now = SteadyClock::SteadyNow();
   const auto& incident = controller_.core().incident();
+  if (t.to == core::Phase::kRunning) account_.OnCrew(controller_.core().crew());
   account_.OnTransition(t, incident && incident->step ? *incident->step : run_.policy.resume_step, now);
   log_->Write(LogLevel::kInfo,
               LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},

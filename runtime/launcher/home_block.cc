@@ -1,5 +1,6 @@
 #include "runtime/launcher/home_block.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,6 +15,12 @@ HomeBlock::HomeBlock(NodeState& state, WorkerPool& pool) : state_(state), pool_(
 
 std::optional<int> HomeBlock::BlockHere() const {
   return state_.self.is_node() ? placement_.BlockOf(state_.index(), state_.self.shape().nodes) : std::nullopt;
+}
+
+bool HomeBlock::takes_part() const {
+  const std::vector<Rank>& crew = state_.pulse.so_far.crew;
+  return has_ranks() &&
+         (crew.empty() || std::any_of(crew.begin(), crew.end(), [this](Rank rank) { return Has(rank); }));
 }
 
 bool HomeBlock::Learn(const core::Placement& placement) {
@@ -40,7 +47,8 @@ void HomeBlock::Take(const core::Placement& placement) {
 
 core::ElectionCore::LocalRanks HomeBlock::RanksHere() const {
   std::set<Rank> live;
-  for (const WorkerPool::Life& life : pool_.Lives()) live.insert(life.rank);
+  for (const WorkerPool::Life& life : pool_.Lives())
+    if (!state_.fresh.IsFresh(life.rank, life.incarnation)) live.insert(life.rank);
   core::ElectionCore::LocalRanks ranks;
   ranks.newcomer = state_.newcomer.is_one();
   const std::optional<int> block = BlockHere();

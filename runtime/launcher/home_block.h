@@ -28,6 +28,8 @@ class HomeBlock {
   // It has a part of the ranks. Else it is a controller, or a spare.
   bool has_ranks() const { return block_.has_value(); }
   std::optional<int> number() const { return block_; }
+  // ... and one of them at least is of the run, by the leader's last word.
+  bool takes_part() const;
   bool Has(Rank rank) const { return block_ && rank.value() / state_.self.local_ranks() == *block_; }
   // What this launcher's word weighs in an election.
   core::ElectionCore::LocalRanks RanksHere() const;

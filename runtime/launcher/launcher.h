@@ -61,6 +61,8 @@ struct LauncherOptions {
   Duration node_wait = std::chrono::seconds(60);  // a lost node may come back within
   // A node that is away for so long loses its ranks to a spare node, where one is here (runtime/core/placement.h).
   Duration spare_after = std::chrono::seconds(5);
+  // ... and else, where the trainer offers a world that the others can make up, the run goes on in that one.
+  Duration shrink_after = std::chrono::seconds(20);
   std::vector<int> signals;                // that warn of the end beside kWarningSignals. Ranks: environment
   bool adopt = true;                       // hold the state memory of processes that are gone
   int controllers = 0;                     // processes without ranks that may lead several nodes

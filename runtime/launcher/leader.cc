@@ -131,7 +131,8 @@ void Leader::Poll() {
   }
   ending_.Poll(now);
   // Before anybody is answered: what was promised is known to who takes over.
-  if (account_.OnPauseAsked(controller_.core().saves().pause_asked())) hosts_->PulseAll();
+  const bool pauses = account_.OnPauseAsked(controller_.core().saves().pause_asked());
+  if (account_.OnRanksWanted(controller_.core().ranks_wanted()) || pauses) hosts_->PulseAll();
   account_.OnStandstill(AllAtSavePoint(), controller_.core().saves().paused_at().has_value(), now);
   desk_.Poll();
   hosts_->Poll(now);

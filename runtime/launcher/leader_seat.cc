@@ -59,6 +59,7 @@ void LeaderSeat::TakeOver(const core::ElectionCore::Lead& lead) {
   for (const wire::KeptIncident& incident : story.incidents)
     policy->incidents_before = std::max(policy->incidents_before, incident.id);
   policy->pause_asked = state_.pulse.so_far.pause_asked;
+  policy->ranks_wanted = state_.pulse.so_far.ranks_wanted;
   policy->needs_consent = true;
   policy->part = !lead.majority;
   policy->consent_wait = state_.run().node_wait;

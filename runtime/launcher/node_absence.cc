@@ -1,5 +1,6 @@
 #include "runtime/launcher/node_absence.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -44,8 +45,35 @@ void NodeAbsence::TellSpareNodes() {
     controller_.Feed(core::SpareNodes{static_cast<int>(here)});
 }
 
+void NodeAbsence::TellPlacesAway() {
+  if (!account_.started() || account_.ended() || controller_.core().taking_over()) return;
+  std::vector<Rank> away;
+  const core::Crew& crew = controller_.core().crew();
+  for (const NodeBook::Node& node : book_.all()) {
+    if ((node.here && !node.cut_off) || !book_.HasRanks(node.number)) continue;
+    const core::RankBlock ranks = book_.RanksOf(node.number);
+    for (int r = ranks.first.value(); r < ranks.first.value() + ranks.ranks; ++r)
+      if (!crew.Has(Rank(r))) away.emplace_back(r);
+  }
+  if (std::exchange(places_told_, away) != away) controller_.Feed(core::PlacesAway{away});
+}
+
+bool NodeAbsence::OffersWorlds() const {
+  const auto& members = controller_.core().members();
+  return std::any_of(members.begin(), members.end(), [](const auto& member) { return !member.offer.worlds.empty(); });
+}
+
+// Some rank of it is of the run.
+bool NodeAbsence::IsNeeded(int node) const {
+  const core::RankBlock ranks = book_.RanksOf(node);
+  for (int r = ranks.first.value(); r < ranks.first.value() + ranks.ranks; ++r)
+    if (controller_.core().crew().Has(Rank(r))) return true;
+  return false;
+}
+
 void NodeAbsence::Check(TimePoint now) {
   TellSpareNodes();
+  TellPlacesAway();
   CheckNodes(now);
   MoveBlocks(now);
 }
@@ -54,9 +82,12 @@ void NodeAbsence::CheckNodes(TimePoint now) {
   const Duration limit = account_.started() ? waits_.to_return : waits_.to_begin;
   for (NodeBook::Node& node : book_.all()) {
     const bool away = !node.here && now - node.lost_at >= limit;
+    if (account_.started() && !account_.ended() && book_.HasRanks(node.number)) DoWithout(node, now);
+    if (account_.ended() && !account_.awaits_ends()) return;
     if (!book_.HasRanks(node.number) || !(away || node.cut_off)) continue;
     if (!account_.started())
       return above_.OnNobodyCame(book_.Name(node.number) + " did not come within " + WholeSeconds(limit));
+    if (!IsNeeded(node.number)) continue;
     if (account_.awaits_ends()) {
       above_.OnGone(book_.RanksOf(node.number), WhyNotBack(node.number));
       continue;
@@ -66,6 +97,28 @@ void NodeAbsence::CheckNodes(TimePoint now) {
     GiveUpWaiting(node);
     if (account_.ended()) return;
   }
+}
+
+// A spare node is as soon there, and has its ranks to the same bits.
+void NodeAbsence::DoWithout(NodeBook::Node& node, TimePoint now) {
+  const bool is_long = !node.here && now - node.lost_at >= std::min(waits_.shrink_after, waits_.to_return);
+  const core::RankBlock ranks = book_.RanksOf(node.number);
+  if (!is_long || node.absent || book_.SpareHere() || !controller_.core().MayDoWithout(ranks.first, ranks.ranks))
+    return;
+  node.absent = true;
+  bulletin_.Say(LogLevel::kWarning,
+                LogLine("node_left_out", {{"node", std::to_string(book_.NumberOf(node.number))},
+                                          {"away_for", WholeSeconds(now - node.lost_at)},
+                                          {"then",
+                                           "the run goes on in a smaller world; once the node is back its "
+                                           "ranks come to the run again"}}));
+  controller_.Feed(core::NodeAbsent{ranks.first, ranks.ranks, true});
+}
+
+void NodeAbsence::OnBack(int number) {
+  if (!std::exchange(book_.At(number).absent, false) || !book_.HasRanks(number) || account_.ended()) return;
+  const core::RankBlock ranks = book_.RanksOf(number);
+  controller_.Feed(core::NodeAbsent{ranks.first, ranks.ranks, false});
 }
 
 // What waits for the node, and what it was told when its connection was dead already and nobody knew. Fed one at a
@@ -103,16 +156,17 @@ void NodeAbsence::SayAway(NodeBook::Node& node) {
   const std::string number = std::to_string(book_.NumberOf(node.number));
   bulletin_.Say(
       LogLevel::kWarning,
-      LogLine(
-          "node_lost",
-          {{"node", number},
-           {"address", node.place.address},
-           {"ranks", std::to_string(first) + "-" + std::to_string(first + book_.shape().local_ranks - 1)},
-           {"waits", book_.SpareHere() && !account_.ended()
-                         ? WholeSeconds(waits_.spare_after) + ", then a spare node takes its ranks over"
-                         : WholeSeconds(waits_.to_return) + " for " + book_.Name(node.number)},
-           {"remedy",
-            "where its launcher has ended, start it again there with the same command (--node-rank " + number + ")"}}));
+      LogLine("node_lost",
+              {{"node", number},
+               {"address", node.place.address},
+               {"ranks", std::to_string(first) + "-" + std::to_string(first + book_.shape().local_ranks - 1)},
+               {"waits", book_.SpareHere() && !account_.ended()
+                             ? WholeSeconds(waits_.spare_after) + ", then a spare node takes its ranks over"
+                         : OffersWorlds() ? WholeSeconds(std::min(waits_.shrink_after, waits_.to_return)) +
+                                                ", then the run goes on without it where it can"
+                                          : WholeSeconds(waits_.to_return) + " for " + book_.Name(node.number)},
+               {"remedy", "where its launcher has ended, start it again there with the same command (--node-rank " +
+                              number + ")"}}));
 }
 
 void NodeAbsence::SayGone(NodeBook::Node& node) {

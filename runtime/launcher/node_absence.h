@@ -1,6 +1,6 @@
 // NodeAbsence: nodes that stay away. A run begins with all of its nodes. Later a lost one may come back, itself or
 // started anew, until the wait is over; then what it was to start fails, and the ladder goes on. Where a spare node is
-// here, that one takes its ranks over sooner.
+// here, that one takes its ranks over sooner; where the trainer offers a smaller world, the run goes on in it sooner.
 //
 // Threads: one, that of the leader.
 // Ownership: all that it is given outlives it.
@@ -11,6 +11,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "runtime/controller/controller.h"
 #include "runtime/controller/node_hub.h"
@@ -23,9 +24,10 @@
 namespace kintsugi {
 
 struct NodeWaits {
-  Duration to_begin{};     // for all nodes, before the run
-  Duration to_return{};    // for one that was lost
-  Duration spare_after{};  // until a spare node takes its ranks
+  Duration to_begin{};      // for all nodes, before the run
+  Duration to_return{};     // for one that was lost
+  Duration spare_after{};   // until a spare node takes its ranks
+  Duration shrink_after{};  // until the run goes on without them, where it can
 };
 
 class NodeAbsence {
@@ -40,6 +42,9 @@ class NodeAbsence {
   // Ten times a second.
   void Check(TimePoint now);
   void OnLost(int node);
+  void OnBack(int node);
+  // Nobody waits for these nodes; should they come back, their places can be filled again.
+  void TellPlacesAway();
   // It is here, and taken for away from now on: others cannot reach it.
   void CutOff(int node, const std::string& why);
 
@@ -48,6 +53,9 @@ class NodeAbsence {
   void GiveUpWaiting(NodeBook::Node& node);
   void MoveBlocks(TimePoint now);
   void TellSpareNodes();
+  void DoWithout(NodeBook::Node& node, TimePoint now);
+  bool IsNeeded(int node) const;
+  bool OffersWorlds() const;
   void SayAway(NodeBook::Node& node);
   void SayGone(NodeBook::Node& node);
   std::string WhyNotBack(int node) const;
@@ -62,6 +70,7 @@ class NodeAbsence {
   NodeBulletin& bulletin_;
   HostEvents& above_;
   size_t spares_told_ = 0;
+  std::vector<Rank> places_told_;
 };
 
 }  // namespace kintsugi

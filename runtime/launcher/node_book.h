@@ -39,6 +39,7 @@ class NodeBook {
     bool seen = false;                          // it was here once
     TimePoint lost_at;                          // where it is not here
     bool cut_off = false;                       // its launcher gets no ranks: others cannot reach it, or it was drained
+    bool absent = false;                        // the controller was told that it need not wait for it
     bool said_away = false, said_gone = false;  // to the logs, of this absence
     wire::NodePlace place;                      // where it hears the others
     std::string host, version;                  // its host's name; its program's version

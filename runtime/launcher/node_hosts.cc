@@ -49,8 +49,8 @@ NodeHosts::NodeHosts(const LauncherOptions& run, const NodeHostsOptions& options
       book_(ShapeOf(run), options.placement, SteadyClock::SteadyNow()),
       hub_(HubOptionsOf(run, options), controller, inbox_, log),
       bulletin_(book_, hub_, account, splits, NodeBeat(run.policy), log),
-      absence_({run.policy.join_timeout, run.node_wait, run.spare_after}, options.term.number, controller, account,
-               book_, hub_, splits, bulletin_, above),
+      absence_({run.policy.join_timeout, run.node_wait, run.spare_after, run.shrink_after}, options.term.number,
+               controller, account, book_, hub_, splits, bulletin_, above),
       inbox_(run.job, {book_, hub_, splits, bulletin_, absence_, errands_}, controller, account, workers, above, log) {
   KINTSUGI_CHECK(run.nodes > 1, "one host is reached as several");
   controller.ServeNodes(hub_);
@@ -73,14 +73,18 @@ Result<core::RankBlock> NodeHosts::RanksOfNode(int number) const {
     if (book_.HasRanks(node.number)) return book_.RanksOf(node.number);
     if (node.here) return core::RankBlock{Rank(0), 0};
   }
-  return Status(StatusCode::kNotFound, "there is no node " + std::to_string(number) + " here: `kintsugi status` names those that are");
+  return Status(StatusCode::kNotFound,
+                "there is no node " + std::to_string(number) + " here: `kintsugi status` names those that are");
 }
 
 // Nothing is started there any more, so that a spare node has its ranks next.
 void NodeHosts::CutOff(Rank first, const std::string& why) { absence_.CutOff(book_.NodeOf(first), why); }
 
-// A node that is away is told when it comes back.
+// A node that is away is told when it comes back. What was to be started there is not started then.
 void NodeHosts::Kill(Rank rank, Incarnation incarnation, const std::string& reason) {
+  std::map<Rank, Incarnation>& to_spawn = book_.At(book_.NodeOf(rank)).to_spawn;
+  if (const auto waits = to_spawn.find(rank); waits != to_spawn.end() && waits->second <= incarnation)
+    to_spawn.erase(waits);
   hub_.Send(book_.NodeOf(rank), wire::KillWorker{rank, incarnation, reason});
 }
 

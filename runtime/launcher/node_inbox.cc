@@ -10,8 +10,7 @@ namespace kintsugi {
 
 wire::NodeEnd EndOrder(const RunAccount& account) {
   KINTSUGI_CHECK(account.ended(), "nodes are told that the run has ended, and it has not");
-  return {account.result().exit_code, account.result().text, account.stop_asked().has_value(),
-          account.awaits_ends()};
+  return {account.result().exit_code, account.result().text, account.stop_asked().has_value(), account.awaits_ends()};
 }
 
 NodeInbox::NodeInbox(std::string job, NodeParts parts, Controller& controller, const RunAccount& account,
@@ -39,12 +38,14 @@ void NodeInbox::OnNodeJoined(int node, const wire::NodeHello& hello) {
   parts_.bulletin.TellNewcomer();
   if (!parts_.book.HasRanks(node)) return EndWhatRunsThere(node, hello);
   const core::RankBlock block = parts_.book.RanksOf(node);
+  parts_.absence.OnBack(node);
   if (hello.newcomer) controller_.Feed(core::LauncherNew{block.first, block.ranks});
   for (const wire::NodeHeld& held : hello.held) OnHeld(node, held);  // before their ends are told
   std::map<Rank, wire::WorkerLife> lives;
   for (const wire::WorkerLife& life : hello.lives)
     if (parts_.book.OfNode(life.rank, node)) lives[life.rank] = life;
   controller_.core().taking_over() ? FoundLives(node, lives) : ComparedLives(node, lives);
+  parts_.absence.TellPlacesAway();
 }
 
 // Of a node that has no ranks, whatever it had before.

@@ -166,9 +166,9 @@ void NodeLauncher::Impl::OnSignal(int number, int times) {
     return ending_.EndNow(again ? core::kExitResumable : core::kExitFailed,
                           "stopped by " + SignalName(number) + " before the run began");
   }
-  // A standby is not missed, nor a node that was drained: where it leads, another one does.
+  // A standby is not missed, nor a node that was drained or whose ranks are not of the run: where it leads, another one does.
   const bool drained = state_.self.is_node() && seat_.leads() && !seat_.leader()->ended_for_all() && !state_.loops_over;
-  if (!block_.has_ranks() && (!seat_.taken() || drained)) {
+  if (!block_.takes_part() && (!seat_.taken() || drained)) {
     state_.log->Write(LogLevel::kInfo, LogLine("standby_left", {{"signal", SignalName(number)}}));
     if (drained) seat_.Leave();
     return ending_.EndNow(core::kExitSuccess, state_.self.name() + " left, by " + SignalName(number));
@@ -312,6 +312,7 @@ void NodeLauncher::Impl::OnPulse(const wire::NodePulse& pulse) {
   state_.pulse = pulse;
   state_.pulse_at = SteadyClock::SteadyNow();
   state_.newcomer.OnPulse(pulse.started, pulse.generation);
+  state_.fresh.OnPulse(pulse.generation, pulse.so_far.crew);
   state_.log->Set(pulse.generation);
   const NodeSplits::Taken taken = splits_.Take(pulse.tie);
   if (taken.changed) {

@@ -72,6 +72,7 @@ wire::NodeHeld NodeReporter::HeldOf(Rank rank, const std::optional<core::HeldSta
 void NodeReporter::OnStarting(Rank rank, Incarnation incarnation, std::vector<std::string> armed) {
   pages_.erase(rank);
   ends_here_.erase(rank);
+  state_.fresh.OnStarted(rank, incarnation, state_.pulse.generation);
   line_.Tell(wire::WorkerStarting{{rank, incarnation, std::move(armed)}});
 }
 
@@ -117,8 +118,8 @@ void NodeReporter::TellEnds() {
   const int local_ranks = state_.self.local_ranks();
   if (const std::optional<int> block = block_.number())
     for (int r = *block * local_ranks; r < (*block + 1) * local_ranks; ++r)
-      ends.try_emplace(Rank(r), WorkerEnd{.cause = "ended with the launcher before this one",
-                                          .at = SteadyClock::SteadyNow()});
+      ends.try_emplace(Rank(r),
+                       WorkerEnd{.cause = "ended with the launcher before this one", .at = SteadyClock::SteadyNow()});
   for (const WorkerPool::Life& life : pool_.Lives()) ends.erase(life.rank);
   for (const auto& [rank, end] : ends) TellEnd(rank, Incarnation(), end);
 }

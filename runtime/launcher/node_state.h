@@ -13,6 +13,7 @@
 #include <string>
 
 #include "runtime/core/election.h"
+#include "runtime/core/fresh_lives.h"
 #include "runtime/core/newcomer.h"
 #include "runtime/launcher/generation_log.h"
 #include "runtime/launcher/node_book.h"
@@ -56,6 +57,7 @@ struct NodeState {
   uint64_t launcher_id = 0;  // tells this launcher from another one with the same node rank
   core::ElectionCore election;
   core::Newcomer newcomer;
+  core::FreshLives fresh;
 
   // What a leader must know that takes over, as the one before it told, beside the sums of reports.
   std::string policy, master_address;

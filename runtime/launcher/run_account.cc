@@ -30,6 +30,8 @@ void Count(const core::IncidentRecord& record, TimePoint now, IncidentTally* tal
 RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint now, const wire::RunSoFar& before,
                        const KeptStory& kept)
     : pause_asked_(policy.pause_asked),
+      ranks_wanted_(policy.ranks_wanted),
+      crew_(before.crew),
       began_(policy.began),
       running_(running),
       checkpoints_(policy.checkpoints),
@@ -84,7 +86,7 @@ void RunAccount::End(const core::RunEnded& ended) {
 
 void RunAccount::OnStarting(Rank rank, Incarnation incarnation, TimePoint now) {
   RankView& view = View(rank);
-  view = {};
+  view = {.left = view.left};
   ++life_news_;
   view.life = KnownLife(rank, incarnation);
   // Of those that it follows nobody says any more how they ended: their host may be gone.
@@ -129,7 +131,8 @@ void RunAccount::OnExited(Rank rank, const WorkerEnd& end) {
   result_.lives[*life].cause = end.cause;
   ++life_news_;
   View(rank).not_struck = end.not_struck;
-  if (awaits_ends_ && end.failed()) Spoil("after all loops were over, rank " + rank.ToString() + " " + end.cause);
+  if (awaits_ends_ && end.failed() && !View(rank).left)
+    Spoil("after all loops were over, rank " + rank.ToString() + " " + end.cause);
 }
 
 void RunAccount::Spoil(const std::string& why, int exit_code) {
@@ -158,7 +161,7 @@ std::vector<std::string> RunAccount::NotStruck() const {
 std::vector<Rank> RunAccount::Running() const {
   std::vector<Rank> running;
   for (size_t r = 0; r < views_.size(); ++r)
-    if (views_[r].life) running.push_back(Rank(static_cast<int32_t>(r)));
+    if (views_[r].life && !views_[r].left) running.push_back(Rank(static_cast<int32_t>(r)));
   return running;
 }
 
@@ -220,6 +223,11 @@ void RunAccount::OnInexact(Rank rank, const std::string& text) {
   ++notes.count;
 }
 
+void RunAccount::OnCrew(const core::Crew& crew) {
+  crew_ = crew.Told();
+  for (size_t r = 0; r < views_.size(); ++r) views_[r].left = !crew.Has(Rank(static_cast<int32_t>(r)));
+}
+
 void RunAccount::OnHang(const core::Blame& blame, TimePoint now) { hang_ = {blame, now}; }
 
 void RunAccount::OnStandstill(bool at_save_point, bool paused, TimePoint now) {
@@ -234,7 +242,9 @@ wire::RunSoFar RunAccount::ForNext(TimePoint now) const {
           .time = times_.Account(now),
           .saves_made = result_.saves.made,
           .saves_failed = result_.saves.failed,
-          .inexact = result_.inexact.count};
+          .inexact = result_.inexact.count,
+          .ranks_wanted = ranks_wanted_,
+          .crew = crew_};
 }
 
 void RunAccount::LookAt(RunSight* sight) const {

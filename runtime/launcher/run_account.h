@@ -76,6 +76,10 @@ class RunAccount {
 
   // Whether that is news.
   bool OnPauseAsked(bool asked) { return std::exchange(pause_asked_, asked) != asked; }
+  // The same.
+  bool OnRanksWanted(int ranks) { return std::exchange(ranks_wanted_, ranks) != ranks; }
+  // Who takes part from now on. The processes of others are nobody's business, whether or not their ends are heard of.
+  void OnCrew(const core::Crew& crew);
   // Changes with the incidents that are over, and with what is known of them.
   uint64_t incident_news() const { return incident_news_; }
   // The same of processes' begins and ends; and how many steps of ranks were ever added to the result's.
@@ -97,6 +101,7 @@ class RunAccount {
     uint64_t step = 0;  // newest step begun, and when
     TimePoint step_began;
     std::optional<size_t> life;           // index into result_.lives
+    bool left = false;                    // it takes no part
     std::vector<std::string> not_struck;  // when its newest process ended
   };
   RankView& View(Rank rank);
@@ -111,6 +116,8 @@ class RunAccount {
   uint64_t incident_news_ = 0, life_news_ = 0, steps_timed_ = 0;
   size_t lives_before_ = 0;  // so many of the result's began under leaders before
   bool pause_asked_ = false;
+  int ranks_wanted_ = 0;
+  std::vector<Rank> crew_;  // as messages tell it
   bool began_;
   Generation running_;
   std::vector<core::Checkpoint> checkpoints_;

@@ -64,8 +64,10 @@ struct IncidentTally {
 struct RunSight {
   TimePoint at;
   std::string job;
-  std::string address;  // where the controller listens
-  int world_size = 0;
+  std::string address;   // where the controller listens
+  int world_size = 0;    // ranks that take part
+  int places = 0;        // ... that could
+  int ranks_wanted = 0;  // by an operator's word; 0: nobody said
   int nodes = 1;
   core::Phase phase = core::Phase::kAdmit;
   Term term;
@@ -77,7 +79,7 @@ struct RunSight {
   StepTimes steps;
   TimeAccount time;
   std::optional<TimePoint> standing_since;  // the fault of an incident under way, once it has stopped all
-  bool times_known = true;  // else nobody here sees when steps begin, and `time` says nothing
+  bool times_known = true;                  // else nobody here sees when steps begin, and `time` says nothing
   SaveBook saves;
   bool pause_asked = false;       // by an operator
   std::optional<Step> paused_at;  // all ranks stand there for it

@@ -13,13 +13,16 @@ RunSight SightOf(Controller& controller, const std::string& job, const std::stri
   sight.job = job;
   sight.address = host + ":" + std::to_string(controller.port());
   sight.world_size = static_cast<int>(core.crew().size());
+  sight.places = core.crew().seats();
+  sight.ranks_wanted = core.ranks_wanted();
   sight.phase = core.phase();
   sight.term = core.term();
   sight.generation = core.generation();
   sight.step = NewestStep(controller);
   sight.loss = reports.LossOf(reports.newest());
   sight.incidents = core.incidents();
-  if (const auto& incident = core.incident(); incident && incident->parked_at) sight.standing_since = incident->fault_at;
+  if (const auto& incident = core.incident(); incident && incident->parked_at)
+    sight.standing_since = incident->fault_at;
   sight.pause_asked = core.saves().pause_asked();
   sight.paused_at = core.saves().paused_at();
   sight.snapshot = core.snapshots().table().newest();

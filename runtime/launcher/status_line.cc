@@ -59,7 +59,11 @@ json ConnectionsJson(const net::TransportCounters& counters) {
 json HostsJson(const std::vector<NodeSeen>& hosts) {
   json all = json::array();
   for (const NodeSeen& node : hosts)
-    all.push_back({{"node", node.name}, {"host", node.host}, {"address", node.address}, {"version", node.version}, {"here", node.here},
+    all.push_back({{"node", node.name},
+                   {"host", node.host},
+                   {"address", node.address},
+                   {"version", node.version},
+                   {"here", node.here},
                    {"spare", node.spare}});
   return all;
 }
@@ -118,6 +122,7 @@ std::string StatusLine(const RunSight& sight) {
        {"generation", sight.generation.value()},
        {"step", sight.step.value()},
        {"loss", sight.loss ? json(*sight.loss) : json()},
+       {"world", {{"ranks", sight.world_size}, {"places", sight.places}, {"wanted", sight.ranks_wanted}}},
        {"nodes", sight.nodes},
        {"incidents", sight.incidents},
        {"pause",

@@ -26,6 +26,7 @@ void Campaign::Add(const Plan& plan, const Outcome& outcome) {
   incidents_ += outcome.incidents;
   healed_ += outcome.healed;
   moved_ += outcome.moved;
+  done_without_ += outcome.done_without;
   ++exits_[outcome.exit_code];
   rungs_.insert(outcome.rungs.begin(), outcome.rungs.end());
   for (const auto& [cell, count] : outcome.struck) coverage_[cell.first][cell.second] += count;

@@ -30,6 +30,7 @@ class Campaign {
   const std::set<Rung>& rungs() const { return rungs_; }
   uint64_t healed() const { return healed_; }
   uint64_t moved() const { return moved_; }
+  uint64_t done_without() const { return done_without_; }
   uint64_t incidents() const { return incidents_; }
   // Of all incidents that ended in RUNNING; 0 where there were none.
   Duration RecoveryMedian() const;
@@ -40,7 +41,7 @@ class Campaign {
   std::string Json(double seconds) const;
 
  private:
-  uint64_t seeds_run_ = 0, incidents_ = 0, healed_ = 0, moved_ = 0;
+  uint64_t seeds_run_ = 0, incidents_ = 0, healed_ = 0, moved_ = 0, done_without_ = 0;
   std::vector<Failure> failures_;
   std::map<Phase, std::map<FaultType, uint64_t>> coverage_;
   std::map<int, uint64_t> exits_;

@@ -87,6 +87,7 @@ void Controllers::Act(const ControllerAction& action) {
                               std::to_string(a.left.size()) + " left" +
                               (a.came.empty() ? "" : ", " + std::to_string(a.came.size()) + " came"));
                    for (Rank rank : a.left) world_.losses.Lose(rank.value());  // what they held went with them
+                   table_checker_.CheckCrew(a);
                  },
                  [this](const core::RoadClosed& a) {
                    world_.Log("rank " + a.from.ToString() + " cannot reach rank " + a.to.ToString());
@@ -135,6 +136,7 @@ void Controllers::End(const RunEnded& ended) {
   if (world_.seat().ended) world_.Break(Promise::kTable, "the run ended twice");
   end_checker_.CheckNothingHeldIsLost(ended);
   world_.seat().ended = ended;
+  world_.course.ended_at = world_.Now();
   hosts_.OnRunEnded();
 }
 

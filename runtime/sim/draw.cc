@@ -297,6 +297,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   if (profile.comparison && first) fault.type = FaultType::kStateFlip;
   if (profile.elastic && (first || random.Chance(0.4)))
     fault.type = random.Chance(0.8) ? FaultType::kKill : random.Chance(0.5) ? FaultType::kExit : FaultType::kNodeLost;
+  if (profile.hosts_return && (first || random.Chance(0.5))) fault.type = FaultType::kNodeLost;
   const bool scales = profile.elastic && !first && random.Chance(plan.faults.size() == 1 ? 0.7 : 0.3);
   if (profile.incident) fault.type = kIncidents[random.Below(kIncidents.size())];
   if (profile.groups > 0 && random.Chance(profile.groups)) fault.type = FaultType::kGroupLost;
@@ -305,6 +306,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   fault.count = 1 + static_cast<int>(random.Below(3));
   fault.lasting = random.Chance(0.4);
   if (profile.spare_nodes_max > 0 && first) fault.lasting = random.Chance(0.3);  // mostly for good
+  if (profile.hosts_return && fault.type == FaultType::kNodeLost) fault.lasting = random.Chance(0.75);
   if (fault.type == FaultType::kHandlerHangs) fault.count = 1 + static_cast<int>(random.Below(4));
   if (fault.type == FaultType::kHandlerFails && random.Chance(0.3)) fault.count = 100;
   DrawPlace(random, plan, first, &fault);
@@ -513,6 +515,21 @@ const std::vector<Profile>& Profiles() {
        .network = 0,
        .elections = true,
        .elastic = true},
+      {.name = "elastic_hosts",
+       .description =
+           "3 or 4 nodes whose launchers elect; a node is lost first, for good or for a while, and the run goes on "
+           "without "
+           "it; once it is back its ranks come to the run again; then whatever, orders of more ranks or fewer among it",
+       .nodes = 3,
+       .steps_min = 60,
+       .steps_max = 200,
+       .step_time = 50ms,
+       .faults_min = 1,
+       .faults_max = 4,
+       .network = 0,
+       .elections = true,
+       .elastic = true,
+       .hosts_return = true},
       {.name = "leaderless",
        .description =
            "2 to 4 nodes whose launchers elect who leads; the leader is lost, and about then an operator or a batch "
@@ -572,6 +589,10 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.spare_nodes = static_cast<int>(random.Below(2));
     plan.spare_after = std::chrono::milliseconds(1500 + random.Below(2000));
   }
+  if (profile.hosts_return) {
+    plan.nodes = 2 + static_cast<int>(random.Below(3));
+    plan.shrink_after = std::chrono::milliseconds(300 + random.Below(1500));
+  }
   if (profile.elections && ranks == 0) ranks = plan.nodes * (random.Chance(0.7) ? 2 : 4);
   DrawLayout(random, ranks > 0 ? ranks : profile.ranks > 0 ? profile.ranks : drawn, &plan);
   if (profile.elastic) DrawElasticLayout(random, plan.policy.world_size, &plan);
@@ -586,7 +607,10 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   plan.policy.grace = 4s;
   constexpr std::array kRespawns = {0, 1, 3, 10, 10, 10};
   plan.policy.max_respawns = kRespawns[random.Below(kRespawns.size())];
-  if (profile.elastic && random.Chance(0.8)) plan.policy.max_respawns = random.Chance(0.8) ? 0 : 1;
+  if (profile.hosts_return)
+    plan.policy.max_respawns = random.Chance(0.8) ? 10 : 0;
+  else if (profile.elastic && random.Chance(0.8))
+    plan.policy.max_respawns = random.Chance(0.8) ? 0 : 1;
   plan.steps = profile.steps_min + random.Below(profile.steps_max - profile.steps_min + 1);
   if (random.Chance(0.85)) plan.policy.save_directory = "saves";
   if (!plan.policy.save_directory.empty() && random.Chance(0.4))

@@ -19,6 +19,7 @@ void ElectedHosts::Tick() {
 
 // A node that is away is told when it comes back.
 void ElectedHosts::Kill(const KillProcess& kill) {
+  seats_.Forget(kill.rank, kill.incarnation);
   seats_.SendTo(world_.SeatedNodeOf(kill.rank), wire::KillWorker{kill.rank, kill.incarnation, kill.reason});
 }
 
@@ -26,6 +27,7 @@ void ElectedHosts::OnPhase(Phase phase) {
   if (phase != Phase::kRunning) return;
   world_.seat().began = true;
   world_.seat().running = world_.core().generation();
+  world_.seat().crew = world_.core().crew().Told();
   seats_.TellPulses();
 }
 

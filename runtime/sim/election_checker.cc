@@ -16,7 +16,7 @@ void ElectionChecker::CheckPromise(int node, int candidate, uint64_t term) {
   for (int r = 0; r < world_.plan.policy.world_size; ++r) {
     if (HolderOf(r) != node) continue;
     const Process* const p = world_.processes.NewestOn(node, Rank(r));
-    if (bool& lives = ranks.emplace(r, false).first->second; p && p->alive) lives = true;
+    if (bool& lives = ranks.emplace(r, false).first->second; p && p->alive && !HasSucceeded(*p)) lives = true;
   }
 }
 
@@ -41,6 +41,16 @@ int ElectionChecker::HolderOf(int rank) const {
   for (const Process& p : world_.processes.all())
     if (p.rank.value() == rank && p.core && p.core->standing() != core::Standing::kNew) holder = p.node;
   return holder;
+}
+
+// It holds nothing yet, and the process before it was in the run: whoever has heard of that one's end counts the rank as ended.
+bool ElectionChecker::HasSucceeded(const Process& process) const {
+  if (process.core && process.core->standing() != core::Standing::kNew) return false;
+  const auto& all = world_.processes.all();
+  return std::any_of(all.begin(), all.end(), [&](const Process& before) {
+    return &before != &process && before.rank == process.rank && before.core &&
+           before.core->standing() == core::Standing::kRunning;
+  });
 }
 
 // Twice the ranks that live and consent, and those that have ended; where that is too little, it is given as -1 less.

@@ -35,6 +35,7 @@ class ElectionChecker {
 
  private:
   int HolderOf(int rank) const;
+  bool HasSucceeded(const Process& process) const;
   int WeightOf(const std::map<int, bool>& ranks) const;
   std::map<int, bool> ConsentTo(Generation generation) const;
 

@@ -59,7 +59,8 @@ ElectionCore::LocalRanks Electors::LocalRanksOf(const Launcher& l) const {
   for (int r = 0; r < world_.plan.policy.world_size; ++r) {
     if (!counts || r / world_.LocalRanks() != *block) continue;
     const Process* const p = world_.processes.NewestOn(l.node, Rank(r));
-    (p && p->alive ? ranks.live : ranks.ended).push_back(Rank(r));
+    const bool fresh = p && l.fresh.IsFresh(Rank(r), p->incarnation) && !(world_.hook && world_.hook->FreshVotes());
+    (p && p->alive && !fresh ? ranks.live : ranks.ended).push_back(Rank(r));
   }
   ranks.newcomer = l.newcomer.is_one();
   if (world_.hook) world_.hook->OnLocalRanks(l.node, &ranks);
@@ -132,11 +133,10 @@ void Electors::OnVoteRequest(Launcher& l, const wire::VoteRequest& request) {
              std::to_string(request.node) + " in term " + std::to_string(request.term));
   if (granted) election_checker_.CheckPromise(l.node, request.node, request.term);
   const ElectionCore::LocalRanks ranks = LocalRanksOf(l);
-  Send(
-      l.node, request.node,
-      wire::Encode(kJob, l.term,
-                   wire::NodeMessage(wire::Vote{l.node, request.term, granted, ranks.live, ranks.ended, l.placement,
-                                                ranks.newcomer})));
+  Send(l.node, request.node,
+       wire::Encode(kJob, l.term,
+                    wire::NodeMessage(wire::Vote{l.node, request.term, granted, ranks.live, ranks.ended, l.placement,
+                                                 ranks.newcomer})));
   if (!granted && l.leads && (l.leading() || l.connected)) Send(l.node, request.node, LeadsFrame(*l.leads));
 }
 
@@ -170,10 +170,10 @@ Seat& Electors::AddSeat(Launcher& l, const ElectionCore::Lead& lead) {
   policy.takes_over = true;
   policy.began = l.began;
   policy.checkpoints = l.checkpoints;
+  policy.ranks_wanted = world_.hook && world_.hook->ForgetsWord() ? 0 : l.ranks_wanted;
   policy.part = !lead.majority;
   if (l.stop_asked)
-    policy.grace =
-        std::max<Duration>(policy.grace / kLeastGrace, *l.stop_asked + policy.grace - world_.Now());
+    policy.grace = std::max<Duration>(policy.grace / kLeastGrace, *l.stop_asked + policy.grace - world_.Now());
   if (l.seat) l.seat->alive = false;
   Seat& seat = world_.seats.Add();
   seat.node = l.node;
@@ -182,6 +182,7 @@ Seat& Electors::AddSeat(Launcher& l, const ElectionCore::Lead& lead) {
   seat.Begin(policy, seat.term);
   seat.began = l.began;
   seat.running = l.running;
+  seat.crew = l.crew;
   seat.placement = l.placement;
   if (lead.majority) seat.placement.Begin(lead.term);
   seat.checkpoints_told = l.checkpoints;
@@ -198,6 +199,7 @@ void Electors::Lead(Launcher& l, const ElectionCore::Lead& lead) {
   l.seat = &seat;
   world_.seats.Sit(seat);
   table_checker_.BeginTakeover(std::nullopt);
+  table_checker_.TakeWord(l.ranks_wanted);
   world_.NoteProgress();
   controllers_.BeginTakeover();
   for (const auto& [block, moved] : seat.placement.moved())

@@ -97,10 +97,27 @@ void EndChecker::CheckEnd(const RunEnded* ended) {
     if (p.alive && !p.frozen)
       return sink_.Break(Promise::kTable, end + " leaves rank " + p.rank.ToString() + " behind");
   if (world_.plan.elections) CheckDrained(*ended, end);
-  if (ended->exit_code == kExitSuccess) return states_.CheckSuccess();
+  if (ended->exit_code == kExitSuccess) {
+    CheckFilledAgain();
+    return states_.CheckSuccess();
+  }
   if (CouldGoOnSmaller(*ended))
     sink_.Break(Promise::kInnocent, end + " although a smaller world that nothing struck is offered");
   world_.plan.elections ? CheckElected(*ended, end) : CheckOutcome(*ended, end);
+}
+
+// One host was lost alone, and came back long before the end: its ranks take part again.
+void EndChecker::CheckFilledAgain() {
+  constexpr Duration kToFill = std::chrono::seconds(4);
+  const auto& struck = world_.outcome.struck;
+  const Course& course = world_.course;
+  if (!world_.plan.elections || world_.plan.slices.empty() || world_.core().crew().whole() || struck.size() != 1 ||
+      struck.begin()->first.second != FaultType::kNodeLost || struck.begin()->second != 1 || !course.host_back ||
+      world_.plan.worlds.back() != world_.plan.policy.world_size || course.ended_at - *course.host_back < kToFill)
+    return;
+  sink_.Break(Promise::kProgress, "the host that was lost has been back for " +
+                                      Milliseconds(course.ended_at - *course.host_back) +
+                                      " ms, and its ranks take no part: " + world_.core().crew().ToString());
 }
 
 bool EndChecker::ShardOnOneNode() const {

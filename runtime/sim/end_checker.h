@@ -26,6 +26,7 @@ class EndChecker {
   bool CouldGoOnSmaller(const RunEnded& ended) const;
   void CheckOutcome(const RunEnded& ended, const std::string& end);
   bool ShardOnOneNode() const;
+  void CheckFilledAgain();
   void CheckDrained(const core::RunEnded& ended, const std::string& end);
   void CheckElected(const RunEnded& ended, const std::string& end);
   bool HoldsWhole(Rank rank, int layout, uint64_t step) const;

@@ -105,6 +105,8 @@ void Followers::OnOrder(NodeLine* line, const std::string& bytes) {
                         [&](const wire::NodePulse& m) {
                           l.began = m.began, l.checkpoints = m.checkpoints, l.running = m.generation;
                           l.newcomer.OnPulse(m.started, m.generation);
+                          l.fresh.OnPulse(m.generation, m.so_far.crew);
+                          l.crew = m.so_far.crew, l.ranks_wanted = m.so_far.ranks_wanted;
                         },
                         [](const auto&) {}},
              frame->order);

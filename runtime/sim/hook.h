@@ -44,6 +44,12 @@ class Hook {
   virtual void OnPlacement(int /*node*/, core::Placement* /*placement*/) {}
   // Whether a node's word for ranks that it has just taken over has weight before the run went on.
   virtual bool CountsAtOnce() { return false; }
+  // Whether what waits for its node is started there although it was given up meanwhile.
+  virtual bool StartsWhatWasGivenUp() { return false; }
+  // Whether a launcher that takes over forgets how many ranks somebody asked for.
+  virtual bool ForgetsWord() { return false; }
+  // Whether a process that was not in the run yet has a vote of its own.
+  virtual bool FreshVotes() { return false; }
   // Before a launcher judges by them what it holds of a process that has ended.
   virtual void BeforeHeld(core::LastWords* /*last*/) {}
   // A source died in mid-stream: whether the chunk that was on its way counts as received.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/core/election.h"
+#include "runtime/core/fresh_lives.h"
 #include "runtime/core/newcomer.h"
 #include "runtime/core/placement.h"
 #include "runtime/sim/world.h"
@@ -48,8 +49,11 @@ struct Launcher {
   core::Placement placement;  // the newest that it knows of
   std::optional<int> block;   // whose ranks are started here
   Generation running;         // of the newest pulse
+  std::vector<Rank> crew;     // ... who took part in it
+  int ranks_wanted = 0;
   core::Newcomer newcomer;
-  Seat* seat = nullptr;       // the controller here
+  core::FreshLives fresh;
+  Seat* seat = nullptr;                 // the controller here
   std::optional<TimePoint> stop_asked;  // kept for whoever leads next
   bool ended = false;
   uint64_t life = 0;  // of how many of this node's

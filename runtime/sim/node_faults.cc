@@ -144,6 +144,7 @@ bool NodeFaults::LoseLauncher(Launcher& l, bool host_gone, bool comes_back) {
 void NodeFaults::Restart(Launcher& l) {
   if (launchers_.Over() || l.alive) return;
   world_.Log("the launcher of " + NodeName(l.node) + " is started anew");
+  world_.course.host_back = world_.Now();
   const uint64_t life = l.life;
   const int node = l.node;
   election_checker_.ForgetPromises(node);

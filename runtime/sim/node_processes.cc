@@ -19,6 +19,7 @@ void NodeProcesses::Spawn(Launcher& l, Rank rank, Incarnation incarnation) {
 
 void NodeProcesses::Start(Launcher& l, Rank rank, Incarnation incarnation) {
   newest_[rank][l.term.number] = incarnation;
+  l.fresh.OnStarted(rank, incarnation, l.running);
   processes_.Start(rank, incarnation, l.node);
 }
 

@@ -42,7 +42,8 @@ struct Outcome {
   uint64_t incidents = 0;
   int attempts_max = 0;
   uint64_t healed = 0;
-  uint64_t moved = 0;  // blocks of ranks that a spare node took over
+  uint64_t done_without = 0;  // nodes that stayed away, where the run went on in a smaller world
+  uint64_t moved = 0;         // blocks of ranks that a spare node took over
   std::set<Rung> rungs;
   std::map<std::pair<Phase, FaultType>, uint64_t> struck;  // faults that fired, by the controller's phase
   std::vector<Duration> recoveries;                        // fault -> all ranks stepping again

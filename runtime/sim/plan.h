@@ -124,11 +124,12 @@ struct Plan {
   Duration beat{};
   Duration tick{};
   GateKind gate = GateKind::kTrainer;
-  int spares = 0;          // warm processes that wait on each node
-  bool elections = false;  // a launcher on each node, and who leads is for them to find out
-  int spare_nodes = 0;     // with elections: nodes that have no ranks at first
-  Duration spare_after{};  // that a node is away until one of them takes its ranks over
-  bool watched = true;     // a launcher reads the ranks' pages; else they beat over their connections
+  int spares = 0;           // warm processes that wait on each node
+  bool elections = false;   // a launcher on each node, and who leads is for them to find out
+  int spare_nodes = 0;      // with elections: nodes that have no ranks at first
+  Duration spare_after{};   // that a node is away until one of them takes its ranks over
+  Duration shrink_after{};  // ... until the run goes on without it, where it can; none: never
+  bool watched = true;      // a launcher reads the ranks' pages; else they beat over their connections
   std::vector<PlannedFault> faults;
   std::vector<std::vector<Rank>> slices;  // that the trainer offers; none: no other world
   std::vector<int> worlds;
@@ -150,24 +151,25 @@ struct Profile {
   Duration step_time = std::chrono::milliseconds(5);
   Duration beat = std::chrono::milliseconds(50);
   uint64_t faults_min = 1, faults_max = 3;
-  double network = 0.25;    // share of faults that strike a connection
-  double controller = 0;    // ... and of those that strike the controller
-  int ranks = 0;            // 0: the layout's choice
-  bool adopts = false;      // launchers hold the memory of processes that are gone
-  int spares_max = 0;       // on each node; above 0 there is at least one
-  bool elections = false;   // of launchers, on 2 to 4 nodes
-  int spare_nodes_max = 0;  // with elections: beside 3 to 4 nodes; above 0 there is at least one
-  bool comparison = false;  // of replicas every few steps; the first fault flips a bit
-  int node_ranks = 0;       // ranks of a node, where it is these that are given and not the nodes
-  bool incident = false;    // the one fault opens an incident that can be repaired
-  double groups = 0;        // share of faults that take all holders of a shard; above 0 snapshots are made
-  double pairs = 0;         // the same, without snapshots
-  bool orders = false;      // the first one is an order to replace a rank, others strike its partners
-  bool leaderless = false;  // with elections: the leader is lost first, and the run is asked to stop about then
-  bool newcomers = false;   // with elections: roads change while a launcher is killed and started anew
-  bool drains = false;      // with spare nodes: the first one is an order to drain a node, others may be orders, too
-  bool elastic = false;     // the trainer offers smaller worlds; processes are lost first, and not replaced
-  bool roads = false;       // with elections: the first one closes roads between nodes; perhaps a spare node waits
+  double network = 0.25;      // share of faults that strike a connection
+  double controller = 0;      // ... and of those that strike the controller
+  int ranks = 0;              // 0: the layout's choice
+  bool adopts = false;        // launchers hold the memory of processes that are gone
+  int spares_max = 0;         // on each node; above 0 there is at least one
+  bool elections = false;     // of launchers, on 2 to 4 nodes
+  int spare_nodes_max = 0;    // with elections: beside 3 to 4 nodes; above 0 there is at least one
+  bool comparison = false;    // of replicas every few steps; the first fault flips a bit
+  int node_ranks = 0;         // ranks of a node, where it is these that are given and not the nodes
+  bool incident = false;      // the one fault opens an incident that can be repaired
+  double groups = 0;          // share of faults that take all holders of a shard; above 0 snapshots are made
+  double pairs = 0;           // the same, without snapshots
+  bool orders = false;        // the first one is an order to replace a rank, others strike its partners
+  bool leaderless = false;    // with elections: the leader is lost first, and the run is asked to stop about then
+  bool newcomers = false;     // with elections: roads change while a launcher is killed and started anew
+  bool drains = false;        // with spare nodes: the first one is an order to drain a node, others may be orders, too
+  bool elastic = false;       // the trainer offers smaller worlds; processes are lost first, and not replaced
+  bool hosts_return = false;  // with elections and elastic: nodes are lost first, most of which come back
+  bool roads = false;         // with elections: the first one closes roads between nodes; perhaps a spare node waits
 };
 const std::vector<Profile>& Profiles();
 // kInvalidArgument names the profiles there are.

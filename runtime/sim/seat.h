@@ -37,7 +37,7 @@ class Seat {
   std::vector<Connection*> connections;  // by rank
   Connection* joining = nullptr;
   std::vector<std::pair<Connection*, std::string>> waiting_joins;  // while the core takes over
-  std::vector<core::Checkpoint> checkpoints_told;            // to launchers
+  std::vector<core::Checkpoint> checkpoints_told;                  // to launchers
   std::optional<RunEnded> ended;
   std::set<std::pair<Rank, Incarnation>> given_up;
 
@@ -45,16 +45,19 @@ class Seat {
   int node = 0;
   Term term;
   bool stop_heard = false;  // of a launcher
-  bool part = false;  // elected by no majority: to save what is there
+  bool part = false;        // elected by no majority: to save what is there
   bool alive = true;
   bool began = false;              // ranks have been in their loops, as far as it knows
   std::map<int, NodeLine*> lines;  // of welcomed launchers, by node
   std::map<int, TimePoint> lost_at;
   std::map<int, std::map<Rank, Incarnation>> to_spawn;  // on nodes that are away
-  std::set<int> cut_off;  // nodes that are here, and that others cannot reach
+  std::set<int> cut_off;                                // nodes that are here, and that others cannot reach
   int spares_told = 0;
   core::Placement placement;
-  Generation running;  // the newest in which all ranks were in their loops
+  Generation running;      // the newest in which all ranks were in their loops
+  std::vector<Rank> crew;  // who took part then; nobody named: all
+  std::set<int> absent;    // nodes that the controller need not wait for
+  std::vector<Rank> places_told;
 
   // REQUIRES: there is one.
   ControllerCore& core() { return *core_; }

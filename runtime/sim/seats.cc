@@ -9,7 +9,10 @@ namespace kintsugi::sim {
 namespace {
 
 wire::NodePulse PulseOf(const Seat& seat) {
-  return {seat.began, seat.checkpoints_told, seat.running, {}, {}, true};
+  wire::NodePulse pulse{seat.began, seat.checkpoints_told, seat.running, {}, {}, true};
+  pulse.so_far.crew = seat.crew;
+  pulse.so_far.ranks_wanted = seat.core().ranks_wanted();
+  return pulse;
 }
 
 }  // namespace
@@ -76,6 +79,8 @@ void Seats::OnHello(NodeLine* line, const wire::NodeHello& hello) {
     return;
   }
   const core::RankBlock block{Rank(*number * world_.LocalRanks()), world_.LocalRanks()};
+  if (seat.absent.erase(node)) controllers_.Feed(core::NodeAbsent{block.first, block.ranks, false});
+  if (world_.seat().ended) return;
   if (hello.newcomer) controllers_.Feed(core::LauncherNew{block.first, block.ranks});
   for (const wire::NodeHeld& held : hello.held) controllers_.TakeHeld(held);  // before their ends are told
   core::LivesThere lives;
@@ -92,7 +97,15 @@ bool Seats::SendTo(int node, const wire::NodeOrder& order) {
 
 void Seats::Spawn(Rank rank, Incarnation incarnation) {
   const int node = world_.SeatedNodeOf(rank);
-  if (world_.seat().cut_off.count(node) || !SendTo(node, wire::SpawnWorker{rank, incarnation})) world_.seat().to_spawn[node][rank] = incarnation;
+  if (world_.seat().cut_off.count(node) || !SendTo(node, wire::SpawnWorker{rank, incarnation}))
+    world_.seat().to_spawn[node][rank] = incarnation;
+}
+
+void Seats::Forget(Rank rank, Incarnation incarnation) {
+  if (world_.hook && world_.hook->StartsWhatWasGivenUp()) return;
+  auto& to_spawn = world_.seat().to_spawn[world_.SeatedNodeOf(rank)];
+  if (const auto waits = to_spawn.find(rank); waits != to_spawn.end() && waits->second <= incarnation)
+    to_spawn.erase(waits);
 }
 
 // The controller knows nothing yet: what runs there is what there is.
@@ -137,9 +150,36 @@ void Seats::OnRunEnded() {
   });
 }
 
+core::RankBlock Seats::BlockOf(int block) const { return {Rank(block * world_.LocalRanks()), world_.LocalRanks()}; }
+
+void Seats::TellPlacesAway(Seat& seat) {
+  if (world_.seat().ended || world_.core().taking_over()) return;
+  std::vector<Rank> away;
+  for (const auto& [node, lost_at] : seat.lost_at) {
+    const std::optional<int> block = seat.placement.BlockOf(node, world_.plan.nodes);
+    if (!block || (seat.lines.count(node) && !seat.cut_off.count(node))) continue;
+    for (int r = BlockOf(*block).first.value(), end = r + world_.LocalRanks(); r < end; ++r)
+      if (!world_.core().crew().Has(Rank(r))) away.emplace_back(r);
+  }
+  if (std::exchange(seat.places_told, away) != away) controllers_.Feed(core::PlacesAway{away});
+}
+
+void Seats::DoWithout(Seat& seat, int node, TimePoint lost_at) {
+  const std::optional<int> block = seat.placement.BlockOf(node, world_.plan.nodes);
+  if (world_.seat().ended || !block || world_.plan.shrink_after == Duration() || seat.lines.count(node) ||
+      seat.absent.count(node) || SparesHere(seat) > 0 || world_.Now() - lost_at < world_.plan.shrink_after ||
+      !world_.core().MayDoWithout(BlockOf(*block).first, world_.LocalRanks()))
+    return;
+  seat.absent.insert(node);
+  ++world_.outcome.done_without;
+  controllers_.Feed(core::NodeAbsent{BlockOf(*block).first, world_.LocalRanks(), true});
+}
+
 void Seats::CheckNodes(Seat& seat) {
   launchers_.AtSeat(seat, [this, &seat] {
+    TellPlacesAway(seat);
     for (auto& [node, lost_at] : seat.lost_at) {
+      DoWithout(seat, node, lost_at);
       const bool away = !seat.lines.count(node) && world_.Now() - lost_at >= world_.plan.policy.consent_wait;
       if (!(away || seat.cut_off.count(node)) || SparesHere(seat) > 0) continue;
       for (const auto& [rank, incarnation] : std::exchange(seat.to_spawn[node], {}))

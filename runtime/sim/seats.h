@@ -41,6 +41,8 @@ class Seats final : public SeatEnds {
 
   // Of the controller that is looked at.
   void Spawn(Rank rank, Incarnation incarnation);
+  // What waits for its node is not to be started any more.
+  void Forget(Rank rank, Incarnation incarnation);
   void CutOff(Rank first) { world_.seat().cut_off.insert(world_.SeatedNodeOf(first)); }
   bool SendTo(int node, const wire::NodeOrder& order);
   void OnRunEnded();
@@ -54,6 +56,9 @@ class Seats final : public SeatEnds {
   void FoundLives(const core::RankBlock& block, const core::LivesThere& lives);
   void ComparedLives(int node, const core::RankBlock& block, const core::LivesThere& lives);
   int SparesHere(const Seat& seat) const;
+  core::RankBlock BlockOf(int block) const;
+  void TellPlacesAway(Seat& seat);
+  void DoWithout(Seat& seat, int node, TimePoint lost_at);
 
   World& world_;
   TableChecker& table_checker_;

@@ -65,7 +65,7 @@ bool StateChecker::CheckCrew(const Process& p, Generation generation, const std:
     sink_.Break(Promise::kOneDecider, who + " is told of a world that nobody offers: " + crew->ToString());
     return false;
   }
-  const auto [first, is_first] = crews_.emplace(generation, crew);
+  const auto [first, is_first] = crews_.emplace(std::pair(p.newest_term, generation), crew);
   if (is_first || *first->second == *crew) return true;
   sink_.Break(Promise::kOneDecider,
               who + " is told of " + crew->ToString() + ", others of " + first->second->ToString());

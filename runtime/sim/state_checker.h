@@ -44,7 +44,8 @@ class StateChecker {
 
   const World& world_;
   Violations& sink_;
-  std::map<Generation, std::shared_ptr<const core::Crew>> crews_;
+  // Where nobody is left who knows a generation, its number may be used again.
+  std::map<std::pair<Term, Generation>, std::shared_ptr<const core::Crew>> crews_;
   std::map<Generation, uint64_t> released_;  // the step that a generation goes on from
 };
 

@@ -92,6 +92,17 @@ void TableChecker::CheckKill(const KillProcess& kill) {
                 "rank " + kill.rank.ToString() + ", which nothing struck, is given up: " + kill.reason);
 }
 
+void TableChecker::CheckCrew(const core::CrewChanged& crew) {
+  const int ranks = static_cast<int>(crew.ranks.size());
+  int& word = Of().word;
+  if (crew.left.empty() && crew.came.empty()) return;  // told again
+  if (ranks == world_.core().ranks_wanted())
+    word = ranks;
+  else if (!crew.came.empty() && word > 0 && ranks > word)
+    sink_.Break(Promise::kTable, "the run has " + std::to_string(ranks) + " ranks again, and an operator wanted " +
+                                     std::to_string(word));
+}
+
 // What was asked for costs no step that somebody holds.
 void TableChecker::CheckIncident(const core::IncidentRecord& record) {
   const auto& struck = world_.outcome.struck;

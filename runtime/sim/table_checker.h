@@ -20,6 +20,8 @@ class TableChecker {
 
   // The controller that is looked at is a new one, and takes over. `confirms`: the generation that a healed gap keeps.
   void BeginTakeover(std::optional<Generation> confirms);
+  // ... and its launcher had heard that an operator wanted so many ranks.
+  void TakeWord(int ranks) { Of().word = ranks; }
   // A block of ranks starts elsewhere: outside of the budget.
   void GiveBack(Rank first, int count);
   // Where the controller that is looked at stands, by its transitions that were carried out.
@@ -30,6 +32,8 @@ class TableChecker {
   void CheckSpawn(Rank rank, Incarnation incarnation);
   void CheckSend(const Send& send);
   void CheckKill(const KillProcess& kill);
+  // Nobody comes to the run against an operator's word.
+  void CheckCrew(const core::CrewChanged& crew);
   void CheckIncident(const core::IncidentRecord& record);
   void CheckActions(size_t count);
   void CheckWaits();
@@ -47,6 +51,7 @@ class TableChecker {
     std::optional<Generation> before_confirm;
     std::map<Rank, int> spawns;
     std::map<Rank, int> rescues;  // processes started only to save
+    int word = 0;                 // so many ranks at most, by an operator; 0: nobody said
   };
   History& Of() { return histories_[&world_.seat()]; }
 

@@ -57,13 +57,15 @@ struct Course {
   bool ever_running = false;     // its ranks were in their loops
   bool start_disturbed = false;  // something struck before that
   bool stop_asked = false;
-  bool checkpoint_known = false;  // the controller was told of one
-  bool nonsense = false;          // a handler lied: about a checkpoint, for example
-  int drains = 0;                 // orders to drain a node that were not refused
-  std::map<Rank, int> drained;    // the first ranks of such nodes, and which node had them
+  bool checkpoint_known = false;        // the controller was told of one
+  bool nonsense = false;                // a handler lied: about a checkpoint, for example
+  int drains = 0;                       // orders to drain a node that were not refused
+  std::map<Rank, int> drained;          // the first ranks of such nodes, and which node had them
   std::map<Rank, int> broken_handlers;  // so many of the rank's handlers broke
-  TimePoint last_progress;        // newest commit or disturbance
-  TimePoint last_struck;          // newest planned fault
+  std::optional<TimePoint> host_back;   // when the newest launcher was started anew
+  TimePoint ended_at;                   // by the newest controller that ended it
+  TimePoint last_progress;              // newest commit or disturbance
+  TimePoint last_struck;                // newest planned fault
 };
 
 class World {

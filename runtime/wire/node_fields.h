@@ -23,7 +23,7 @@ using Block = Scalar<int, Type::kInt32, "block", 0, kAnyInt32>;
 KINTSUGI_FIELDS(core::TieOrder, (number, 4), (rule, 5))
 KINTSUGI_FIELDS(TimeAccount, (total, 8), (starting, 9), (down, 10), (redone, 11), (saving, 12), (paused, 13))
 KINTSUGI_FIELDS(RunSoFar, (incidents, 6), (pause_asked, 7), (time, 0, Inline), (saves_made, 15), (saves_failed, 16),
-                (inexact, 17))
+                (inexact, 17), (ranks_wanted, 18, NotNegative), (crew, 19))
 KINTSUGI_FIELDS(core::SampleSum, (count, 5), (digest, 6, Fixed))
 KINTSUGI_FIELDS(core::LedgerTotals::Note, (step, 1), (steps, 2), (samples, 3), (digest, 4, Fixed), (reports, 5),
                 (last_loss, 6))

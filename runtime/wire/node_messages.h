@@ -188,7 +188,9 @@ struct RunSoFar {
   bool pause_asked = false;
   TimeAccount time;
   uint64_t saves_made = 0, saves_failed = 0;
-  uint64_t inexact = 0;  // how often a rank said that it is not as an undisturbed run would have it
+  uint64_t inexact = 0;    // how often a rank said that it is not as an undisturbed run would have it
+  int ranks_wanted = 0;    // by somebody's word; 0: nobody said
+  std::vector<Rank> crew;  // who took part when all were last in their loops; nobody named: all
 };
 // Every beat: the controller lives. And what one that takes over cannot learn from the ranks.
 struct NodePulse {

@@ -33,8 +33,9 @@ def order(run, ranks, *words, code=0):
 
 
 def resumed(runner, worlds, tp):
-    """The losses of a run that goes on with these numbers of ranks from these steps on, each time saved and resumed."""
-    losses, resume = [], []
+    """The losses of a run that goes on with these numbers of ranks from these steps on, each time saved and resumed; and the digest of
+    its state at the end."""
+    losses, resume, digest = [], [], None
     for at, (ranks, begin) in enumerate(worlds):
         end = worlds[at + 1][1] if at + 1 < len(worlds) else STEPS
         if end == begin:
@@ -42,20 +43,23 @@ def resumed(runner, worlds, tp):
         here = runner.folder / f"reference-{at}"
         saves = ["--save-every", str(end), "--keep", "1000"] if end < STEPS else []
         steps = [*trainer(ranks, tp)]
-        summary, log = runner.run([*resume, *saves, "--save-dir", str(here), "--replicas", str(ranks // tp)], steps, nproc=ranks)
+        summary, log = runner.run([*resume, *saves, "--silence", "5", "--save-dir", str(here), "--replicas", str(ranks // tp)], steps, nproc=ranks)
         must(len(summary["losses"]) == STEPS - begin, f"{len(summary['losses'])} losses of the reference\n{log[-3000:]}")
         losses += summary["losses"][:end - begin]
+        digest = summary["final_digest"]
         name, root = f"step_{end:010d}", runner.folder / f"half-{at}"
         if end < STEPS:
             shutil.copytree(here / name, root / name)
         resume = ["--resume", str(root)]
         shutil.rmtree(here, ignore_errors=True)
-    return losses
+    return losses, digest
 
 
 def changes(log):
-    return [(int(world), left, int(step), came) for world, left, step, came in re.findall(
+    found = [(int(world), left, int(step), came) for world, left, step, came in re.findall(
         r'event=world_changed world=(\d+) of=\d+ left="?([\d,]+|none)"? step=(\d+) came="?([\d,]+|none)"?', log)]
+    # A leader that takes over tells of the world that there is: nobody left it then, and nobody came.
+    return [change for change in found if (change[1], change[3]) != ("none", "none")]
 
 
 def as_if_resumed(runner, summary, log, expected, tp=1):
@@ -63,7 +67,8 @@ def as_if_resumed(runner, summary, log, expected, tp=1):
     seen = changes(log)
     must([(world, left, came) for world, left, _, came in seen] == expected, f"{seen}, not {expected}\n{log[-5000:]}")
     worlds = [(4, 0)] + [(world, step) for world, _, step, _ in seen]
-    losses = resumed(runner, worlds, tp)
+    losses, digest = resumed(runner, worlds, tp)
+    must(summary["final_digest"] == digest, f"{worlds}: another state\n{log[-3000:]}")
     must(summary["losses"] == losses, f"{worlds}: losses {summary['losses']}\nresumed {losses}\n{log[-3000:]}")
     must(summary["samples_consumed"] == GLOBAL_BATCH * STEPS, f"{summary['samples_consumed']} samples\n{log[-3000:]}")
     must(not summary.get("reports_lost"), f"{summary.get('reports_lost')} reports are missing")

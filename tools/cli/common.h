@@ -31,6 +31,7 @@ struct NodeOptions {
   std::string address;       // of this host, as others reach it; empty: found out
   double wait = 60;          // seconds that a lost node may be away
   double spare_after = 5;    // ... until a spare node takes its ranks over
+  double shrink_after = 20;  // ... until the run goes on without it, where the program offers that
   std::string witness;       // HOST:PORT of etcd, several with commas
   std::string controllers;   // HOST:PORT of each process that holds the controller and no ranks; empty: the nodes lead
   int controller_rank = -1;  // which of them this process is; -1: a node

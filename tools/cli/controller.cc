@@ -127,8 +127,11 @@ void AddLeadingOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--spare-after", o.node.spare_after,
                  "With --rendezvous: seconds that a node may be away until a spare node takes its ranks over")
       ->capture_default_str();
-  app.add_option("--json", o.json,
-                 "With --rendezvous: summary of the run, of the last leader; - for standard output");
+  app.add_option("--shrink-after", o.node.shrink_after,
+                 "With --rendezvous: seconds that a node may be away until the run goes on without it, where the\n"
+                 "program offers that")
+      ->capture_default_str();
+  app.add_option("--json", o.json, "With --rendezvous: summary of the run, of the last leader; - for standard output");
   app.add_option("--report", o.report, "With --rendezvous: folder for its report");
   app.add_option("--ports", o.ports, "With --rendezvous: ports that may be listened on beside it, A-B; default: any");
   app.add_option("--run-dir", o.run_dir, "With --rendezvous: folder of the control socket");

@@ -123,6 +123,11 @@ void AddNodeOptions(CLI::App& app, NodeOptions& o) {
   app.add_option("--spare-after", o.spare_after,
                  "Seconds that a node may be away until a spare node, where there is one, takes its ranks over")
       ->capture_default_str();
+  app.add_option("--shrink-after", o.shrink_after,
+                 "Seconds that a node may be away until the run goes on without it, where the program offers smaller\n"
+                 "worlds and no spare node is here; once the node is back its ranks come to the run again. At most\n"
+                 "--node-wait")
+      ->capture_default_str();
   app.add_option("--node-rank,--node_rank", o.node_rank,
                  "This host among them, from 0; node 0 leads first, and any other when it is lost")
       ->capture_default_str();
@@ -159,7 +164,8 @@ Status AwaitNetwork(Duration patience, const std::function<Status()>& attempt) {
     if (tried.code() != StatusCode::kUnavailable) return tried;
     if (SteadyClock::SteadyNow() >= until)
       return {StatusCode::kDeadlineExceeded, tried.message() + ", for " + limit + " (--join-timeout)"};
-    if (told != tried.message()) Complain(tried.message() + "; waiting for that to change, " + limit + " at most (--join-timeout)");
+    if (told != tried.message())
+      Complain(tried.message() + "; waiting for that to change, " + limit + " at most (--join-timeout)");
     told = tried.message();
     std::this_thread::sleep_for(kAgainAfter);
   }
@@ -182,12 +188,13 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   const int most = o.spare ? o.nodes + core::kSpareNodesMax - 1 : o.nodes_max - 1;
   if (NodeRank(o) < least || NodeRank(o) > most)
     return NodeUsage("--node-rank " + std::to_string(o.node_rank) + " is outside 0 to " +
-                 std::to_string(o.spare ? core::kSpareNodesMax - 1 : most) +
-                 (o.spare ? "" : "; a spare says --spare-node, or --nnodes " + std::to_string(o.nodes) + ":M"));
+                     std::to_string(o.spare ? core::kSpareNodesMax - 1 : most) +
+                     (o.spare ? "" : "; a spare says --spare-node, or --nnodes " + std::to_string(o.nodes) + ":M"));
   if (o.spare_after <= 0) return NodeUsage("--spare-after " + std::to_string(o.spare_after) + " is no time");
+  if (o.shrink_after <= 0) return NodeUsage("--shrink-after " + std::to_string(o.shrink_after) + " is no time");
   if (o.rendezvous.empty() && o.controllers.empty())
     return NodeUsage("--rendezvous is missing: HOST:PORT of node 0, where " + std::to_string(o.nodes) +
-                 " nodes meet (or --controller, of those that lead)");
+                     " nodes meet (or --controller, of those that lead)");
   if (!o.rendezvous.empty() && !o.controllers.empty())
     return NodeUsage("--rendezvous and --controller: either the nodes lead, or the controllers do");
   if (o.wait <= 0) return NodeUsage("--node-wait " + std::to_string(o.wait) + " is no time");
@@ -200,7 +207,7 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
     launcher->controllers = static_cast<int>(controllers.size());
     if (o.controller_rank >= launcher->controllers)
       return NodeUsage("--controller-rank " + std::to_string(o.controller_rank) + " is outside 0 to " +
-                   std::to_string(launcher->controllers - 1));
+                       std::to_string(launcher->controllers - 1));
     const auto& own = controllers[static_cast<size_t>(std::max(0, o.controller_rank))];
     place = {own.host, own.port};
   }
@@ -210,6 +217,7 @@ Status ApplyNodeOptions(const NodeOptions& o, LauncherOptions* launcher) {
   launcher->nodes = o.nodes;
   launcher->node_wait = Duration(static_cast<int64_t>(o.wait * 1e9));
   launcher->spare_after = Duration(static_cast<int64_t>(o.spare_after * 1e9));
+  launcher->shrink_after = Duration(static_cast<int64_t>(o.shrink_after * 1e9));
   launcher->node_address = o.controller_rank < 0 ? o.address : place.host;
   const Duration patience = launcher->policy.join_timeout;
   if (launcher->node_address.empty())

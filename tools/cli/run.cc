@@ -91,9 +91,10 @@ std::string IsProgram(const std::string& reference) {
 }  // namespace
 
 void AddSignalOption(CLI::App& app, RunOptions& o) {
-  app.add_option("--signal", o.signals,
-                 "Further signals by which this run is told to save and leave, with commas between them: ALRM,RTMIN+3.\n"
-                 "Ranks leave them to their launcher while they train, where the program has no handler of its own")
+  app.add_option(
+         "--signal", o.signals,
+         "Further signals by which this run is told to save and leave, with commas between them: ALRM,RTMIN+3.\n"
+         "Ranks leave them to their launcher while they train, where the program has no handler of its own")
       ->check([](const std::string& list) {
         const auto numbers = ParseSignals(list);
         return numbers.ok() ? std::string() : numbers.status().message();
@@ -118,9 +119,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--report", o.report, "Folder for summary.json, trace.json and index.html");
   app.add_option("--max-respawns,--max-restarts,--max_restarts", o.max_respawns, "How often one rank may be replaced")
       ->capture_default_str();
-  app.add_option("--shrink", o.shrink,
-                 "Where ranks are lost for good and the program offers smaller worlds: auto goes on in the largest that\n"
-                 "every shard is held in, never does as if nothing were offered")
+  app.add_option(
+         "--shrink", o.shrink,
+         "Where ranks are lost for good and the program offers smaller worlds: auto goes on in the largest that\n"
+         "every shard is held in, never does as if nothing were offered")
       ->check(CLI::IsMember({"auto", "never"}))
       ->capture_default_str();
   app.add_flag(
@@ -139,10 +141,11 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       "replacement of one that is gone: it starts in a fraction of a second and, unlike --spares, takes no memory\n"
       "for a model. Where forking is not safe (threads, an initialised device) the log says so, and a new\n"
       "process is started");
-  app.add_option("--preload", o.preload,
-                 "For programs in Python: modules, with commas between them (torch,kintsugi.torch), that one process on each\n"
-                 "host imports at the start; all ranks are forked from it: one import on a host in the place of one for\n"
-                 "each rank. Includes --warm")
+  app.add_option(
+         "--preload", o.preload,
+         "For programs in Python: modules, with commas between them (torch,kintsugi.torch), that one process on each\n"
+         "host imports at the start; all ranks are forked from it: one import on a host in the place of one for\n"
+         "each rank. Includes --warm")
       ->delimiter(',')
       ->allow_extra_args(false);
   app.add_option("--devices", o.devices,
@@ -230,9 +233,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
       ->check([](const std::string& name) {
         return layout::StrictHandlingFromName(name) ? std::string() : "'" + name + "' is no strict mode";
       });
-  app.add_option("--resume-shapes", o.resume_shapes,
-                 "Names of tensors (* and ?, with commas) that may be stored with another global shape: what both have is\n"
-                 "taken, the rest is zero. For a table that was padded to another number of rows")
+  app.add_option(
+         "--resume-shapes", o.resume_shapes,
+         "Names of tensors (* and ?, with commas) that may be stored with another global shape: what both have is\n"
+         "taken, the rest is zero. For a table that was padded to another number of rows")
       ->needs(resume);
   app.add_option(
          "--resume-read", o.resume_read,
@@ -244,7 +248,8 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option(
          "--grace", o.grace,
          "Seconds to finish the step, save and leave after SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGXCPU (by which batch\n"
-         "systems warn) or SIGHUP (a terminal that hangs up; under nohup it stays ignored). Whatever does not answer by\n"
+         "systems warn) or SIGHUP (a terminal that hangs up; under nohup it stays ignored). Whatever does not answer "
+         "by\n"
          "then, a disk too, is left; a second signal ends at once")
       ->capture_default_str();
   AddSignalOption(app, o);
@@ -353,16 +358,17 @@ void SetTerms(const RunOptions& o, const core::Policy& policy, LauncherOptions* 
   // Where nobody named it, it lies where each launcher was started, and the first leader's is meant.
   if (o.save_dir != kDefaultSaveDir) launcher->alike.push_back("--save-dir=" + policy.save_directory);
   for (const std::string& rank_option :
-       {"--replicas=" + (o.replicas ? std::to_string(*o.replicas) : ""), "--keep=" + (o.keep ? std::to_string(*o.keep) : ""),
-        "--keep-every=" + number(o.keep_every), "--save-format=" + o.save_format, "--save-only=" + o.save_only,
-        "--max-shard-size=" + o.max_shard_size, "--resume-strict=" + o.resume_strict, "--resume-shapes=" + o.resume_shapes,
-        "--resume-read=" + o.resume_read})
+       {"--replicas=" + (o.replicas ? std::to_string(*o.replicas) : ""),
+        "--keep=" + (o.keep ? std::to_string(*o.keep) : ""), "--keep-every=" + number(o.keep_every),
+        "--save-format=" + o.save_format, "--save-only=" + o.save_only, "--max-shard-size=" + o.max_shard_size,
+        "--resume-strict=" + o.resume_strict, "--resume-shapes=" + o.resume_shapes, "--resume-read=" + o.resume_read})
     launcher->alike.push_back(rank_option);
   launcher->own = {"--save-dir=" + policy.save_directory,
                    "--join-timeout=" + ShortNumber(o.join_timeout),
                    "--grace=" + ShortNumber(o.grace),
                    "--node-wait=" + ShortNumber(o.node.wait),
                    "--spare-after=" + ShortNumber(o.node.spare_after),
+                   "--shrink-after=" + ShortNumber(o.node.shrink_after),
                    "--resume=" + o.resume,
                    "--spares=" + std::to_string(o.spares),
                    "--ports=" + o.ports,

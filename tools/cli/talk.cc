@@ -57,6 +57,10 @@ void PrintStatus(const json& s) {
   std::cout << "job " << s["job"].get<std::string>() << "  phase " << s["phase"].get<std::string>() << "  step "
             << s["step"] << "  generation " << s["generation"] << "  term " << s["term"] << "  incidents "
             << s["incidents"];
+  if (const json world = s.value("world", json::object()); world.value("ranks", 0) != world.value("places", 0)) {
+    std::cout << "  world " << world["ranks"] << " of " << world["places"] << " ranks";
+    if (world.value("wanted", 0) > 0) std::cout << ", " << world["wanted"] << " wanted";
+  }
   if (const json pause = s.value("pause", json::object()); pause.value("asked", false))
     std::cout << (pause["at_step"].is_null() ? "  pausing" : "  paused");
   if (s["spares"]["wanted"] > 0) std::cout << "  spares " << s["spares"]["waiting"] << " of " << s["spares"]["wanted"];

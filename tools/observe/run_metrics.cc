@@ -18,8 +18,7 @@ void NodeMetrics(const NodeSight& sight, const Served& served, MetricsText* out)
   out->Sample(1, {{"run", sight.job}, {"node", std::to_string(sight.node)}, {"version", sight.version}});
   out->Gauge("kintsugi_leading", sight.leads,
              "1 where this launcher leads the run; only that one has the run's metrics.");
-  out->Gauge("kintsugi_hears_leader", sight.hears_leader,
-             "1 where this launcher hears the leader, or leads itself.");
+  out->Gauge("kintsugi_hears_leader", sight.hears_leader, "1 where this launcher hears the leader, or leads itself.");
   out->Gauge("kintsugi_controller_term", Count(sight.term.number), "Newest term of a leader that this launcher knows.");
   out->Gauge("kintsugi_node_processes", sight.processes, "Processes of ranks that run on this host.");
   if (sight.certificate_ends)
@@ -105,6 +104,9 @@ void SaveMetrics(const RunSight& run, MetricsText* out) {
 void RankMetrics(const RunSight& run, MetricsText* out) {
   std::array<uint64_t, 4> in_state{};
   for (const RankSight& rank : run.ranks) ++in_state[static_cast<size_t>(rank.life)];
+  out->Gauge("kintsugi_world_ranks", Count(static_cast<size_t>(run.world_size)), "Ranks that take part in the run.");
+  out->Gauge("kintsugi_world_places", Count(static_cast<size_t>(run.places)),
+             "The most ranks that ever take part in it.");
   out->Family("kintsugi_ranks", Kind::kGauge, "Ranks, by the state of their process.");
   for (const Life life : {Life::kAbsent, Life::kStarting, Life::kReady, Life::kDead})
     out->Sample(Count(in_state[static_cast<size_t>(life)]), {{"state", LifeName(life)}});
@@ -113,11 +115,12 @@ void RankMetrics(const RunSight& run, MetricsText* out) {
   for (const RankSight& rank : run.ranks)
     if (rank.late) out->Sample(Seconds(*rank.late), {{"rank", rank.rank.ToString()}});
   out->Gauge("kintsugi_nodes_away", Count(run.nodes_away.size()), "Nodes whose launcher is not connected.");
-  out->Family("kintsugi_node_away", Kind::kGauge, "1 for each of them; its host as it said, empty where it never came.");
+  out->Family("kintsugi_node_away", Kind::kGauge,
+              "1 for each of them; its host as it said, empty where it never came.");
   for (const NodeSeen& node : run.hosts)
-    if (!node.here)
-      out->Sample(1, {{"node", node.name}, {"host", node.host}, {"address", node.address}});
-  out->Gauge("kintsugi_spare_nodes", Count(run.spare_nodes.size()), "Nodes that wait for the ranks of one that is lost.");
+    if (!node.here) out->Sample(1, {{"node", node.name}, {"host", node.host}, {"address", node.address}});
+  out->Gauge("kintsugi_spare_nodes", Count(run.spare_nodes.size()),
+             "Nodes that wait for the ranks of one that is lost.");
   out->Family("kintsugi_spares", Kind::kGauge, "Processes that wait for a rank whose process is gone.");
   out->Sample(run.spares_wanted, {{"state", "wanted"}});
   out->Sample(run.spares_waiting, {{"state", "waiting"}});
