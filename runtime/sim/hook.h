@@ -44,8 +44,6 @@ class Hook {
   virtual void OnPlacement(int /*node*/, core::Placement* /*placement*/) {}
   // Whether a node's word for ranks that it has just taken over has weight before the run went on.
   virtual bool CountsAtOnce() { return false; }
-  // Whether what waits for its node is started there although it was given up meanwhile.
-  virtual bool StartsWhatWasGivenUp() { return false; }
   // Whether a launcher that takes over forgets how many ranks somebody asked for.
   virtual bool ForgetsWord() { return false; }
   // Whether a process that was not in the run yet has a vote of its own.

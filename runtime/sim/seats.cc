@@ -102,7 +102,6 @@ void Seats::Spawn(Rank rank, Incarnation incarnation) {
 }
 
 void Seats::Forget(Rank rank, Incarnation incarnation) {
-  if (world_.hook && world_.hook->StartsWhatWasGivenUp()) return;
   auto& to_spawn = world_.seat().to_spawn[world_.SeatedNodeOf(rank)];
   if (const auto waits = to_spawn.find(rank); waits != to_spawn.end() && waits->second <= incarnation)
     to_spawn.erase(waits);

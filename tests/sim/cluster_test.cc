@@ -149,6 +149,13 @@ TEST(Cluster, KeepsItsPromisesInWorldsThatShrinkAndGrow) {
   }
 }
 
+TEST(Cluster, KeepsItsPromisesWhereHostsLeaveAndComeBack) {
+  const Campaign campaign = RunSeeds("elastic_hosts", 1, 3001);
+  EXPECT_GT(campaign.done_without(), 300u) << "hosts that the run went on without";
+  EXPECT_TRUE(campaign.rungs().count(Rung::kGrow));
+  EXPECT_GT(campaign.exits().at(kExitSuccess), 1500u);
+}
+
 // The look-out for hangs repairs whatever stands still, at the price of an incident: it would hide a rank that waits for
 // what nobody will send.
 TEST(Cluster, NothingStandsStillWithoutTheLookOutForHangs) {

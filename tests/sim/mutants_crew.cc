@@ -96,12 +96,6 @@ class NobodyIsBack : public Hook {
   }
 };
 
-// What was to be started on a host that is away is started there when it is back, whatever became of it.
-class StartsStale : public Hook {
- public:
-  bool StartsWhatWasGivenUp() override { return true; }
-};
-
 // Who takes over fills places that an operator wanted empty.
 class WordForgotten : public Hook {
  public:
@@ -131,13 +125,11 @@ std::vector<Mutant> CrewMutants() {
       {"only_old_ones", "where ranks come, all are told of all", "elastic", 9, Promise::kOneDecider, Make<OnlyOldOnes>},
       {"old_object", "who comes takes over what the others have, not what was kept of it", "elastic", 9,
        Promise::kSameStep, Make<OldObject>},
-      {"nobody_is_back", "places whose host is back are filled again", "elastic_hosts", 1, Promise::kProgress,
+      {"nobody_is_back", "places whose host is back are filled again", "elastic_hosts", 23, Promise::kProgress,
        Make<NobodyIsBack>},
-      {"starts_stale", "what was given up is not started when its host is back", "elastic_hosts", 1, Promise::kTable,
-       Make<StartsStale>, true},
-      {"word_forgotten", "who takes over knows how many ranks an operator wanted", "elastic_hosts", 1, Promise::kTable,
+      {"word_forgotten", "who takes over knows how many ranks an operator wanted", "elastic_hosts", 35, Promise::kTable,
        Make<WordForgotten>},
-      {"fresh_ones_vote", "a process that was not in the run yet has no vote of its own", "elastic_hosts", 1,
+      {"fresh_ones_vote", "a process that was not in the run yet has no vote of its own", "elastic_hosts", 1140,
        Promise::kOneDecider, Make<FreshOnesVote>, true},
       {"parts_lost", "what a seat that is gone did is done", "elastic", 2, Promise::kBitIdentical, Make<PartsLost>},
       {"parts_doubled", "... once", "elastic", 6, Promise::kBitIdentical, Make<PartsDoubled>},
