@@ -160,7 +160,7 @@ if __name__ == "__main__":
         ("numpy without torch, a stream made of all ranks' streams: the lowest rank is lost", line.shrinks(fault=["kill:0@7:forward"], saved=6, left=(0,))),
         ("a program that offers nothing", elastic.as_without("--worlds", "")),
         ("--shrink never", elastic.as_without(options=("--shrink", "never"))),
-        ("ranks that offer different worlds", elastic.refused("offers worlds of 1, 2, 3, 4 ranks, rank 2 worlds of 1, 2, 3 ranks (run.offer)", "--differ", expect=(2,))),
+        ("ranks that offer different worlds", elastic.refused("rank 0 offers worlds of 1, 2, 3, 4 ranks, rank 2 worlds of 1, 2, 3 ranks (run.offer)", "--differ", expect=(2,))),
         ("worlds that there are not", elastic.refused("run.offer(worlds=[0, 5]): numbers of ranks from 1 on", "--worlds", "0,5")),
         ("types of the trainers", door.typed(elastic.program, line.program)),
         ("FSDP2's shards", elastic.refused("run.offer: 'model/weight' is held by ranks ", "--mistake", "shards")),

@@ -83,11 +83,13 @@ class Worlds:
         self._agent.offer_worlds([self._agent.rank], self.offered)
 
     def compare(self, told: dict[int, dict[str, Any]]) -> None:
-        """Before the first step: all ranks offer the same."""
-        for rank in sorted(told):
-            if told[rank]["worlds"] != self.offered:
-                mine, theirs = (f"worlds of {', '.join(map(str, worlds))} ranks" if worlds else "none" for worlds in (self.offered, told[rank]["worlds"]))
-                raise Error(f"rank {self._agent.rank} offers {mine}, rank {rank} {theirs} (run.offer): all ranks offer the same", Code.INVALID_ARGUMENT)
+        """Before the first step: all ranks offer the same. Whichever of them says so first says the same."""
+        offered = {**{rank: words["worlds"] for rank, words in told.items()}, self._agent.rank: self.offered}
+        first = min(offered)
+        for rank in sorted(offered):
+            if offered[rank] != offered[first]:
+                one, other = (f"worlds of {', '.join(map(str, worlds))} ranks" if worlds else "none" for worlds in (offered[first], offered[rank]))
+                raise Error(f"rank {first} offers {one}, rank {rank} {other} (run.offer): all ranks offer the same", Code.INVALID_ARGUMENT)
 
     # ---- at an incident -----------------------------------------------------------------------------------------------
 
