@@ -44,7 +44,8 @@ Status DeviceGuard::SetUp(const DeviceGuardOptions& options, FindRank find_rank,
   if (options.devices != 0) {
     auto found = device::Nvml::Load();
     if (found.ok()) nvml = *std::move(found);
-    if (!nvml && options.devices > 0)
+    // One that is there and fails is told of; that there is none is no news on a host without devices.
+    if (!nvml && (options.devices > 0 || found.status().code() != StatusCode::kNotFound))
       log_->Write(LogLevel::kWarning,
                   LogLine("device_source_lost", {{"source", "nvml"}, {"why", found.status().message()}}));
     visible_ = Visible(nvml.get(), options.devices);
