@@ -188,6 +188,8 @@ def add_licences(tree: Path, system_libraries: dict[str, Path]) -> None:
     for name in sorted(common):
         (folder / f"common-licenses-{name}.txt").write_bytes(Path("/usr/share/common-licenses", name).read_bytes())
     lines = [f"{name}.txt: {', '.join(why)}\n" for name, why in sorted(inside.items())]
+    if (tree / "kintsugi/libkintsugi_cuda.so").exists():
+        lines.append("In libkintsugi_cuda.so is NVIDIA's CUDA runtime (cudart), by the CUDA Toolkit End User License Agreement, Attachment A:\nhttps://docs.nvidia.com/cuda/eula/\n")
     (folder / "INSIDE").write_text("Kintsugi itself: LICENSE (Apache-2.0). What of others is inside, and the text that holds for it; a text that names\n"
                                    "/usr/share/common-licenses/X means common-licenses-X.txt.\n\n" + "".join(lines))  # fmt: skip
 
