@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::device {
 namespace {
 
@@ -47,8 +49,9 @@ int VisibleDevices::PositionOf(int number) const {
 
 std::string VisibleDevices::Swapped(int position, int wanted) const {
   std::vector<std::string> words = words_;
-  const auto has = [&](int at) { return at >= 0 && static_cast<size_t>(at) < words.size(); };
-  if (has(position) && has(wanted)) std::swap(words[static_cast<size_t>(position)], words[static_cast<size_t>(wanted)]);
+  KINTSUGI_CHECK(position >= 0 && position < size() && wanted >= 0 && wanted < size(),
+                 "a process would be given a device that none of its kind sees");
+  std::swap(words[static_cast<size_t>(position)], words[static_cast<size_t>(wanted)]);
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
   return text;

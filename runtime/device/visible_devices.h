@@ -25,6 +25,7 @@ class KINTSUGI_EXPORT VisibleDevices {
   // Of the device that NVML calls so, or -1.
   int PositionOf(int number) const;
   // The variable for a process that is to find the device at `position` at `wanted`: the two change places.
+  // REQUIRES: both are below size().
   std::string Swapped(int position, int wanted) const;
 
  private:

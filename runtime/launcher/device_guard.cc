@@ -49,6 +49,11 @@ Status DeviceGuard::SetUp(const DeviceGuardOptions& options, FindRank find_rank,
       log_->Write(LogLevel::kWarning,
                   LogLine("device_source_lost", {{"source", "nvml"}, {"why", found.status().message()}}));
     visible_ = Visible(nvml.get(), options.devices);
+    if (options.devices > visible_->size())
+      return {StatusCode::kInvalidArgument,
+              "--devices " + std::to_string(options.devices) + ", and processes of this host see " +
+                  std::to_string(visible_->size()) +
+                  " (NVML, CUDA_VISIBLE_DEVICES): a rank could not move to the others. Say so many, or auto"};
     watched_ = options.devices > 0 ? options.devices : nvml ? visible_->size() : 0;
   }
   pool_.emplace(watched_ > 0 ? watched_ : options.ranks, options.ranks);

@@ -4,7 +4,7 @@
 // asked too. An event is handed on with its verdict and with the ranks that it reaches; an excluded device is given to
 // nobody. Devices are numbered as a process sees them that has not moved.
 // Threads: one, which runs the io_context; the watcher's threads post to it.
-// Errors: SetUp: a pipe that cannot be made.
+// Errors: SetUp: a pipe that cannot be made; kInvalidArgument: more devices than processes see.
 #pragma once
 
 #include <array>

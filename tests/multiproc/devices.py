@@ -107,6 +107,7 @@ TESTS = {
     "a device that NVML finds fails: the rank finds another where it looked for it": found_by_nvml(None, (), 0, [0, 1], ["", "1,0"]),
     "the same of those that are visible": found_by_nvml("1,0", (), 0, [0, 1], ["1,0", "0,1"]),
     "no other is visible": found_by_nvml("1", (), 1, [0], ["1"]),
+    "more devices than are visible": found_by_nvml("1", ("--devices", "2"), 2, [], []),
     "devices are not asked for": found_by_nvml(None, ("--devices", "0"), 1, [0], [""]),
     "Xid 94, contained: a new process on the same device": process_is_replaced(94, "contained memory error", 5, [1, 1]),
     "Xid 94 where nobody counts devices": process_is_replaced(94, "contained memory error", 0, [1, 1]),
