@@ -380,24 +380,21 @@ NcclCollectives::WorkPtr NcclCollectives::broadcast(Tensors& tensors, const c10d
 }
 
 NcclCollectives::WorkPtr NcclCollectives::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  Launched launched{.type = OpType::ALLREDUCE,
+                    .async = opts.asyncOp,
+                    .inputs = WithScale(tensors, opts.reduceOp),
+                    .outputs = tensors};
   if (IsOrdered(opts.reduceOp, tensors))
-    return LaunchOrdered({.type = OpType::ALLREDUCE,
-                          .async = opts.asyncOp,
-                          .inputs = WithScale(tensors, opts.reduceOp),
-                          .outputs = tensors},
-                         PartsForAll(tensors), {}, opts.reduceOp);
-  return Launch({.type = OpType::ALLREDUCE,
-                 .async = opts.asyncOp,
-                 .inputs = WithScale(tensors, opts.reduceOp),
-                 .outputs = tensors,
-                 .issue = [this, tensors, op = opts.reduceOp](const Lane& lane, NcclStream stream) {
-                   for (const at::Tensor& tensor : tensors) {
-                     const Sum sum = SumOf(op, tensor, lane);
-                     nccl_.Check(nccl_.all_reduce(tensor.data_ptr(), tensor.data_ptr(), sum.count, sum.type, sum.op,
-                                                  lane.comm, stream),
-                                 "ncclAllReduce", lane.comm);
-                   }
-                 }});
+    return LaunchOrdered(std::move(launched), PartsForAll(tensors), {}, opts.reduceOp);
+  launched.issue = [this, tensors, op = opts.reduceOp](const Lane& lane, NcclStream stream) {
+    for (const at::Tensor& tensor : tensors) {
+      const Sum sum = SumOf(op, tensor, lane);
+      nccl_.Check(
+          nccl_.all_reduce(tensor.data_ptr(), tensor.data_ptr(), sum.count, sum.type, sum.op, lane.comm, stream),
+          "ncclAllReduce", lane.comm);
+    }
+  };
+  return Launch(std::move(launched));
 }
 
 NcclCollectives::WorkPtr NcclCollectives::allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) {
@@ -410,25 +407,20 @@ NcclCollectives::WorkPtr NcclCollectives::allreduce_coalesced(Tensors& tensors,
 }
 
 NcclCollectives::WorkPtr NcclCollectives::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  const auto root = static_cast<int>(opts.rootRank);
+  Launched launched{
+      .type = OpType::REDUCE, .async = opts.asyncOp, .inputs = WithScale(tensors, opts.reduceOp), .outputs = tensors};
   if (IsOrdered(opts.reduceOp, tensors))
-    return LaunchOrdered({.type = OpType::REDUCE,
-                          .async = opts.asyncOp,
-                          .inputs = WithScale(tensors, opts.reduceOp),
-                          .outputs = tensors},
-                         PartsForAll(tensors), {}, opts.reduceOp, static_cast<int>(opts.rootRank));
-  return Launch({.type = OpType::REDUCE,
-                 .async = opts.asyncOp,
-                 .inputs = WithScale(tensors, opts.reduceOp),
-                 .outputs = tensors,
-                 .issue = [this, tensors, op = opts.reduceOp, root = static_cast<int>(opts.rootRank)](
-                              const Lane& lane, NcclStream stream) {
-                   for (const at::Tensor& tensor : tensors) {
-                     const Sum sum = SumOf(op, tensor, lane);
-                     nccl_.Check(nccl_.reduce(tensor.data_ptr(), tensor.data_ptr(), sum.count, sum.type, sum.op, root,
-                                              lane.comm, stream),
-                                 "ncclReduce", lane.comm);
-                   }
-                 }});
+    return LaunchOrdered(std::move(launched), PartsForAll(tensors), {}, opts.reduceOp, root);
+  launched.issue = [this, tensors, op = opts.reduceOp, root](const Lane& lane, NcclStream stream) {
+    for (const at::Tensor& tensor : tensors) {
+      const Sum sum = SumOf(op, tensor, lane);
+      nccl_.Check(
+          nccl_.reduce(tensor.data_ptr(), tensor.data_ptr(), sum.count, sum.type, sum.op, root, lane.comm, stream),
+          "ncclReduce", lane.comm);
+    }
+  };
+  return Launch(std::move(launched));
 }
 
 NcclCollectives::WorkPtr NcclCollectives::allgather(Lists& outputs, Tensors& inputs,
@@ -554,45 +546,38 @@ NcclCollectives::WorkPtr NcclCollectives::reduce_scatter(Tensors& outputs, Lists
   for (const Tensors& list : inputs)
     TORCH_CHECK(static_cast<int>(list.size()) == getSize(), "adds up parts for ", getSize(), " ranks, and got ",
                 list.size());
-  if (IsOrdered(opts.reduceOp, outputs))
-    return LaunchOrdered({.type = OpType::REDUCE_SCATTER,
-                          .async = opts.asyncOp,
-                          .inputs = WithScale(Flat(inputs), opts.reduceOp),
-                          .outputs = outputs},
-                         inputs, outputs, opts.reduceOp);
+  Launched launched{.type = OpType::REDUCE_SCATTER,
+                    .async = opts.asyncOp,
+                    .inputs = WithScale(Flat(inputs), opts.reduceOp),
+                    .outputs = outputs};
+  if (IsOrdered(opts.reduceOp, outputs)) return LaunchOrdered(std::move(launched), inputs, outputs, opts.reduceOp);
   const auto whole = std::make_shared<Tensors>();  // one behind the other; of unequal lists undefined
-  return Launch({.type = OpType::REDUCE_SCATTER,
-                 .async = opts.asyncOp,
-                 .inputs = WithScale(Flat(inputs), opts.reduceOp),
-                 .outputs = outputs,
-                 .issue =
-                     [this, outputs, inputs, whole, op = opts.reduceOp](const Lane& lane, NcclStream stream) {
-                       for (size_t i = 0; i < outputs.size(); ++i) {
-                         if ((*whole)[i].defined()) {
-                           const Sum sum = SumOf(op, outputs[i], lane);
-                           nccl_.Check(nccl_.reduce_scatter((*whole)[i].data_ptr(), outputs[i].data_ptr(), sum.count,
-                                                            sum.type, sum.op, lane.comm, stream),
-                                       "ncclReduceScatter", lane.comm);
-                           continue;
-                         }
-                         for (int root = 0; root < getSize(); ++root) {
-                           const at::Tensor& from = inputs[i][static_cast<size_t>(root)];
-                           const at::Tensor& to = root == getRank() ? outputs[i] : from;
-                           const Sum sum = SumOf(op, from, lane);
-                           nccl_.Check(nccl_.reduce(from.data_ptr(), to.data_ptr(), sum.count, sum.type, sum.op, root,
-                                                    lane.comm, stream),
-                                       "ncclReduce", lane.comm);
-                         }
-                       }
-                     },
-                 .before =
-                     [inputs, whole] {
-                       for (const Tensors& list : inputs) {
-                         Tensors flat;
-                         for (const at::Tensor& part : list) flat.push_back(part.view(-1));
-                         whole->push_back(SameShapes(list) ? at::cat(flat) : at::Tensor());
-                       }
-                     }});
+  launched.issue = [this, outputs, inputs, whole, op = opts.reduceOp](const Lane& lane, NcclStream stream) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if ((*whole)[i].defined()) {
+        const Sum sum = SumOf(op, outputs[i], lane);
+        nccl_.Check(nccl_.reduce_scatter((*whole)[i].data_ptr(), outputs[i].data_ptr(), sum.count, sum.type, sum.op,
+                                         lane.comm, stream),
+                    "ncclReduceScatter", lane.comm);
+        continue;
+      }
+      for (int root = 0; root < getSize(); ++root) {
+        const at::Tensor& from = inputs[i][static_cast<size_t>(root)];
+        const at::Tensor& to = root == getRank() ? outputs[i] : from;
+        const Sum sum = SumOf(op, from, lane);
+        nccl_.Check(nccl_.reduce(from.data_ptr(), to.data_ptr(), sum.count, sum.type, sum.op, root, lane.comm, stream),
+                    "ncclReduce", lane.comm);
+      }
+    }
+  };
+  launched.before = [inputs, whole] {
+    for (const Tensors& list : inputs) {
+      Tensors flat;
+      for (const at::Tensor& part : list) flat.push_back(part.view(-1));
+      whole->push_back(SameShapes(list) ? at::cat(flat) : at::Tensor());
+    }
+  };
+  return Launch(std::move(launched));
 }
 
 NcclCollectives::WorkPtr NcclCollectives::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -609,24 +594,21 @@ NcclCollectives::WorkPtr NcclCollectives::reduce_scatter_tensor_coalesced(Tensor
         inputs[i].numel() == outputs[i].numel() * getSize() && outputs[i].scalar_type() == inputs[i].scalar_type(),
         "adds up ", inputs[i].numel(), " elements of type ", inputs[i].scalar_type(), " into parts of ",
         outputs[i].numel(), " of type ", outputs[i].scalar_type(), " for each of ", getSize(), " ranks");
+  Launched launched{.type = inputs.size() == 1 ? OpType::_REDUCE_SCATTER_BASE : OpType::COALESCED,
+                    .async = opts.asyncOp,
+                    .inputs = WithScale(inputs, opts.reduceOp),
+                    .outputs = outputs};
   if (IsOrdered(opts.reduceOp, outputs))
-    return LaunchOrdered({.type = inputs.size() == 1 ? OpType::_REDUCE_SCATTER_BASE : OpType::COALESCED,
-                          .async = opts.asyncOp,
-                          .inputs = WithScale(inputs, opts.reduceOp),
-                          .outputs = outputs},
-                         PartsForAll(inputs), outputs, opts.reduceOp);
-  return Launch({.type = inputs.size() == 1 ? OpType::_REDUCE_SCATTER_BASE : OpType::COALESCED,
-                 .async = opts.asyncOp,
-                 .inputs = WithScale(inputs, opts.reduceOp),
-                 .outputs = outputs,
-                 .issue = [this, outputs, inputs, op = opts.reduceOp](const Lane& lane, NcclStream stream) {
-                   for (size_t i = 0; i < outputs.size(); ++i) {
-                     const Sum sum = SumOf(op, outputs[i], lane);
-                     nccl_.Check(nccl_.reduce_scatter(inputs[i].data_ptr(), outputs[i].data_ptr(), sum.count, sum.type,
-                                                      sum.op, lane.comm, stream),
-                                 "ncclReduceScatter", lane.comm);
-                   }
-                 }});
+    return LaunchOrdered(std::move(launched), PartsForAll(inputs), outputs, opts.reduceOp);
+  launched.issue = [this, outputs, inputs, op = opts.reduceOp](const Lane& lane, NcclStream stream) {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const Sum sum = SumOf(op, outputs[i], lane);
+      nccl_.Check(nccl_.reduce_scatter(inputs[i].data_ptr(), outputs[i].data_ptr(), sum.count, sum.type, sum.op,
+                                       lane.comm, stream),
+                  "ncclReduceScatter", lane.comm);
+    }
+  };
+  return Launch(std::move(launched));
 }
 
 NcclCollectives::WorkPtr NcclCollectives::alltoall_base(at::Tensor& output, at::Tensor& input,

@@ -54,7 +54,8 @@ bool NcclCollectives::IsOrdered(const ReduceOp& op, const Tensors& tensors) cons
 NcclCollectives::Lists NcclCollectives::PartsForAll(const Tensors& tensors) const {
   Lists parts;
   for (const at::Tensor& tensor : tensors) {
-    TORCH_CHECK(tensor.is_contiguous(), "takes contiguous tensors");
+    TORCH_CHECK(tensor.is_contiguous(), "takes contiguous tensors, and got one of sizes ", tensor.sizes(),
+                " and strides ", tensor.strides());
     const int64_t count = tensor.numel(), each = (count + getSize() - 1) / getSize();
     const at::Tensor flat = tensor.view(-1);
     Tensors of_ranks;
