@@ -29,6 +29,13 @@ device::VisibleDevices Visible(const device::Nvml* nvml, int devices) {
           [&](const std::string& name) { return nvml ? nvml->FindByName(name) : -1; }};
 }
 
+// NVML numbers devices by the bus. Where processes are made to number them otherwise, a fault would be taken for another device's.
+std::string OtherOrder() {
+  const char* const order = std::getenv("CUDA_DEVICE_ORDER");
+  if (!order || std::strcmp(order, "PCI_BUS_ID") == 0) return "";
+  return "CUDA_DEVICE_ORDER=" + std::string(order) + ": devices are watched by their place on the bus (PCI_BUS_ID)";
+}
+
 }  // namespace
 
 DeviceGuard::DeviceGuard(boost::asio::io_context& io, std::shared_ptr<LogSink> log)
@@ -48,6 +55,13 @@ Status DeviceGuard::SetUp(const DeviceGuardOptions& options, FindRank find_rank,
     if (!nvml && (options.devices > 0 || found.status().code() != StatusCode::kNotFound))
       log_->Write(LogLevel::kWarning,
                   LogLine("device_source_lost", {{"source", "nvml"}, {"why", found.status().message()}}));
+    if (const std::string other = OtherOrder(); nvml && !other.empty()) {
+      if (options.devices > 0)
+        return {StatusCode::kInvalidArgument,
+                "--devices " + std::to_string(options.devices) + " with " + other + ". Unset it"};
+      log_->Write(LogLevel::kWarning, LogLine("device_source_lost", {{"source", "nvml"}, {"why", other}}));
+      nvml.reset();
+    }
     visible_ = Visible(nvml.get(), options.devices);
     if (options.devices > visible_->size())
       return {StatusCode::kInvalidArgument,

@@ -88,17 +88,20 @@ def ordered_while_it_runs(runner):
     expect(summary, log, "respawn", [2], "process_exit", "Xid 94, contained memory error")
 
 
-def found_by_nvml(visible, options, expect, lived, seen):
-    """`visible`: CUDA_VISIBLE_DEVICES, of two devices; `lived`: on which the rank's processes were; `seen`: the list that each was given."""
+def found_by_nvml(visible, options, expect, lived, seen, order=None):
+    """`visible`: CUDA_VISIBLE_DEVICES, of two devices; `lived`: on which the rank's processes were; `seen`: the list that each was given;
+    `order`: CUDA_DEVICE_ORDER."""
     def test(runner):
         environment = {**os.environ, "KINTSUGI_NVML_LIBRARY": str(runner.bin.parent / "lib/libkintsugi_fake_nvml.so")}
         environment.pop("CUDA_VISIBLE_DEVICES", None)
+        if order:
+            environment["CUDA_DEVICE_ORDER"] = order
         if visible is not None:
             environment["CUDA_VISIBLE_DEVICES"] = visible
         done = runner.tool(["run", "--nproc", "1", *options, "--inject", "device:0@5:backward,xid=95", "--", "sh", "-c",
                             'echo "sees <$CUDA_VISIBLE_DEVICES> in order <$CUDA_DEVICE_ORDER>" >&2; exec "$0" "$@"', runner.byte_lm, *TRAINER], env=environment)  # fmt: skip
         found = re.findall(r"^\[rank 0\] sees <(.*)> in order <(.*)>$", done.stderr, re.MULTILINE)
-        if done.returncode != expect or lives(done.stderr, 0) != lived or found != [(one, "PCI_BUS_ID" if options == () else "") for one in seen]:
+        if done.returncode != expect or lives(done.stderr, 0) != lived or found != [(one, order or ("PCI_BUS_ID" if options == () else "")) for one in seen]:
             raise Failure(f"exit code {done.returncode}, lived on {lives(done.stderr, 0)}, saw {found}\n{done.stderr[-4000:]}")
     return test
 
@@ -108,6 +111,8 @@ TESTS = {
     "the same of those that are visible": found_by_nvml("1,0", (), 0, [0, 1], ["1,0", "0,1"]),
     "no other is visible": found_by_nvml("1", (), 1, [0], ["1"]),
     "more devices than are visible": found_by_nvml("1", ("--devices", "2"), 2, [], []),
+    "processes number devices in another order: none is watched": found_by_nvml(None, (), 1, [0], [""], "FASTEST_FIRST"),
+    "the same, and devices are asked for": found_by_nvml(None, ("--devices", "2"), 2, [], [], "FASTEST_FIRST"),
     "devices are not asked for": found_by_nvml(None, ("--devices", "0"), 1, [0], [""]),
     "Xid 94, contained: a new process on the same device": process_is_replaced(94, "contained memory error", 5, [1, 1]),
     "Xid 94 where nobody counts devices": process_is_replaced(94, "contained memory error", 0, [1, 1]),

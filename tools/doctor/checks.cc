@@ -202,6 +202,13 @@ void CheckGpu(const GpuFacts& gpu, std::vector<Finding>* out) {
         name,
         gpu.name + ": " + std::to_string(*gpu.uncorrected) + " uncorrected memory errors since the driver was loaded",
         "take it out (--devices, CUDA_VISIBLE_DEVICES), reset it (nvidia-smi -r) or replace it"));
+  if (gpu.prohibited)
+    return out->push_back(Error(name, gpu.name + ": its compute mode is Prohibited", "nvidia-smi -c DEFAULT"));
+  if (gpu.sliced)
+    return out->push_back(
+        Warning(name, gpu.name + ": MIG is on",
+                "nvidia-smi -mig 0, or take it out (CUDA_VISIBLE_DEVICES): a rank has a whole device, and NCCL "
+                "makes no groups of slices"));
   if (gpu.pages_pending)
     return out->push_back(Warning(name, gpu.name + ": memory pages wait to be retired",
                                   "reset it (nvidia-smi -r) or start the host anew before the run"));
@@ -211,7 +218,38 @@ void CheckGpu(const GpuFacts& gpu, std::vector<Finding>* out) {
   if (gpu.used_mib.value_or(0) > kUsedMibOfNobody)
     return out->push_back(Warning(name, gpu.name + ": " + std::to_string(*gpu.used_mib) + " MiB are in use",
                                   "see who has it (nvidia-smi): a process that an earlier job left?"));
-  out->push_back(Ok(name, gpu.name + " is well"));
+  if (!gpu.slowed_by.empty())
+    return out->push_back(
+        Warning(name, gpu.name + " is slowed down by " + gpu.slowed_by,
+                "look at its cooling and power (nvidia-smi -q -d PERFORMANCE): all ranks wait for it"));
+  if (!gpu.persistent)
+    return out->push_back(
+        Warning(name, gpu.name + ": persistence mode is off",
+                "nvidia-smi -pm 1, or run nvidia-persistenced: where no process has the device open the driver "
+                "lets it go, so a start takes seconds more"));
+  out->push_back(Ok(
+      name, gpu.name + " is well" +
+                (gpu.total_mib ? "; " + std::to_string(*gpu.total_mib - gpu.used_mib.value_or(0)) + " MiB free" : "")));
+}
+
+Finding CheckPeers(const std::vector<PeerGap>& gaps) {
+  if (gaps.empty()) return Ok("peer access", "each device can read the others' memory");
+  const PeerGap& first = gaps.front();
+  return Warning("peer access",
+                 "GPU " + std::to_string(first.from) + " and " + std::to_string(first.to) +
+                     " cannot read each other's memory (" + first.why + ")" +
+                     (gaps.size() > 1 ? ", nor can " + std::to_string(gaps.size() - 1) + " more pairs" : ""),
+                 "nvidia-smi topo -m shows what lies between them; NCCL goes by way of the host, which is slower");
+}
+
+// What is watched is numbered by NVML, in the order of the bus.
+Finding CheckOrder(const DriverFacts& driver) {
+  const std::string& order = driver.device_order;
+  if (order.empty() || order == "PCI_BUS_ID") return Ok("device order", "by the bus, as the driver's tools count");
+  return Error(
+      "device order", "CUDA_DEVICE_ORDER=" + order,
+      "unset it, or set it to PCI_BUS_ID: a device that fails is known by its place on the bus, and its rank would be "
+      "taken for another's");
 }
 
 void CheckGpus(const DriverFacts& driver, const Needs& needs, std::vector<Finding>* out) {
@@ -229,6 +267,13 @@ void CheckGpus(const DriverFacts& driver, const Needs& needs, std::vector<Findin
     out->push_back(Error("GPUs", std::to_string(found) + " of " + std::to_string(needs.devices) + " devices are here",
                          "one may have fallen off the bus (dmesg | grep -i xid), or the container was given fewer"));
   for (const GpuFacts& gpu : *driver.gpus) CheckGpu(gpu, out);
+  if (found > 1) out->push_back(CheckPeers(driver.peer_gaps));
+  out->push_back(CheckOrder(driver));
+  if (!driver.mps.empty())
+    out->push_back(Error(
+        "MPS", driver.mps,
+        "end it (echo quit | nvidia-cuda-mps-control) or unset the variable: an error of one process ends all that "
+        "share a device, and kintsugi.torch refuses it"));
 }
 
 Finding CheckTls(const Status& fits, const std::optional<std::chrono::seconds>& left) {

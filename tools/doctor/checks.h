@@ -52,7 +52,7 @@ struct FileFacts {
   std::string trouble;  // why it cannot be read; empty: it can
   bool own = false;     // this user's
   bool of_root = false;
-  unsigned mode = 0;    // permission bits
+  unsigned mode = 0;  // permission bits
   uint64_t bytes = 0;
 };
 struct SaveFacts {
@@ -67,6 +67,9 @@ struct DriverFacts {
   std::string nccl_version;                   // empty: it does not say
   std::optional<std::vector<GpuFacts>> gpus;  // nullopt: nvidia-smi is not there
   std::string gpu_trouble;                    // it is there and does not answer; empty: it does
+  std::vector<PeerGap> peer_gaps;
+  std::string mps;           // what says that MPS is used; empty: nothing
+  std::string device_order;  // CUDA_DEVICE_ORDER
 };
 struct PythonFacts {
   std::string program;
@@ -83,7 +86,7 @@ struct HostFacts {
   std::string run_base;
   bool run_base_own = false;  // this user's alone, or it can be made
   std::optional<FileFacts> secret, tls_key;
-  std::optional<Status> tls;  // whether certificate, key and CA fit together
+  std::optional<Status> tls;                     // whether certificate, key and CA fit together
   std::optional<std::chrono::seconds> tls_left;  // until the first of them ends
   std::optional<SaveFacts> save;
   DriverFacts driver;

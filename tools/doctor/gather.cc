@@ -187,6 +187,17 @@ std::string NcclVersion(void* library) {
   return NcclVersionText(version);
 }
 
+// A daemon that runs serves every CUDA program of its user; the variables name another's.
+std::string MpsInUse() {
+  for (const char* name : {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"})
+    if (std::getenv(name)) return std::string(name) + " is set";
+  std::error_code error;
+  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error))
+    if (FirstLine((at->path() / "comm").c_str()).starts_with("nvidia-cuda-mps"))
+      return "nvidia-cuda-mps-control runs (process " + at->path().filename().string() + ")";
+  return "";
+}
+
 DriverFacts Driver() {
   DriverFacts facts;
   facts.library = OpenLibrary("KINTSUGI_CUDA_LIBRARY", "libcuda.so.1") != nullptr;
@@ -199,10 +210,22 @@ DriverFacts Driver() {
   facts.gpu_trouble = answer.trouble;
   if (!answer.trouble.empty()) return facts;
   Result<std::vector<GpuFacts>> gpus = ReadGpus(answer.out);
-  if (gpus.ok())
-    facts.gpus = std::move(*gpus);
-  else
+  if (!gpus.ok()) {
     facts.gpu_trouble = gpus.status().message();
+    return facts;
+  }
+  facts.gpus = std::move(*gpus);
+  facts.mps = MpsInUse();
+  if (const char* order = std::getenv("CUDA_DEVICE_ORDER")) facts.device_order = order;
+  for (const char* query : kSlowedQueries) {
+    const Answer slowed = AskProgram("nvidia-smi", {query, "--format=csv,noheader"});
+    if (!slowed.trouble.empty()) continue;  // a driver that does not know these names
+    const std::map<int, std::string> reasons = ReadSlowed(slowed.out);
+    for (GpuFacts& gpu : *facts.gpus)
+      if (const auto found = reasons.find(gpu.index); found != reasons.end()) gpu.slowed_by = found->second;
+    break;
+  }
+  if (facts.gpus->size() > 1) facts.peer_gaps = ReadPeerGaps(AskProgram("nvidia-smi", {"topo", "-p2p", "r"}).out);
   return facts;
 }
 

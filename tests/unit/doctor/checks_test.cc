@@ -14,7 +14,15 @@ using ::testing::HasSubstr;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 GpuFacts Gpu(int index) {
-  return {.index = index, .name = "H200", .driver = "550.1", .uncorrected = 0, .celsius = 40, .used_mib = 4};
+  GpuFacts gpu;
+  gpu.index = index;
+  gpu.name = "H200";
+  gpu.driver = "550.1";
+  gpu.uncorrected = 0;
+  gpu.celsius = 40;
+  gpu.used_mib = 4;
+  gpu.total_mib = 143771;
+  return gpu;
 }
 
 // A host on which there is nothing to find.
@@ -36,8 +44,9 @@ HostFacts Well() {
   facts.tls_key = FileFacts{.file = "key", .own = true, .mode = 0600, .bytes = 1000};
   facts.tls = Status::Ok();
   facts.save = SaveFacts{.directory = "/c", .writable = Status::Ok(), .free_bytes = 900 * kGiB};
-  facts.driver = {
-      .library = true, .nccl = true, .nccl_version = "2.20.5", .gpus = std::vector<GpuFacts>{Gpu(0), Gpu(1)}};
+  facts.driver.library = facts.driver.nccl = true;
+  facts.driver.nccl_version = "2.20.5";
+  facts.driver.gpus = std::vector<GpuFacts>{Gpu(0), Gpu(1)};
   facts.python = PythonFacts{.program = "python3", .versions = "Python 3.11"};
   return facts;
 }
@@ -121,6 +130,17 @@ const Case kCases[] = {
     {"GPU 1", Severity::kWarning, "retired", [](HostFacts& f, Needs&) { (*f.driver.gpus)[1].pages_pending = true; }},
     {"GPU 0", Severity::kWarning, "91 degrees", [](HostFacts& f, Needs&) { (*f.driver.gpus)[0].celsius = 91; }},
     {"GPU 0", Severity::kWarning, "in use", [](HostFacts& f, Needs&) { (*f.driver.gpus)[0].used_mib = 70000; }},
+    {"GPU 0", Severity::kError, "Prohibited", [](HostFacts& f, Needs&) { (*f.driver.gpus)[0].prohibited = true; }},
+    {"GPU 1", Severity::kWarning, "MIG", [](HostFacts& f, Needs&) { (*f.driver.gpus)[1].sliced = true; }},
+    {"GPU 1", Severity::kWarning, "by heat", [](HostFacts& f, Needs&) { (*f.driver.gpus)[1].slowed_by = "heat"; }},
+    {"GPU 0", Severity::kWarning, "persistence", [](HostFacts& f, Needs&) { (*f.driver.gpus)[0].persistent = false; }},
+    {"peer access", Severity::kWarning, "GPU 0 and 1 cannot read each other's memory (CNS), nor can 1 more",
+     [](HostFacts& f, Needs&) {
+       f.driver.peer_gaps = {{0, 1, "CNS"}, {0, 2, "CNS"}};
+     }},
+    {"MPS", Severity::kError, "nvidia-cuda-mps-control", [](HostFacts& f, Needs&) { f.driver.mps = "it runs"; }},
+    {"device order", Severity::kError, "FASTEST_FIRST",
+     [](HostFacts& f, Needs&) { f.driver.device_order = "FASTEST_FIRST"; }},
     {"Python", Severity::kError, "No module named",
      [](HostFacts& f, Needs&) { f.python->trouble = "No module named 'kintsugi'"; }},
 };
@@ -168,7 +188,7 @@ TEST(CheckHost, AHostWithoutDevicesIsWellWhereNoneIsAskedFor) {
 TEST(CheckHost, WhatIsNotKnownIsNoFault) {
   HostFacts facts = Well();
   facts.clock_synchronized.reset();
-  (*facts.driver.gpus)[0] = {.index = 0, .name = "H200"};
+  (*facts.driver.gpus)[0] = GpuFacts{};
   facts.secret.reset();
   facts.tls_key.reset();
   facts.tls.reset();
@@ -196,8 +216,9 @@ TEST(Findings, AreToldWithWhatToDoAndSummedUp) {
 }
 
 TEST(ReadGpus, TakesWhatNvidiaSmiSays) {
-  const auto gpus =
-      ReadGpus("0, NVIDIA H200, 550.54.15, 0, No, 34, 1\n1, NVIDIA H200, 550.54.15, 7, Yes, [N/A], [N/A]\n");
+  const auto gpus = ReadGpus(
+      "0, NVIDIA H200, 550.54.15, 0, No, 34, 1, 143771, Enabled, Default, Disabled\n"
+      "1, NVIDIA H200, 550.54.15, 7, Yes, [N/A], [N/A], [N/A], Disabled, Prohibited, Enabled\n");
   ASSERT_TRUE(gpus.ok()) << gpus.status().message();
   ASSERT_EQ(gpus->size(), 2u);
   EXPECT_EQ((*gpus)[0].driver, "550.54.15");
@@ -206,9 +227,32 @@ TEST(ReadGpus, TakesWhatNvidiaSmiSays) {
   EXPECT_EQ((*gpus)[1].uncorrected, 7);
   EXPECT_TRUE((*gpus)[1].pages_pending);
   EXPECT_FALSE((*gpus)[1].celsius);
+  EXPECT_EQ((*gpus)[0].total_mib, 143771);
+  EXPECT_TRUE((*gpus)[0].persistent && !(*gpus)[0].prohibited && !(*gpus)[0].sliced);
+  EXPECT_TRUE(!(*gpus)[1].persistent && (*gpus)[1].prohibited && (*gpus)[1].sliced);
   EXPECT_TRUE(ReadGpus("")->empty());
   EXPECT_FALSE(ReadGpus("No devices were found\n").ok());
   EXPECT_FALSE(ReadGpus("0, H200\n").ok());
+}
+
+TEST(ReadSlowed, NamesTheReasonOfEachThatIsSlowedDown) {
+  const auto slowed = ReadSlowed(
+      "0, Not Active, Not Active, Not Active, Not Active\n1, Active, Not Active, Not Active, Active\n"
+      "2, Not Active, Not Active, Active, Active\n3, Not Active, Not Active, Not Active, Active\n");
+  EXPECT_EQ(slowed,
+            (std::map<int, std::string>{{1, "heat"}, {2, "its power supply (power brake)"}, {3, "the hardware"}}));
+  EXPECT_TRUE(ReadSlowed("").empty());
+  EXPECT_TRUE(ReadSlowed("Field \"clocks_event_reasons.hw_slowdown\" is not a valid field to query.\n").empty());
+}
+
+TEST(ReadPeerGaps, FindsPairsThatCannotReadEachOther) {
+  const auto gaps = ReadPeerGaps(
+      " \t\033[4mGPU0\tGPU1\tGPU2\t\033[0m\n GPU0\tX\tOK\tCNS\t\n GPU1\tOK\tX\tTNS\t\n GPU2\tCNS\tTNS\tX\t\n\n"
+      "Legend:\n\n  X    = Self\n  OK   = Status Ok\n  CNS  = Chipset not supported\n");
+  ASSERT_EQ(gaps.size(), 2u);
+  EXPECT_TRUE(gaps[0].from == 0 && gaps[0].to == 2 && gaps[0].why == "CNS");
+  EXPECT_TRUE(gaps[1].from == 1 && gaps[1].to == 2 && gaps[1].why == "TNS");
+  EXPECT_TRUE(ReadPeerGaps("\033[4mGPU0\n").empty());
 }
 
 TEST(NcclVersion, IsReadAsItIsNumbered) {

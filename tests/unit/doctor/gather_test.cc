@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -70,6 +71,37 @@ TEST(Gather, ReadsModesSizesAndPrograms) {
   options.python = folder / "none";
   EXPECT_NE(Gather(options).python->trouble, "");
   fs::remove_all(folder);
+}
+
+// Answers as a driver does that knows the older names of fields alone.
+TEST(Gather, AsksNvidiaSmi) {
+  std::string name = fs::temp_directory_path() / "kintsugi-doctor-XXXXXX";
+  const fs::path folder = ::mkdtemp(name.data());
+  std::ofstream(folder / "nvidia-smi") << R"(#!/bin/sh
+case "$*" in
+  *clocks_event*) echo 'Field "clocks_event_reasons.hw_thermal_slowdown" is not a valid field to query.'; exit 2 ;;
+  *clocks_throttle*) echo '0, Not Active, Not Active, Not Active, Not Active'; echo '1, Not Active, Active, Not Active, Not Active' ;;
+  *topo*) printf ' \tGPU0\tGPU1\n GPU0\tX\tNS\n GPU1\tNS\tX\n' ;;
+  *) echo '0, NVIDIA H100, 550.1, 0, No, 34, 1, 81559, Enabled, Default, Disabled'
+     echo '1, NVIDIA H100, 550.1, 0, No, 34, 1, 81559, Disabled, Default, Disabled' ;;
+esac
+)";
+  ::chmod((folder / "nvidia-smi").c_str(), 0755);
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", (folder.string() + ":" + path).c_str(), 1);
+  ::setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST", 1);
+  const DriverFacts driver = Gather({}).driver;
+  ::setenv("PATH", path.c_str(), 1);
+  ::unsetenv("CUDA_DEVICE_ORDER");
+  fs::remove_all(folder);
+  EXPECT_EQ(driver.gpu_trouble, "");
+  ASSERT_TRUE(driver.gpus && driver.gpus->size() == 2);
+  EXPECT_EQ((*driver.gpus)[0].slowed_by, "");
+  EXPECT_EQ((*driver.gpus)[1].slowed_by, "heat");
+  EXPECT_FALSE((*driver.gpus)[1].persistent);
+  ASSERT_EQ(driver.peer_gaps.size(), 1u);
+  EXPECT_EQ(driver.peer_gaps[0].why, "NS");
+  EXPECT_EQ(driver.device_order, "FASTEST_FIRST");
 }
 
 }  // namespace
