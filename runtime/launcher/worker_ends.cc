@@ -126,7 +126,7 @@ void WorkerEnds::Tell(const RankIncarnation& who, const ExitCause& cause) {
   if (const uint64_t at = worker.words().PresentFaultNs()) since = TimePoint(Duration(static_cast<int64_t>(at)));
   if (options_.adopt && options_.has_ranks)
     events_.OnHeld(who.rank, worker.state.OnExit(who.incarnation, worker.words(), cause));
-  if (!options_.has_ranks) worker.state = StateKeeper();
+  if (!options_.has_ranks) worker.state = HeldMemory();
   WorkerEnd end{.cause = text, .at = cause.time, .since = since, .not_struck = pages_.NotStruck(who.rank)};
   if (cause.kind == ExitKind::kExitCode) end.code = cause.code;
   events_.OnExited(who.rank, who.incarnation, end);

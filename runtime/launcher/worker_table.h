@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/base/train_phase.h"
-#include "runtime/launcher/state_keeper.h"
+#include "runtime/launcher/held_memory.h"
 #include "runtime/process/child_process.h"
 #include "runtime/process/shared_page.h"
 #include "runtime/process/spare_channel.h"
@@ -26,7 +26,7 @@ struct Worker {
   std::unique_ptr<ChildProcess> child;
   std::optional<SharedPage> page;
   std::optional<ReportReader> reports;
-  StateKeeper state;
+  HeldMemory state;
   std::optional<Incarnation> next;  // to be started once the present process is reaped
   std::vector<std::string> armed;
   std::string kill_reason;

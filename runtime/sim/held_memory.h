@@ -1,5 +1,5 @@
 // HeldMemory: memory that outlives its process. What a process leaves, its launcher holds until the one that replaces
-// it is in its loop. Mirrors runtime/launcher/state_keeper and runtime/agent/state_offer.
+// it is in its loop. Mirrors runtime/launcher/held_memory and runtime/agent/state_offer.
 //
 // Threads: none.
 // Ownership: what is held is the world's (`World::left`): checkers look at it.

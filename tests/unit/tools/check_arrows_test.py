@@ -124,8 +124,11 @@ class CheckArrows(unittest.TestCase):
         ours = {"runtime/net/seal.h": head.format("net") + "// struct Seal {};\nenum class KINTSUGI_EXPORT Seal : int { kOne };\n}\n"}
         self.see("runtime/net/seal.h:4", "Seal is another type in replica/save/seal.h:3", files={
             **ours, "replica/save/seal.h": head.format("save") + "struct Seal final : Base {\n};\n}\n"})
+        self.see("runtime/net/stamp.h:3", "Seal is another type in runtime/net/seal.h:4", files={
+            **ours, "runtime/net/stamp.h": head.format("net") + "class Seal {\n};\n}\n"})  # one namespace: who links both has either
         for other in [head.format("net") + "struct Seal;\n}\n", head.format("save") + "struct Owner { struct Seal {}; };\n}\n",
-                      head.format("sim") + "struct Seal {};\n}\n", head.format("save") + "class Seals {};\n}\n"]:
+                      head.format("sim") + "struct Seal {};\n}\n", head.format("save") + "class Seals {};\n}\n",
+                      head.format("net") + "class Seal::Part {};\n}\n"]:
             with self.subTest(other=other):
                 self.assertEqual(run({**CLEAN, **ours, "runtime/sim/seal.h": other})[0], 0)
 

@@ -1,4 +1,4 @@
-// StateKeeper: the memory files of one rank's state, kept beyond the end of its process for the one that replaces it.
+// HeldMemory: the memory files of one rank's state, kept beyond the end of its process for the one that replaces it.
 //
 // While a rank's process lives its files are known here; when it ends, core::HeldAfter says whether they are any
 // step's. They are kept until the replacement is in its loop: until then a host has the rank's state in memory twice.
@@ -19,7 +19,7 @@
 
 namespace kintsugi {
 
-class StateKeeper {
+class HeldMemory {
  public:
   // A process begins, and this is its channel.
   void Attach(StateChannel channel);

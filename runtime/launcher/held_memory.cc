@@ -1,4 +1,4 @@
-#include "runtime/launcher/state_keeper.h"
+#include "runtime/launcher/held_memory.h"
 
 #include <csignal>
 #include <utility>
@@ -33,29 +33,29 @@ core::StateMark MarkOf(const SharedWords& words) {
 
 }  // namespace
 
-void StateKeeper::Attach(StateChannel channel) {
+void HeldMemory::Attach(StateChannel channel) {
   channel_.emplace(std::move(channel));
   own_.reset();
   given_ = false;
 }
 
-void StateKeeper::Poll(const SharedWords& words) {
+void HeldMemory::Poll(const SharedWords& words) {
   Read();
   if (held_ && !core::LeavesHeldWhole(MarkOf(words), given_)) Forget();
 }
 
-void StateKeeper::Forget() {
+void HeldMemory::Forget() {
   held_.reset();
   left_.reset();
 }
 
-void StateKeeper::DistrustDevice() {
+void HeldMemory::DistrustDevice() {
   Read();
   if (own_ && own_->on_device) own_.reset();
   if (left_ && left_->on_device) Forget();
 }
 
-void StateKeeper::Read() {
+void HeldMemory::Read() {
   while (channel_) {
     Result<StateMessage> message = channel_->Receive();
     if (message.ok()) {
@@ -68,7 +68,7 @@ void StateKeeper::Read() {
   }
 }
 
-void StateKeeper::On(StateMessage message) {
+void HeldMemory::On(StateMessage message) {
   switch (message.word) {
     case StateWord::kTensors: {
       own_.reset();
@@ -98,7 +98,7 @@ void StateKeeper::On(StateMessage message) {
   }
 }
 
-void StateKeeper::Give() {
+void HeldMemory::Give() {
   if (!left_) return void(channel_->Send(StateWord::kNothing));
   KINTSUGI_CHECK(channel_.has_value(), "state is given to nobody");
   given_ = true;
@@ -110,8 +110,8 @@ void StateKeeper::Give() {
   (void)channel_->Send(StateWord::kEnd);
 }
 
-std::optional<core::HeldState> StateKeeper::OnExit(Incarnation incarnation, const SharedWords& words,
-                                                   const ExitCause& cause) {
+std::optional<core::HeldState> HeldMemory::OnExit(Incarnation incarnation, const SharedWords& words,
+                                                  const ExitCause& cause) {
   Read();  // a process's last words outlive it
   channel_.reset();
   held_ = core::HeldAfter(held_, {.of = incarnation,
