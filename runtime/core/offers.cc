@@ -56,17 +56,26 @@ Result<OfferedWorlds> OfferedBy(const Crew& crew, const std::function<const Offe
     }
   }
   if (first.value() < 0) return slices;
+  slices.of_slice = slice_of.at(first).size();
+  std::vector<Rank> unknown;
   for (Rank rank : crew.ranks()) {
     const Offer* const its = offer(rank);
     if (its && !IsOffer(its))
       return Misfit("rank " + first.ToString() + " offers other worlds, rank " + rank.ToString() + " none");
-    // Of one that was lost with the controller before nobody else knows, where each is a slice by itself.
-    const std::vector<Rank>& slice = slice_of.emplace(rank, std::vector<Rank>{rank}).first->second;
-    if (slice.size() != slice_of.at(first).size())
-      return Misfit("the slice of rank " + rank.ToString() + " has " + std::to_string(slice.size()) +
-                    " ranks, that of rank " + first.ToString() + " has " + std::to_string(slice_of.at(first).size()));
-    if (slice.front() == rank) slices.all.push_back(slice);
+    const auto known = slice_of.find(rank);
+    if (known == slice_of.end())
+      unknown.push_back(rank);
+    else if (known->second.size() != slices.of_slice)
+      return Misfit("the slice of rank " + rank.ToString() + " has " + std::to_string(known->second.size()) +
+                    " ranks, that of rank " + first.ToString() + " has " + std::to_string(slices.of_slice));
   }
+  if (unknown.size() % slices.of_slice != 0)
+    return Misfit("nobody here knows the slices of " + std::to_string(unknown.size()) + " ranks, rank " +
+                  unknown.front().ToString() + " among them, and so many are not made up of slices of " +
+                  std::to_string(slices.of_slice));
+  for (Rank rank : unknown) slice_of.emplace(rank, slices.of_slice == 1 ? std::vector<Rank>{rank} : unknown);
+  for (const auto& [rank, slice] : slice_of)
+    if (slice.front() == rank) slices.all.push_back(slice);
   return slices;
 }
 
@@ -90,15 +99,15 @@ Result<Crew> ChooseSmaller(const Crew& crew, const OfferedWorlds& slices, const 
   const auto offered = [&](size_t size) {
     return std::binary_search(slices.worlds.begin(), slices.worlds.end(), static_cast<int>(size));
   };
-  const size_t of_slice = slices.all.front().size(), most = kept.size() * of_slice;
-  while (!kept.empty() && !offered(kept.size() * of_slice)) {
+  const size_t most = crew.size() - leaving.size();
+  while (!kept.empty() && !offered(crew.size() - leaving.size())) {
     leaving.insert(leaving.end(), kept.back().slice->begin(), kept.back().slice->end());
     kept.pop_back();
   }
   if (kept.empty())
     return Status(StatusCode::kNotFound,
                   "no world of " + std::to_string(most) + " ranks or fewer is offered that its slices of " +
-                      std::to_string(of_slice) + " make up: offered are " + ListOf(slices.worlds));
+                      std::to_string(slices.of_slice) + " make up: offered are " + ListOf(slices.worlds));
   return crew.Without(leaving);
 }
 
@@ -106,7 +115,7 @@ namespace {
 
 Status CheckSize(const OfferedWorlds& slices, int ranks) {
   KINTSUGI_CHECK(!slices.all.empty(), "a world is looked for where none is offered");
-  const size_t of_slice = slices.all.front().size();
+  const size_t of_slice = slices.of_slice;
   if (!std::binary_search(slices.worlds.begin(), slices.worlds.end(), ranks))
     return {StatusCode::kNotFound,
             "no world of " + std::to_string(ranks) + " ranks is offered: offered are " + ListOf(slices.worlds)};
@@ -124,6 +133,8 @@ Result<Crew> ChooseFewer(const Crew& crew, const OfferedWorlds& slices, int rank
   std::vector<Rank> leaving;
   for (auto slice = slices.all.rbegin(); crew.size() - leaving.size() > static_cast<size_t>(ranks); ++slice)
     leaving.insert(leaving.end(), slice->begin(), slice->end());
+  if (crew.size() - leaving.size() < static_cast<size_t>(ranks))
+    return Status(StatusCode::kNotFound, "the slices of some ranks are not known: they can only leave together");
   return crew.Without(leaving);
 }
 
@@ -131,21 +142,27 @@ Result<Crew> ChooseMore(const Crew& crew, const OfferedWorlds& slices, int ranks
                         const std::function<const Offer*(Rank)>& offer) {
   KINTSUGI_RETURN_IF_ERROR(CheckSize(slices, ranks));
   KINTSUGI_CHECK(static_cast<size_t>(ranks) > crew.size(), "more ranks are looked for than there are");
-  const size_t of_slice = slices.all.front().size(), wanted = static_cast<size_t>(ranks) - crew.size();
-  std::vector<Rank> coming;
+  const size_t of_slice = slices.of_slice, wanted = static_cast<size_t>(ranks) - crew.size();
+  std::vector<Rank> coming, unknown;
+  const auto is_free = [&](Rank rank) {
+    return rank.value() >= 0 && rank.value() < crew.seats() && !crew.Has(rank) && free(rank) &&
+           std::find(coming.begin(), coming.end(), rank) == coming.end();
+  };
   for (int seat = 0; seat < crew.seats() && coming.size() < wanted; ++seat) {
     const Rank rank(seat);
-    if (crew.Has(rank) || std::find(coming.begin(), coming.end(), rank) != coming.end()) continue;
+    if (!is_free(rank)) continue;
     const Offer* const its = of_slice == 1 ? nullptr : offer(rank);
-    const std::vector<Rank> slice = of_slice == 1  ? std::vector<Rank>{rank}
-                                    : IsOffer(its) ? its->slice
-                                                   : std::vector<Rank>();
-    const bool is_free = slice.size() == of_slice && std::none_of(slice.begin(), slice.end(), [&](Rank each) {
-                           return each.value() < 0 || each.value() >= crew.seats() || crew.Has(each) || !free(each) ||
-                                  std::find(coming.begin(), coming.end(), each) != coming.end();
-                         });
-    if (is_free) coming.insert(coming.end(), slice.begin(), slice.end());
+    const std::vector<Rank> slice = IsOffer(its) ? its->slice : std::vector<Rank>{rank};
+    if (slice.size() == of_slice && std::all_of(slice.begin(), slice.end(), is_free))
+      coming.insert(coming.end(), slice.begin(), slice.end());
+    else if (!IsOffer(its))
+      unknown.push_back(rank);
   }
+  std::erase_if(unknown, [&](Rank rank) { return !is_free(rank); });  // of a slice that another knew
+  // Where their slices are not known, neighbours are tried: who comes says what it is, and where that does not fit the next choice knows.
+  for (size_t at = 0; at + of_slice <= unknown.size() && coming.size() < wanted; at += of_slice)
+    coming.insert(coming.end(), unknown.begin() + static_cast<ptrdiff_t>(at),
+                  unknown.begin() + static_cast<ptrdiff_t>(at + of_slice));
   if (coming.size() < wanted)
     return Status(StatusCode::kNotFound, "of the " + std::to_string(static_cast<size_t>(crew.seats()) - crew.size()) +
                                              " empty places " + std::to_string(coming.size()) +

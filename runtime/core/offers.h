@@ -23,8 +23,11 @@ namespace kintsugi::core {
 
 // What the ranks that take part offer together.
 struct OfferedWorlds {
-  std::vector<std::vector<Rank>> all;  // ascending by their first ranks; every rank of the crew is in one
-  std::vector<int> worlds;             // ascending
+  // Ascending by their first ranks; every rank of the crew is in one. Ranks that were lost with the controller before, with all that knew
+  // their slices, stand in one together: whatever their slices were, they can only be left out as a whole.
+  std::vector<std::vector<Rank>> all;
+  size_t of_slice = 0;      // ranks of each, but of that one
+  std::vector<int> worlds;  // ascending
 };
 
 // offer(rank): what the rank, or its lost process, registered; null: nobody here knows. A rank of which nobody knows
@@ -38,8 +41,8 @@ Result<Crew> ChooseSmaller(const Crew& crew, const OfferedWorlds& slices, const 
 // Of so many ranks, fewer than now: the slices with the highest ranks leave. kNotFound: none is offered.
 Result<Crew> ChooseFewer(const Crew& crew, const OfferedWorlds& slices, int ranks);
 // Of so many ranks, more than now: slices of empty seats come, the lowest first. free(rank): a process may be started there;
-// offer(rank): what the last one there registered; null: nobody here knows. kNotFound: none is offered, or too few such slices
-// are known.
+// offer(rank): what the last one there registered; null: nobody here knows, and a slice is guessed, after those that are known.
+// kNotFound: none is offered, or too few seats are free.
 Result<Crew> ChooseMore(const Crew& crew, const OfferedWorlds& slices, int ranks, const std::function<bool(Rank)>& free,
                         const std::function<const Offer*(Rank)>& offer);
 

@@ -240,10 +240,12 @@ TEST(Scale, WhoIsWellLeavesByWord) {
 TEST(Scale, SlicesComeAsAWhole) {
   const auto none = [](Rank) -> const Offer* { return nullptr; };
   const auto all = [](Rank) { return true; };
-  const OfferedWorlds pairs{{Places({0, 1})}, {2, 4, 6}};
+  const OfferedWorlds pairs{{Places({0, 1})}, 2, {2, 4, 6}};
   const Crew crew = Crew(6).Without(Places({2, 3, 4, 5}));
-  EXPECT_EQ(ChooseMore(crew, pairs, 4, all, none).status().message(),
+  const auto one = [](Rank rank) { return rank == Rank(3); };
+  EXPECT_EQ(ChooseMore(crew, pairs, 4, one, none).status().message(),
             "of the 4 empty places 0 can be had, in whole slices of 2: 2 are wanted");
+  EXPECT_EQ(ChooseMore(crew, pairs, 4, all, none)->ranks(), Places({0, 1, 2, 3})) << "a guess";
   const Offer far{Places({3, 5}), {2, 4, 6}}, near{Places({2, 4}), {2, 4, 6}};
   const auto known = [&](Rank rank) { return rank.value() % 2 == 1 ? &far : &near; };
   EXPECT_EQ(ChooseMore(crew, pairs, 4, all, known)->ranks(), Places({0, 1, 2, 4}));
@@ -252,7 +254,7 @@ TEST(Scale, SlicesComeAsAWhole) {
                 crew, pairs, 4, [](Rank rank) { return rank != Rank(4); }, known)
                 ->ranks(),
             Places({0, 1, 3, 5}));
-  const OfferedWorlds three{{Places({0, 1}), Places({2, 4}), Places({3, 5})}, {2, 4, 6}};
+  const OfferedWorlds three{{Places({0, 1}), Places({2, 4}), Places({3, 5})}, 2, {2, 4, 6}};
   EXPECT_EQ(ChooseFewer(Crew(6), three, 4)->ranks(), Places({0, 1, 2, 4}));
   EXPECT_EQ(ChooseFewer(Crew(6), three, 3).status().message(), "no world of 3 ranks is offered: offered are 2, 4, 6");
 }

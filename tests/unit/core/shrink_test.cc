@@ -40,9 +40,8 @@ Result<OfferedWorlds> Of(const Crew& crew, const OfferMap& offers) {
 Result<Crew> Smaller(const OfferMap& offers, const Crew& crew, std::initializer_list<int> lost,
                      std::initializer_list<int> weak = {}) {
   const std::vector<Rank> weaker = Ranks(weak);
-  return ChooseSmaller(crew, Of(crew, offers).value(), Ranks(lost), [&](Rank rank) {
-    return std::find(weaker.begin(), weaker.end(), rank) != weaker.end();
-  });
+  return ChooseSmaller(crew, Of(crew, offers).value(), Ranks(lost),
+                       [&](Rank rank) { return std::find(weaker.begin(), weaker.end(), rank) != weaker.end(); });
 }
 
 TEST(Offers, TheLargestWorldThatIsOfferedIsChosen) {
@@ -92,9 +91,41 @@ TEST(Offers, OfAnUnknownRankItsSliceKnows) {
   pairs.erase(1);  // lost with the controller before
   EXPECT_EQ(Of(Crew(4), pairs)->all.size(), 2u);
   pairs.erase(0);
-  EXPECT_EQ(Of(Crew(4), pairs).status().message(),
-            "the slice of rank 0 has 1 ranks, that of rank 2 has 2");
+  EXPECT_EQ(Of(Crew(4), pairs)->all, (std::vector<std::vector<Rank>>{Ranks({0, 1}), Ranks({2, 3})}))
+      << "what the others leave";
   EXPECT_TRUE(Of(Crew(4), {})->all.empty());
+  OfferMap odd = OffersOf({Ranks({1, 2})}, {2});
+  EXPECT_EQ(Of(Crew(3), odd).status().message(),
+            "nobody here knows the slices of 1 ranks, rank 0 among them, and so many are not made up of slices of 2");
+}
+
+TEST(Offers, SlicesThatNobodyKnowsLeaveTogether) {
+  OfferMap pairs = OffersOf({Ranks({0, 4}), Ranks({1, 5}), Ranks({2, 3})}, {2, 4, 6});
+  for (int rank : {0, 1, 4, 5}) pairs.erase(rank);  // lost with the controller before
+  const Crew crew(6);
+  const OfferedWorlds offered = Of(crew, pairs).value();
+  EXPECT_EQ(offered.all, (std::vector<std::vector<Rank>>{Ranks({0, 1, 4, 5}), Ranks({2, 3})}));
+  const auto nobody = [](Rank) { return false; };
+  EXPECT_EQ(ChooseSmaller(crew, offered, Ranks({4}), nobody).value().ranks(), Ranks({2, 3}));
+  EXPECT_EQ(ChooseSmaller(crew, offered, Ranks({2}), nobody).value().ranks(), Ranks({0, 1, 4, 5}));
+  EXPECT_EQ(ChooseFewer(crew, offered, 4).value().ranks(), Ranks({0, 1, 4, 5}));
+  EXPECT_EQ(ChooseFewer(crew, offered, 2).status().code(), StatusCode::kNotFound)
+      << "of the four two would have to leave";
+
+  const Crew left = crew.Without(Ranks({0, 1, 4, 5}));
+  const OfferedWorlds theirs = Of(left, pairs).value();
+  const auto more = [&](int ranks) {
+    return ChooseMore(
+        left, theirs, ranks, [](Rank) { return true; },
+        [&](Rank rank) -> const Offer* {
+          const auto found = pairs.find(rank.value());
+          return found == pairs.end() ? nullptr : &found->second;
+        });
+  };
+  EXPECT_EQ(more(6).value().ranks(), crew.ranks());
+  EXPECT_EQ(more(4).value().ranks(), Ranks({0, 1, 2, 3})) << "neighbours, for want of a better guess";
+  pairs[0] = {Ranks({0, 4}), {2, 4, 6}};  // which says so, and does not fit
+  EXPECT_EQ(more(4).value().ranks(), Ranks({0, 2, 3, 4}));
 }
 
 // ---- a run ---------------------------------------------------------------------------------------------------------
@@ -180,8 +211,9 @@ TEST(Shrink, IsRefusedByNameWhereItIsForbiddenOrBytesWouldMove) {
     return std::string("nothing is said of it");
   };
   EXPECT_EQ(why([](Policy& policy) { policy.shrinks = false; }, 4), "a smaller world is forbidden (Policy::shrinks)");
-  EXPECT_EQ(why([](Policy&) {}, 2),
-            "layout 0 is cut over the ranks of rank 0's data-parallel group: among 3 ranks its bytes would have to move");
+  EXPECT_EQ(
+      why([](Policy&) {}, 2),
+      "layout 0 is cut over the ranks of rank 0's data-parallel group: among 3 ranks its bytes would have to move");
 }
 
 // Two slices of two: who is well in the slice that leaves stays parked, and is told so only once the others went on.
