@@ -60,11 +60,16 @@ void Checkpoints::Reload(Process* p) {
                           "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
     for (Shard& shard : p->memory.state.shards)
       shard.tensors = found->second.shards.at(ShardOf(shard.layout, p->rank));
+    // What a smaller crew saved has no objects of the others: they follow from the step alone.
+    const auto object_of = [&](Rank rank) {
+      const auto object = found->second.objects.find(rank);
+      return object == found->second.objects.end() ? ObjectAfter(rank, step) : object->second;
+    };
     p->memory.objects.Clear();
-    p->memory.objects.Put(step, found->second.objects.at(p->rank));
+    p->memory.objects.Put(step, object_of(p->rank));
     for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())]) {
       p->memory.mirrored[partner].Clear();
-      if (p->InCrew(partner)) p->memory.mirrored[partner].Put(step, found->second.objects.at(partner));
+      if (p->InCrew(partner)) p->memory.mirrored[partner].Put(step, object_of(partner));
     }
     p->damaged = p->flipped = p->memory.rotten = p->memory.tainted = false;
     p->memory.silent_bit = 0;

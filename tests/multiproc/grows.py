@@ -159,6 +159,25 @@ def and_is_lost_again(runner):
     as_if_resumed(runner, summary, log, [(3, "1", "none"), (4, "none", "1")] * 2)
 
 
+def all_are_lost(runner):
+    """Nobody has the state any more: what two ranks saved is loaded into the four that there are by then."""
+    saves = runner.folder / "saves"
+    args = ["--replicas", "4", "--max-respawns", "1", "--no-adopt", "--save-dir", str(saves), "--save-every", "10", "--keep", "100"]
+    with LiveRun(runner, args, [*trainer(4), *SLOW, "--elastic"]) as run:
+        run.wait_step(3)
+        order(run, 2)
+        wait_until(lambda: run.log().count("event=checkpoint step=10 "), "a checkpoint of two ranks")
+        order(run, 4)
+        for rank in range(4):
+            run.signal_rank(rank, signal.SIGKILL)
+        summary, log = run.finish()
+    must([i["path"] for i in summary["incidents"]] == ["shrink", "grow", "reload"], f"{summary['incidents']}")
+    (_, _, left, _), (_, _, came, _) = changes(log)
+    must(left < 10 < came < 20, f"left after step {left}, came after {came}")
+    losses, digest = resumed(runner, [(4, 0), (2, left), (4, 10)], 1)
+    must((summary["losses"], summary["final_digest"]) == (losses, digest), f"losses {summary['losses']}\nresumed {losses}\n{log[-3000:]}")
+
+
 SHORT = [
     ("TP 1, 4 ranks, 3, and 4 again: bit for bit as if saved and resumed", a_lost_rank_comes_back(1, 1, 3, "1")),
     ("TP 2, 4 ranks, 2, and 4 again: a whole slice comes", a_lost_rank_comes_back(2, 3, 2, "2,3")),
@@ -168,6 +187,7 @@ FULL = [
     ("4 ranks, 2 and 4, by word", down_and_up_by_word),
     ("what nobody offers is refused", what_nobody_offers_is_refused),
     ("it is lost again, and comes again", and_is_lost_again),
+    ("all are lost: what fewer saved is loaded into the larger world", all_are_lost),
 ]
 
 if __name__ == "__main__":
