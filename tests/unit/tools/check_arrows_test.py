@@ -108,13 +108,13 @@ class CheckArrows(unittest.TestCase):
             "runtime/README.md": index + shown.replace("sim --> wire", "sim --> wire & inject")})
 
     def test_a_part_knows_only_those_before_it(self):
-        parts = {"runtime/core/README.md": "May depend on `runtime/base`, `callbacks`.\n| `phase` | `big_part` |\n"
-                                           "```parts\nPhase | the ground\n  BigPart\n```\n",
+        parts = {"runtime/core/README.md": "May depend on `runtime/base`, `callbacks`.\n```parts\nPhase | the ground\n  BigPart\n```\n",
                  "runtime/core/big_part.h": '#include "runtime/core/phase.h"\n'}
         self.assertEqual(run({**CLEAN, **parts})[0], 0, run({**CLEAN, **parts})[1])
         code, output = run({**CLEAN, **parts, "runtime/core/phase.cc": '\n#include "runtime/core/big_part.h"\n'})
         self.assertEqual(code, 1)
         self.assertIn("runtime/core/phase.cc:2: Phase stands before BigPart in runtime/core/README.md", output)
+        self.assertIn("README.md:1: the index lacks runtime/core/other.h", run({**CLEAN, **parts, "runtime/core/other.h": ""})[1])
         del parts["runtime/core/big_part.h"]
         self.assertIn("no header runtime/core/big_part.h", run({**CLEAN, **parts})[1])
 
