@@ -87,6 +87,7 @@ class CheckArrows(unittest.TestCase):
         self.see("kernels/README.md:1", "the index lacks kernels/pack.h", files={"kernels/README.md": "# kernels\n"})
         self.see("kernels/README.md:2", "there is no file cast.h", files={
             "kernels/README.md": "| `pack.h` | packs |\n| `cast.h` | casts |\n"})
+        self.see("kernels/README.md:2", "there is no file cast.h", files={"kernels/README.md": "`pack.h` packs,\n`cast.h` casts.\n"})
 
     def test_a_link_leads_somewhere(self):
         page = "# Net\n\n## What `it` says\n\n`[no](link)` [room](../core) [head](#what-it-says) [web](https://x.org)\n```\n[a](b)\n```\n"
