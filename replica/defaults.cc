@@ -222,7 +222,8 @@ Status ReplicaDefaults::TakeOverObjects(const HandlerContext& call) {
     if (theirs.empty()) theirs = mirrored_.Get(source, call.step).value_or(MirroredObjects());
   for (const auto& [key, object] : registry_.objects()) {
     if (object.kind != ObjectKind::kMirrored) continue;
-    if (!IsTakenFromAnybody(object.take_over))
+    // One of kOwn its trainer makes its own in rollback (Agent::HandOverObjects), else nobody had come.
+    if (!IsTakenFromAnybody(object.take_over) && object.take_over != TakeOver::kOwn)
       return {StatusCode::kFailedPrecondition, "object '" + key + "' is each rank's own: a rank that comes has none"};
     if (object.take_over == TakeOver::kDerived) {
       auto bytes = std::make_shared<std::vector<uint8_t>>();

@@ -142,6 +142,9 @@ class KINTSUGI_EXPORT Agent {
   // the larger crew(), and have state and mirrored objects from the others; so each object's take_over must be kRankZero or
   // kDerived, or nobody comes. The same `worlds` on all ranks. Without it a run keeps its world. kInvalidArgument says what is no offer.
   Status OfferWorlds(const std::vector<Rank>& slice, const std::vector<int>& worlds);
+  // Where other ranks take part the trainer's rollback handler itself lets objects of kOwn go on among them: until then a rank that
+  // comes has what the rank had that it is given the state by. Without it such an object keeps ranks from coming.
+  Status HandOverObjects();
   Status RegisterHandler(HandlerKind kind, HandlerFunction function, void* context);
   // What is registered for a kind now: a trainer that replaces one of the defaults that kintsugi::Join installed can
   // call what stood there. Null function: nothing is.

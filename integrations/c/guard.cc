@@ -12,7 +12,7 @@ namespace {
 static_assert(KINTSUGI_TASK_ENDED == static_cast<int>(TaskKind::kEnded) &&
               KINTSUGI_TASK_ROLLBACK == static_cast<int>(TaskKind::kRollback) &&
               KINTSUGI_TASK_CONTINUE == static_cast<int>(TaskKind::kContinue) &&
-              KINTSUGI_RUNG_EXIT == static_cast<int>(Rung::kExit) &&
+              KINTSUGI_RUNG_GROW == static_cast<int>(Rung::kGrow) &&
               KINTSUGI_BETWEEN == static_cast<int>(TrainPhase::kBetween) &&
               KINTSUGI_COMPILE == static_cast<int>(Activity::kCompile) &&
               KINTSUGI_SECTION == static_cast<int>(Activity::kSection));

@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 12
+#define KINTSUGI_ABI_VERSION 13
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -98,7 +98,8 @@ typedef enum kintsugi_rung {
   KINTSUGI_RUNG_SHRINK = 7,
   KINTSUGI_RUNG_RELOAD = 8,
   KINTSUGI_RUNG_DUMP = 9,
-  KINTSUGI_RUNG_EXIT = 10
+  KINTSUGI_RUNG_EXIT = 10,
+  KINTSUGI_RUNG_GROW = 11 /* since version 13 */
 } kintsugi_rung;
 
 typedef enum kintsugi_phase {
@@ -372,6 +373,10 @@ KINTSUGI_C_API kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t 
  * place in it. A rank that is left out gets TASK_ENDED, with exit code 0. Since version 12. */
 KINTSUGI_C_API kintsugi_code kintsugi_offer_worlds(kintsugi_agent* agent, const int32_t* slice, size_t slice_count,
                                                    const int32_t* worlds, size_t world_count, kintsugi_error** error);
+/* ROLLBACK itself lets objects of KINTSUGI_TAKE_OVER_OWN go on among other ranks, where these are more, too (`kintsugi scale`): until
+ * then a rank that comes has what the rank had that it is given the state by. Without it such an object keeps ranks from coming.
+ * Since version 13. */
+KINTSUGI_C_API kintsugi_code kintsugi_hand_over_objects(kintsugi_agent* agent, kintsugi_error** error);
 KINTSUGI_C_API kintsugi_code kintsugi_register_object(kintsugi_agent* agent, const char* key, kintsugi_object_kind kind,
                                                       kintsugi_error** error);
 /* What one rank saved of an object. Elements of arrays: they do not grow. */

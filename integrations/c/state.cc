@@ -200,6 +200,10 @@ kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const i
       error);
 }
 
+kintsugi_code kintsugi_hand_over_objects(kintsugi_agent* agent, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent, [&] { return agent->agent->HandOverObjects(); }), error);
+}
+
 kintsugi_code kintsugi_offer_worlds(kintsugi_agent* agent, const int32_t* slice, size_t slice_count,
                                     const int32_t* worlds, size_t world_count, kintsugi_error** error) {
   return c::Answer(

@@ -53,12 +53,21 @@ Status Registration::SetOffer(const std::vector<Rank>& slice, const std::vector<
   return Status::Ok();
 }
 
+Status Registration::SetHandsOverObjects() {
+  if (begun_)
+    return {StatusCode::kFailedPrecondition, "objects are handed over, which was said after Agent::Run began"};
+  hands_over_objects_ = true;
+  return Status::Ok();
+}
+
 core::Offer Registration::offer() const {
   core::Offer offer = offer_;
   if (offer.worlds.empty()) return offer;
-  for (const auto& [key, object] : registry_.objects())
-    if (offer.own_object.empty() && object.kind == ObjectKind::kMirrored && !IsTakenFromAnybody(object.take_over))
-      offer.own_object = key;
+  for (const auto& [key, object] : registry_.objects()) {
+    const bool may_come =
+        IsTakenFromAnybody(object.take_over) || (hands_over_objects_ && object.take_over == TakeOver::kOwn);
+    if (offer.own_object.empty() && object.kind == ObjectKind::kMirrored && !may_come) offer.own_object = key;
+  }
   return offer;
 }
 

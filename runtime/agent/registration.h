@@ -38,6 +38,7 @@ class Registration {
   Status AddAlias(const std::string& alias, const std::string& key) { return aliases_.Add(alias, key, registry_); }
   Status SetLayout(int layout, const std::vector<Rank>& group, int replicas);
   Status SetOffer(const std::vector<Rank>& slice, const std::vector<int>& worlds);
+  Status SetHandsOverObjects();
   Status SetHandler(HandlerKind kind, HandlerFunction function, void* context);
   Status SetStateService(std::shared_ptr<StateService> service);
   Status SetSnapshotService(std::shared_ptr<SnapshotService> service);
@@ -79,6 +80,7 @@ class Registration {
   std::shared_ptr<SnapshotService> snapshots_;
   std::map<int, core::GroupClaim> layouts_;
   core::Offer offer_;
+  bool hands_over_objects_ = false;
   TrainerGate gate_;
   std::vector<std::pair<std::string, FaultClass>> faults_;
   std::atomic<bool> begun_{false};

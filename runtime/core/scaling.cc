@@ -46,7 +46,7 @@ Result<Crew> Scaling::Find(int ranks) const {
   if (ranks > crew.seats())
     return NotToBeHad("the run has " + std::to_string(crew.seats()) + " places, as many as it was started with");
   KINTSUGI_ASSIGN_OR_RETURN(const OfferedWorlds offered, survey_.Offered());
-  if (offered.all.empty()) return NotToBeHad("the program offers no other worlds (Agent::OfferWorlds)");
+  if (offered.all.empty()) return NotToBeHad("the program offers no other worlds (Agent::OfferWorlds, run.offer)");
   if (grows) return FindMore(ranks, offered, false);
   KINTSUGI_ASSIGN_OR_RETURN(Crew fewer, ChooseFewer(crew, offered, ranks));
   if (!board_.policy.shrinks) return NotToBeHad("a smaller world is forbidden (Policy::shrinks)");
@@ -70,10 +70,9 @@ Result<Crew> Scaling::FindMore(int ranks, const OfferedWorlds& offered, bool by_
   if (!board_.policy.can_spawn) return NotToBeHad("no launcher of this run starts processes");
   for (const Member& member : members)
     if (member.registered && !member.offer.own_object.empty())
-      return NotToBeHad(
-          "object '" + member.offer.own_object +
-          "' is each rank's own (ShardedObject::take_over is neither kRankZero nor kDerived): a rank that comes to the "
-          "run would have none");
+      return NotToBeHad("object '" + member.offer.own_object +
+                        "' is each rank's own, as its take_over says: a rank that comes to the run would have none. It "
+                        "may come where all have that object alike (rank-zero), or it follows from the step (derived)");
   const auto is_free = [&](Rank rank) { return WhyNotFree(rank).empty() && (!by_itself || places_.MayBeFilled(rank)); };
   Result<Crew> more = ChooseMore(crew, offered, ranks, is_free, [&members](Rank rank) {
     return members.At(rank).registered ? &members.At(rank).offer : nullptr;

@@ -1,5 +1,5 @@
 // Small parts of the trainer's half: where its thread is, its pass through the loop, what it is busy with, faults that are
-// armed, tensors that move.
+// armed, tensors that move; what an offer says of objects.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -153,6 +153,32 @@ struct OneTensor {
   Registration registered{self};
   TensorAddresses addresses{registered};
 };
+
+TEST(Registration, TellsTheObjectThatKeepsOthersFromComing) {
+  Membership self;
+  self.options.world_size = 2;
+  Registration registered{self};
+  const auto add = [&](const char* key, TakeOver take_over) {
+    ShardedObject object;
+    object.key = key;
+    object.kind = ObjectKind::kMirrored;
+    object.take_over = take_over;
+    object.capture = [](void*, std::vector<uint8_t>*) {};
+    object.restore = [](void*, const uint8_t*, uint64_t) { return Status::Ok(); };
+    if (take_over == TakeOver::kOwn)
+      object.take_over_all = [](void*, const std::vector<SavedObject>&, std::vector<uint8_t>*) { return Status::Ok(); };
+    return registered.AddObject(object);
+  };
+  ASSERT_TRUE(registered.SetOffer({self.options.rank}, {1, 2}).ok());
+  ASSERT_TRUE(add("alike", TakeOver::kRankZero).ok() && add("made", TakeOver::kDerived).ok());
+  EXPECT_EQ(registered.offer().own_object, "");
+  ASSERT_TRUE(add("of all", TakeOver::kOwn).ok());
+  EXPECT_EQ(registered.offer().own_object, "of all");
+  ASSERT_TRUE(registered.SetHandsOverObjects().ok());
+  EXPECT_EQ(registered.offer().own_object, "");
+  ASSERT_TRUE(add("its own", TakeOver::kSameRank).ok());
+  EXPECT_EQ(registered.offer().own_object, "its own");
+}
 
 TEST(TensorAddresses, CountOnceTheTaskIsOver) {
   OneTensor one;

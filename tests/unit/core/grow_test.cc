@@ -104,7 +104,7 @@ TEST(Grow, WhatCannotBeHadIsRefusedByNameAndHasNoEffect) {
 
   Bench plain(Bench::QuickPolicy(4));
   plain.Run();
-  EXPECT_EQ(plain.core.WhyNotScaled(2), "the program offers no other worlds (Agent::OfferWorlds)");
+  EXPECT_EQ(plain.core.WhyNotScaled(2), "the program offers no other worlds (Agent::OfferWorlds, run.offer)");
   EXPECT_EQ(plain.core.WhyNotScaled(4), "the run has 4 ranks already");
 }
 
