@@ -68,6 +68,7 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("get_object", &PythonAgent::GetObject, nb::arg("key"))
       .def("get_object_of", &PythonAgent::GetObjectOf, nb::arg("rank"), nb::arg("key"), nb::arg("step"))
       .def("offer_worlds", &PythonAgent::OfferWorlds, nb::arg("slice"), nb::arg("worlds"))
+      .def("hand_over_objects", &PythonAgent::HandOverObjects)
       .def("on_stop", &PythonAgent::OnStop, nb::arg("function"), nb::arg("context"))
       .def("on_stop_python", &PythonAgent::OnStopPython, nb::arg("function"))
       .def("collective_marker", &PythonAgent::CollectiveMarker)

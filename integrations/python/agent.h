@@ -206,6 +206,9 @@ class PythonAgent {
       return kintsugi_offer_worlds(get(), slice.data(), slice.size(), worlds.data(), worlds.size(), error);
     });
   }
+  void HandOverObjects() {
+    Checked([&](kintsugi_error** error) { return kintsugi_hand_over_objects(get(), error); });
+  }
 
   // A C function and its context, as numbers: called on a thread of the agent's without Python's lock.
   void OnStop(uintptr_t function, uintptr_t context) {

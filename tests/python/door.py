@@ -42,13 +42,15 @@ class Door:
         """A program that names the device itself."""
         return ["-W", "ignore", str(HERE / "on_device.py"), *(["--as-cuda"] if self.fakes else []), script, *words]
 
-    def run(self, arguments, program, nproc=4, expect=0, timeout=600):
+    def command(self, arguments, program, nproc=4):
         # On a machine that is busier than it has cores a rank that imports torch may not run for a second: no fault here.
         patient = () if "--silence" in arguments else ("--silence", "8", "--hang-least", "20")
+        return ["sh", "-c", 'LAUNCHER=$$ exec "$@"', "sh", str(self.bin / "kintsugi"), "run", "--nproc", str(nproc), *patient, *self._preload, *arguments, "--json", "-", "--",
+                self.python, *program]
+
+    def run(self, arguments, program, nproc=4, expect=0, timeout=600):
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            command = ["sh", "-c", 'LAUNCHER=$$ exec "$@"', "sh", str(self.bin / "kintsugi"), "run", "--nproc", str(nproc), *patient, *self._preload, *arguments, "--json", "-", "--",
-                       self.python, *program]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout,
+            done = subprocess.run(self.command(arguments, program, nproc), cwd=folder, capture_output=True, text=True, timeout=timeout,
                                   env=self.environment())
         if done.returncode != expect:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")

@@ -1,13 +1,13 @@
-"""Fits a line with numpy and nothing else, and goes on with fewer ranks: sums go over the run's store, by the numbers that ranks have.
+"""Fits a line with numpy and nothing else, and goes on with fewer ranks, and more again: sums go over the run's store, by the numbers that ranks have.
 
-  elastic_line.py FOLDER     FOLDER/rank-N.json: what is left on the rank of that number
+  elastic_line.py FOLDER [--steps N] [--hold STEP:WORLD,...]     FOLDER/rank-N.json: what is left on the rank of that number; held.py
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import kintsugi
-
-STEPS = 12
+from held import Held
 
 
 class Noise:
@@ -37,8 +36,9 @@ class Noise:
 
 
 class Line:
-    def __init__(self, run: kintsugi.Run) -> None:
+    def __init__(self, run: kintsugi.Run, held: Held) -> None:
         self.run = run
+        self.held = held
         run.offer()
         self.weights: npt.NDArray[np.float64] = run.register("weights", np.zeros(2))
         self.noise = Noise(run.rank)
@@ -56,6 +56,7 @@ class Line:
         return total
 
     def step(self, k: int) -> None:
+        self.held.wait(k)
         samples = [(k * self.run.world_size + self.run.rank) * 2 + i for i in range(2)]
         x = np.array([sample % 7 / 7 for sample in samples])
         wrong = self.weights[0] * x + self.weights[1] - (2 * x + 1 + 0.1 * self.noise.random.random())
@@ -66,11 +67,18 @@ class Line:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--hold", default="")
+    options = parser.parse_args()
     run = kintsugi.join()
-    line = Line(run)
-    run.train(line.step, steps=STEPS)
+    held = Held(run, options.folder, options.hold)
+    line = Line(run, held)
+    held.come()
+    run.train(line.step, steps=options.steps)
     left = {"world": [run.rank, run.world_size], "weights": line.weights.tolist(), "draws": line.noise.random.random()}
-    Path(sys.argv[1], f"rank-{run.rank}.json").write_text(json.dumps(left))
+    (options.folder / f"rank-{run.rank}.json").write_text(json.dumps(left))
 
 
 main()

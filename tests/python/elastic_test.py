@@ -1,24 +1,41 @@
-"""A torch script that offers smaller worlds loses ranks for good and goes on: with the losses, weights, buffers and draws of a run that was saved at
+"""A torch script that offers smaller worlds loses ranks for good and goes on, also once ranks have come again: with the losses, weights, buffers and draws of a run that was saved at
 that step and resumed in that world.
 
-  elastic_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--only WORD]...
+  elastic_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...
 """
 import argparse
 import json
+import os
 import re
+import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from door import HERE, Door, Failure, main, skip_without_torch
+
+import grows  # door has made its folder known
+from harness import Runner
+from live_run import LiveRun, wait_until
+from network import Network
+from nodes import NodesRun
 
 SAMPLES = 72  # of an epoch
 
 ESSENTIAL = {
     "the lowest rank is lost, whose running statistics count", "another rank is lost as the groups are rebuilt", "within an epoch, to the bit",
     "no sample lost or taken twice: 4, 3, 2 ranks", "numpy without torch, a stream made of all ranks' streams: the lowest rank is lost",
-    "a program that offers nothing", "ranks that offer different worlds", "types of the trainers", "FSDP2's shards", "a group of some ranks, later",
+    "within an epoch: a lost rank's place is filled by word", "who comes is lost amid its state", "a program that offers nothing", "ranks that offer different worlds", "types of the trainers", "FSDP2's shards", "a group of some ranks, later",
 }  # fmt: skip
+
+
+class Stage(NamedTuple):
+    folder: Path
+    losses: list
+    left: dict
+    steps: list
 
 
 class Elastic:
@@ -27,7 +44,8 @@ class Elastic:
         self.door = door
         self.program = str(HERE / program)
         self.tells = tells
-        self.references = {}
+        self.stages = {}
+        self.kept = tempfile.TemporaryDirectory(prefix="kintsugi-test-")
 
     def run(self, faults, words, nproc=4, expect=0, respawns=0):
         """Its summary, log, what was left by number, and the samples of each step."""
@@ -36,42 +54,124 @@ class Elastic:
             summary, log = self.door.run(["--max-respawns", str(respawns), *inject], [self.program, folder, *words], nproc, expect)
             return summary, log, *found_in(folder)
 
-    def resumed(self, words, saved, smaller):
-        """The reference: 4 ranks save at `saved`, `smaller` go on from there."""
-        key = (*words, saved, smaller)
-        if key not in self.references:
-            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                saves, rest = f"{folder}/saves", Path(folder, "rest")
-                rest.mkdir()
-                whole, _ = self.door.run(["--save-every", str(saved), "--keep", "100", "--save-dir", saves], [self.program, folder, *words])
-                Path(saves, f"step_{saved:010}").rename(rest / f"step_{saved:010}")
-                before = Path(folder, "steps").read_text().splitlines()[:saved] if Path(folder, "steps").exists() else []
-                for old in (*Path(folder).glob("rank-*.json"), *Path(folder).glob("steps")):
-                    old.unlink()
-                summary, log = self.door.run(["--resume", str(rest), "--save-dir", ""], [self.program, folder, *words], smaller)
-                left, steps = found_in(folder)
-                if summary["incidents"] or not summary["losses"] or len(left) != smaller:
-                    raise Failure(f"the reference: {summary}\n{log[-3000:]}")
-                self.references[key] = whole["losses"][:saved] + summary["losses"], left, before + steps
-        return self.references[key]
+    def stage(self, words, worlds):
+        """A run in the last of these worlds, from where the one before was saved."""
+        if (words, worlds) not in self.stages:
+            (ranks, begin), before = worlds[-1], worlds[:-1]
+            folder = Path(tempfile.mkdtemp(dir=self.kept.name))
+            options = ["--save-every", "1", "--keep", "1000", "--save-dir", f"{folder}/saves"]
+            if before:
+                name = f"step_{begin:010}"
+                shutil.copytree(self.stage(words, before).folder / "saves" / name, folder / "rest" / name)
+                options += ["--resume", f"{folder}/rest"]
+            summary, log = self.door.run(options, [self.program, str(folder), *words], ranks)
+            left, steps = found_in(folder)
+            if summary["incidents"] or not summary["losses"] or len(left) != ranks:
+                raise Failure(f"the reference: {summary}\n{log[-3000:]}")
+            self.stages[words, worlds] = Stage(folder, summary["losses"], left, steps)
+        return self.stages[words, worlds]
+
+    def resumed(self, words, worlds):
+        """The reference: a run that was saved and resumed at each of these changes, (ranks, step). Its losses, what it left, and the samples of each step."""
+        losses, made = [], []
+        for i, (_, begin) in enumerate(worlds):
+            stage = self.stage(words, worlds[: i + 1])
+            end = worlds[i + 1][1] if i + 1 < len(worlds) else 1 << 30
+            losses += stage.losses[: end - begin]
+            made += [line for line in stage.steps if begin < int(line.split()[0]) <= end]
+        return losses, stage.left, made
+
+    def must_be_as_resumed(self, words, worlds, summary, log, found, made):
+        losses, expected, steps = self.resumed(words, worlds)
+        if summary["losses"] != losses or found != expected or made != steps or summary.get("inexact"):
+            differ = [f"{what}: {one}\n  resumed {other}" for what, one, other in
+                      (("losses", summary["losses"], losses), ("left", found, expected), ("steps", made, steps)) if one != other]
+            raise Failure(f"{worlds}\n" + "\n".join(differ) + f"\n{summary.get('inexact')}\n{log[-3000:]}")
+        for before, (ranks, step) in zip(worlds, worlds[1:]):
+            told = f"from step {step} on {ranks} ranks train in the place of {before[0]}: each with batches of the size that they had"
+            if self.tells and not any(reason["reason"].startswith(told) for incident in summary["incidents"] for reason in incident["reasons"]):
+                raise Failure(f"the record does not tell: {[incident['reasons'] for incident in summary['incidents']]}")
 
     def shrinks(self, *words, fault, saved, smaller=3, left=(1,), die="", respawns=0):
         """To the bit as saved and resumed."""
         def test(_):
-            losses, expected, steps = self.resumed(words, saved, smaller)
             summary, log, found, made = self.run(fault, [*words, "--die", die] if die else words, respawns=respawns)
             path = [incident["path"] for incident in summary["incidents"]]
             if path != ["shrink"] or summary["incidents"][0]["step"] != saved:
-                raise Failure(f"{summary['incidents']}\n{log[-6000:]}")
+                raise Failure(f"{summary['incidents']}\n{log[-12000:]}")
             if not re.search(rf"event=world_changed world={smaller} of=4 left=\"?{','.join(map(str, left))}\"? step={saved}\b", log):
                 raise Failure(f"the world's size is not told\n{log[-4000:]}")
-            told = f"from step {saved} on {smaller} ranks train in the place of 4: each with batches of the size that they had"
-            if self.tells and not any(reason["reason"].startswith(told) for reason in summary["incidents"][0]["reasons"]):
-                raise Failure(f"the record does not tell: {summary['incidents'][0]['reasons']}")
-            if summary["losses"] != losses or found != expected or made != steps or summary.get("inexact"):
-                differ = [f"{what}: {one}\n  resumed {other}" for what, one, other in
-                          (("losses", summary["losses"], losses), ("left", found, expected), ("steps", made, steps)) if one != other]
-                raise Failure("\n".join(differ) + f"\n{summary.get('inexact')}\n{log[-3000:]}")
+            self.must_be_as_resumed(words, ((4, 0), (smaller, saved)), summary, log, found, made)
+        return test
+
+    def scales(self, *words, orders, changes, faults=(), die="", respawns=0, paths=None):
+        """`kintsugi scale`, once each of `orders`, (step, ranks), is reached; `changes`: (ranks, who left, who came). To the bit as saved and resumed."""
+        def test(runner):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                run = Scaled(self, runner, Path(folder), faults, [*words, *(["--die", die] if die else [])], orders, respawns)
+                with run.live:
+                    for order in orders:
+                        run.scale(*order)
+                    summary, log = run.live.finish()
+                seen = grows.changes(log)
+                if [(world, left, came) for world, left, _, came in seen] != changes:
+                    raise Failure(f"{seen}, not {changes}\n{log[-6000:]}")
+                if paths is not None and [incident["path"] for incident in summary["incidents"]] != paths:
+                    raise Failure(f"{summary['incidents']}\n{log[-6000:]}")
+                worlds = ((4, 0), *((world, step) for world, _, step, _ in seen))
+                left, made = found_in(folder)
+                self.must_be_as_resumed(words, worlds, summary, log, left, made)
+                if "epochs" in words:
+                    must_take_each_once(made, int(words[words.index("--samples") + 1]) if "--samples" in words else SAMPLES, log)
+        return test
+
+    def host_comes_back(self, *words):
+        """Of two hosts one is lost, and its launcher started again: nobody asks for its ranks."""
+        def test(_):
+            with Network(2) as net, tempfile.TemporaryDirectory(prefix="kintsugi-test-") as path:
+                folder, run = Path(path), Hosts(self, net, path, [*words, "--hold", "4:2,7:4"])
+                try:
+                    run.wait_step(3)
+                    os.kill(run.launcher(1), signal.SIGKILL)
+                    (folder / "go-2-4").touch()
+                    run.wait_world(2)
+                    run.wait_step(6)
+                    run.start(1)
+                    wait_until(lambda: len([*folder.glob("came-*")]) >= 2, run.logs)
+                    (folder / "go-4-7").touch()
+                    run.wait_world(4)
+                    summary = run.finish()
+                    log = run.log(0)
+                finally:
+                    run.runner.close()
+                seen = grows.changes(log)
+                if [(world, left, came) for world, left, _, came in seen] != [(2, "2,3", "none"), (4, "none", "2,3")]:
+                    raise Failure(f"{seen}\n{log[-6000:]}")
+                # Of the steps before the loss some reports went with the launcher, not what the script wrote.
+                lost = seen[0][2]
+                losses, left, made = self.resumed(words, ((4, 0), *((world, step) for world, _, step, _ in seen)))
+                if (summary["losses"][lost:], *found_in(folder)) != (losses[lost:], left, made) or summary.get("inexact"):
+                    raise Failure(f"{seen}: {summary['losses']}, {found_in(folder)}\nresumed {losses}, {left}, {made}\n{log[-3000:]}")
+        return test
+
+    def keeps_away(self, *words, orders):
+        """What cannot come is refused by name, `orders`: (step, ranks, what is said; none: it is met), and the run goes on."""
+        def test(runner):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                run = Scaled(self, runner, Path(folder), (), words, [order[:2] for order in orders], 0)
+                with run.live:
+                    for step, ranks, why in orders:
+                        if not why:
+                            run.scale(step, ranks)
+                            continue
+                        run.live.wait_step(step - 1)
+                        said = run.order(ranks)
+                        if why not in said:
+                            raise Failure(f"scale --ranks {ranks}: '{why}' is not told\n{said}")
+                        run.forget(step, ranks)
+                    summary, log = run.live.finish()
+                if len(summary["losses"]) != 12 or len(summary["incidents"]) != sum(not why for *_, why in orders):
+                    raise Failure(f"{summary}\n{log[-6000:]}")
         return test
 
     def each_once(self, *words, faults, worlds, respawns=0, paths=None):
@@ -84,11 +184,7 @@ class Elastic:
                 raise Failure(f"worlds {changes}, expected {worlds}\n" + "\n".join(steps) + f"\n{log[-6000:]}")
             if paths is not None and [incident["path"] for incident in summary["incidents"]] not in paths:
                 raise Failure(f"{summary['incidents']}\n{log[-4000:]}")
-            for epoch in range(2):
-                samples = [sample for _, of, _, *taken in lines if of == epoch for sample in taken]
-                filled_up = samples[SAMPLES:]
-                if sorted(samples[:SAMPLES]) != [*range(SAMPLES)] or filled_up != samples[: len(filled_up)] or len(filled_up) >= worlds[0]:
-                    raise Failure(f"epoch {epoch} has {sorted(samples)}\n" + "\n".join(steps) + f"\n{log[-3000:]}")
+            must_take_each_once(steps, SAMPLES, log)
         return test
 
     def as_without(self, *words, options=()):
@@ -118,6 +214,75 @@ class Elastic:
         return test
 
 
+class Hosts(NodesRun):
+    """Two with two ranks each, over Gloo, which is told the host's device."""
+
+    def __init__(self, elastic, net, folder, words):
+        os.environ.update(elastic.door.environment())
+        runner = Runner(elastic.door.bin)
+        runner.command = lambda options, program, nproc: elastic.door.command(["--log-level", "info", "--save-dir", "", *options], program, nproc)
+        super().__init__(runner, net, 2, 2, ["--shrink-after", "1.5"], [elastic.program, folder, *words])
+
+    def line(self, node):
+        return ["env", f"GLOO_SOCKET_IFNAME={self.net.device(node)}", *super().line(node)]
+
+    def wait_world(self, ranks):
+        return self.wait_status(lambda status: status["phase"] == "RUNNING" and len(status["ranks"]) == ranks, f"a world of {ranks}")
+
+
+class Scaled:
+    """A live run, held by its trainer where an order is due."""
+
+    def __init__(self, elastic, runner, folder, faults, words, orders, respawns):
+        os.environ.update(elastic.door.environment())
+        self.runner, self.folder = runner, folder
+        inject = [word for fault in faults for word in ("--inject", fault)]
+        hold = ",".join(f"{step}:{ranks}" for step, ranks, *_ in orders)
+        options = ["--run-dir", str(folder / "run"), "--save-dir", "", "--max-respawns", str(respawns), *inject]
+        self.live = LiveRun(runner, command=elastic.door.command(options, [elastic.program, str(folder), *words, "--hold", hold]))
+        self.live.run_dir = folder / "run"
+
+    def scale(self, step, ranks, in_vain=False):
+        """`in_vain`: a process dies on its way, and the run goes on as it was."""
+        before = len(self.live.wait_step(step - 1)["ranks"])
+        came, refused = len([*self.folder.glob("came-*")]), self.live.log().count("event=not_scaled")
+        if why := self.order(ranks):
+            raise Failure(f"scale --ranks {ranks}: {why}{self.live.log()[-5000:]}")
+
+        def is_over():
+            return self.live.log().count("event=not_scaled") > refused
+        wait_until(lambda: len([*self.folder.glob("came-*")]) >= came + max(ranks - before, 0) or is_over(), lambda: f"{ranks} ranks\n{self.live.log()[-5000:]}")
+        (self.folder / f"go-{ranks}-{step}").touch()
+        if in_vain:
+            wait_until(is_over, lambda: f"an order in vain\n{self.live.log()[-12000:]}")
+            self.forget(step, ranks)
+            return
+        self.live.wait_status(lambda status: status["phase"] == "RUNNING" and len(status["ranks"]) == ranks, f"a world of {ranks}")
+
+    def order(self, ranks):
+        """Why it is refused. A place is free once the process that left it has ended."""
+        def tried():
+            done = self.runner.tool(["scale", "--run", str(self.live.run_dir), "--ranks", str(ranks), "--no-wait"])
+            return None if "is not known to have ended" in done.stderr else done
+        done = wait_until(tried, f"free places for {ranks} ranks")
+        return done.stderr or f"code {done.returncode}" if done.returncode != 0 else ""
+
+    def forget(self, step, ranks):
+        """It does not come about."""
+        for what in ("was", "go"):
+            (self.folder / f"{what}-{ranks}-{step}").touch()
+
+
+def must_take_each_once(steps, count, log):
+    """In both epochs, but for what fills their ends up."""
+    lines = [[int(word) for word in line.split()] for line in steps]
+    for epoch in range(2):
+        samples = [sample for _, of, _, *taken in lines if of == epoch for sample in taken]
+        filled_up = samples[count:]
+        if sorted(samples[:count]) != [*range(count)] or filled_up != samples[: len(filled_up)] or len(filled_up) >= 4:
+            raise Failure(f"epoch {epoch} has {sorted(samples)}\n" + "\n".join(steps) + f"\n{log[-3000:]}")
+
+
 def found_in(folder):
     left = {path.name: json.loads(path.read_text()) for path in sorted(Path(folder).glob("rank-*.json"))}
     steps = Path(folder, "steps")
@@ -135,6 +300,10 @@ if __name__ == "__main__":
     skip_without_torch(door)
     elastic, line = Elastic(door, "torch_elastic.py"), Elastic(door, "elastic_line.py", tells=False)
     epochs = ("--loop", "epochs")
+
+    def comes_twice(when, paths):
+        return elastic.scales("--steps", "60", faults=["kill:1@3:backward"], orders=[(5, 4, True), (8, 4)], changes=[(3, "1", "none"), (4, "none", "1")],
+                              die=f"{when}:1.2", paths=paths)  # fmt: skip
     tests = [
         ("a function of steps: 4 ranks lose one in a forward pass", elastic.shrinks(fault=["kill:1@7:forward"], saved=6)),
         ("the lowest rank is lost, whose running statistics count", elastic.shrinks(fault=["kill:0@7:backward"], saved=6, left=(0,))),
@@ -157,6 +326,28 @@ if __name__ == "__main__":
         ("in a section before a step, whose batch is in hand", elastic.each_once("--ask", "--die", "step.5:1", faults=[], worlds=[4, 3], paths=[["shrink"]])),
         ("a process that is replaced after the world has become smaller, and one at once behind it", elastic.each_once(
             faults=["kill:1@2:forward", "kill:1@3:forward", "kill:3@4:backward", "kill:2@8:update"], worlds=[4, 3], respawns=1)),
+        ("within an epoch: a lost rank's place is filled by word", elastic.scales(
+            *epochs, "--no-statistics", faults=["kill:1@3:backward"], orders=[(5, 4)], changes=[(3, "1", "none"), (4, "none", "1")], paths=["shrink", "grow"])),
+        ("by word: 4, 2, 3, 4 and 2 ranks", elastic.scales(
+            "--steps", "24", orders=[(4, 2), (8, 3), (12, 4), (16, 2)], changes=[(2, "2,3", "none"), (3, "none", "2"), (4, "none", "3"), (2, "2,3", "none")])),
+        ("who comes is lost as it starts", comes_twice("start", ["shrink", "grow"])),
+        ("who comes is lost before its state is moved", comes_twice("rebuild", None)),
+        ("who comes is lost amid its state", comes_twice("amid", None)),
+        ("who comes is lost behind its state", comes_twice("rollback", None)),
+        ("a rank that stays is lost as another comes", elastic.scales(
+            "--steps", "60", orders=[(4, 3), (8, 4, True), (12, 4)], changes=[(3, "3", "none"), (4, "none", "3")], die="rollback:1.1", respawns=1)),
+        ("by models that run.build makes, in blocks of steps", elastic.scales(
+            "--built", "--loop", "steps", "--steps", "24", orders=[(4, 3), (8, 4)], changes=[(3, "3", "none"), (4, "none", "3")])),
+        ("two batches a step, from workers, a section before each", elastic.scales(
+            *epochs, "--no-statistics", "--ask", "--samples", "144", "--accumulate", "2", "--workers", "2", orders=[(3, 2), (6, 4), (10, 3)],
+            changes=[(2, "2,3", "none"), (4, "none", "2,3"), (3, "3", "none")])),
+        ("who leaves is another than who came: a lost one's place is filled, then the highest leaves", elastic.scales(
+            "--steps", "24", faults=["kill:0@3:backward"], orders=[(5, 4), (9, 2)], changes=[(3, "0", "none"), (4, "none", "0"), (2, "2,3", "none")])),
+        ("a host is lost, and comes back by itself", elastic.host_comes_back("--steps", "60")),
+        ("an object that who comes would not have, a world that is not offered", elastic.keeps_away("--worlds", "2,4", "--own", orders=[
+            (3, 3, "no world of 3 ranks is offered: offered are 2, 4"), (5, 2, ""), (7, 4, "object 'count' is each rank's own, as its take_over says")])),
+        ("a script that offers nothing", elastic.keeps_away("--worlds", "", orders=[(3, 3, "the program offers no other worlds (Agent::OfferWorlds, run.offer)")])),
+        ("numpy without torch, by word", line.scales("--steps", "24", orders=[(4, 2), (8, 3), (12, 4)], changes=[(2, "2,3", "none"), (3, "none", "2"), (4, "none", "3")])),
         ("numpy without torch, a stream made of all ranks' streams: the lowest rank is lost", line.shrinks(fault=["kill:0@7:forward"], saved=6, left=(0,))),
         ("a program that offers nothing", elastic.as_without("--worlds", "")),
         ("--shrink never", elastic.as_without(options=("--shrink", "never"))),

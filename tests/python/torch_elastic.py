@@ -1,10 +1,12 @@
-"""Data parallelism that goes on with fewer ranks: dropout, running statistics, a schedule that moves behind the update, epochs over a divided data set.
+"""Data parallelism that goes on with fewer ranks, and with more again: dropout, running statistics, a schedule that moves behind the update, epochs over a divided data set.
 
-  torch_elastic.py FOLDER [--worlds N,N,...] [--loop train|steps|epochs] [--epochs N] [--samples N] [--accumulate N] [--workers N] [--built] [--no-statistics] [--ask] [--die epoch.N:RANK|step.N:RANK|rebuild:RANK|rollback:RANK]
-                   [--differ] [--mistake NAME]
+  torch_elastic.py FOLDER [--worlds N,N,...] [--loop train|steps|epochs] [--epochs N] [--samples N] [--accumulate N] [--workers N] [--built] [--no-statistics] [--ask] [--die epoch.N:RANK|step.N:RANK|rebuild:RANK|rollback:RANK|start:LIFE|rebuild:LIFE|amid:LIFE|rollback:LIFE]
+                   [--steps N] [--hold STEP:WORLD,...] [--own] [--differ] [--mistake NAME]
 
 FOLDER/steps: "STEP EPOCH WORLD SAMPLE..." a line of each step; FOLDER/rank-N.json: what is left on the rank of that number. --worlds "": offers none.
---built: by run.build. --no-statistics: a batch may have one sample. --ask: a section before each step. --die: the process is killed in a section, or in an incident. --differ: rank 2 offers other worlds. --mistake: what cannot follow.
+--built: by run.build. --no-statistics: a batch may have one sample. --ask: a section before each step. --die: the process is killed in a section, or in an incident; LIFE,
+RANK.INCARNATION: where the run grows, as it starts, before, amid or behind the move of its state. --hold: held.py. --own: an object that who comes would not have.
+--differ: rank 2 offers other worlds. --mistake: what cannot follow.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import hashlib
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import kintsugi.torch
+from held import Held
 
 STEPS = 12
 
@@ -65,14 +69,20 @@ class Trainer:
         self.folder = options.folder
         self.accumulate = options.accumulate
         self.die, self.asks = options.die, options.ask
+        self.held = Held(run, options.folder, options.hold)
         if options.built:
             self.made: Any = run.build(make)
         else:
             self.made = argparse.Namespace(**make(not options.no_statistics))
             run.register(**vars(self.made))
+        if options.own:
+            run.register(count=Count(), take_over={"count": "same-rank"})
         self.task = options.die.partition(":")[0]
+        self.me = f"{run.agent.rank}.{run.agent.incarnation}"
         if self.task in ("rebuild", "rollback"):
             run.handler(self.task, self.die_within)
+        elif self.task == "amid":
+            run.handler("rebuild", self.die_amid)
         self.seen: list[torch.Tensor] = []
         self.taken: list[int] = []  # of a step: its epoch, how many ranks there were, and what they took, in the epoch's order
         self.passes = 0
@@ -81,6 +91,9 @@ class Trainer:
         data_set = TensorDataset(torch.stack((data / options.samples, (data % 7) / 7), dim=1), data)
         self.loader = DataLoader(data_set, 2, sampler=DistributedSampler(data_set, seed=3), num_workers=options.workers)
         torch.manual_seed(100 + run.rank)
+        if options.die == f"start:{self.me}":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.held.come()
 
     def compute(self, points: torch.Tensor, ids: torch.Tensor, parts: int = 1) -> float:
         """One batch forward and backward."""
@@ -96,6 +109,7 @@ class Trainer:
 
     def function_step(self, k: int) -> None:
         """Which samples it takes follows from step, number and world."""
+        self.held.wait(k)
         self.seen = []
         first = (k * self.run.world_size + self.run.rank) * 3
         ids = torch.arange(first, first + 3, dtype=torch.float32)
@@ -114,9 +128,22 @@ class Trainer:
             steps.write(" ".join(map(str, (k, *self.taken))) + "\n")
 
     def die_within(self, incident: kintsugi.Incident) -> None:
-        """Once this rank has become one of fewer."""
-        if not incident.fresh and not self.run.replaces and self.die == f"{self.task}:{self.run.agent.rank}":
+        """Once this rank has become one of fewer; or, by its life, as others come or this one does."""
+        rank = not incident.fresh and not self.run.replaces and self.die == f"{self.task}:{self.run.agent.rank}"
+        if rank or (incident.rung == "grow" and self.die == f"{self.task}:{self.me}"):
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_amid(self, _: kintsugi.Incident) -> None:
+        """As soon as a byte of the state has come."""
+        parameters = [*self.made.model.parameters()]
+
+        def watch(before: str) -> None:
+            while digest(iter(parameters)) == before:
+                pass
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        if self.die == f"amid:{self.me}":
+            threading.Thread(target=watch, args=[digest(iter(parameters))], daemon=True).start()
 
     def evaluate(self, when: str) -> float:
         if self.die == f"{when}:{self.run.agent.rank}":
@@ -133,6 +160,7 @@ class Trainer:
                     self.run.do(self.evaluate, f"step.{self.run.committed + 1}")
                 with self.run.step() as k:
                     if i % self.accumulate == 0:
+                        self.held.wait(k)
                         self.seen, loss = [], 0.0
                     loss += self.compute(points, ids, self.accumulate)
                     if len(self.seen) == self.accumulate:
@@ -196,6 +224,9 @@ def main() -> None:
     parser.add_argument("--no-statistics", action="store_true")
     parser.add_argument("--ask", action="store_true")
     parser.add_argument("--die", default="")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--hold", default="")
+    parser.add_argument("--own", action="store_true")
     parser.add_argument("--differ", action="store_true")
     parser.add_argument("--mistake", default="")
     options = parser.parse_args()
@@ -209,9 +240,9 @@ def main() -> None:
         return make_mistake(run, options.mistake)
     trainer = Trainer(run, options)
     if options.loop == "train":
-        run.train(trainer.function_step, steps=STEPS)
+        run.train(trainer.function_step, steps=options.steps)
     elif options.loop == "steps":
-        for _ in run.range(STEPS):
+        for _ in run.range(options.steps):
             with run.step() as k:
                 trainer.function_step(k)
     else:

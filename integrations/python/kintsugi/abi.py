@@ -67,6 +67,7 @@ class Rung(enum.IntEnum):
     RELOAD = 8
     DUMP = 9
     EXIT = 10
+    GROW = 11
 
 
 class Outcome(enum.IntEnum):

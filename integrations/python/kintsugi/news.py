@@ -62,13 +62,13 @@ class News:
         sections = {name: [kept.step, kept.behind, kept.lasting, digest_of(kept.result + kept.changes).hex()] for name, kept in self._program.sections_since(step).items()}
         return {"sections": sections, "before": {name: rank for name, (rank, _) in self._of_before.items()}, "changed": self._objects.changes_behind_gate(step)}
 
-    def learn(self, generation: int, step: int, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
-        """What the others have and this rank lacks, and the reverse."""
+    def learn(self, generation: int, step: int, told: dict[int, dict[str, Any]], limit_ms: int, comes: bool) -> None:
+        """What the others have and this rank lacks, and the reverse. `comes`: it had nothing of its own there (worlds.py)."""
         meeting = self.meeting(generation)
         self._known = {name for facts in told.values() for name in facts["sections"]}
-        self._learn_sections(meeting, told, limit_ms)
+        self._learn_sections(meeting, told, limit_ms, comes)
         if step > 0:
-            self._learn_objects(meeting, told, limit_ms)
+            self._learn_objects(meeting, told, limit_ms, comes)
 
     def apply(self, step: int, resumes: bool) -> None:
         """Once this rank's objects are put back. A section that a lost rank alone had passed is done again, also where its record came
@@ -110,7 +110,7 @@ class News:
                 own.add(key)
         self._objects.learn(newer, own)
 
-    def _learn_sections(self, meeting: Meeting, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
+    def _learn_sections(self, meeting: Meeting, told: dict[int, dict[str, Any]], limit_ms: int, comes: bool) -> None:
         me = self._agent.rank
         mine = told[me]["sections"]
         for name in sorted({name for facts in told.values() for name in facts["sections"]}):
@@ -133,11 +133,11 @@ class News:
             result, changes = pickle.loads(meeting.hear(f"news/section/{name}{f'/of/{me}' if kept_for_me else ''}", limit_ms))
             if self.pending is not None and self.pending[0] == name:
                 result, changes = pickle.dumps((self.pending[1], pickle.loads(result)[1])), self.pending[2]
-            elif not alike and not kept_for_me:
+            elif not (alike or kept_for_me or comes):
                 self._agent.note_inexact(f"run.do ({name}) of rank {me}: what it gave there is lost, that of rank {having[0]} counts")
             self._learnt[name] = Recorded(step, behind, result, lasting, changes)
 
-    def _learn_objects(self, meeting: Meeting, told: dict[int, dict[str, Any]], limit_ms: int) -> None:
+    def _learn_objects(self, meeting: Meeting, told: dict[int, dict[str, Any]], limit_ms: int, comes: bool) -> None:
         me = self._agent.rank
         ended = [rank for rank in sorted(told) if told[rank]["changed"] is not None]
         self._nobody_ended = not ended
@@ -156,7 +156,7 @@ class News:
             data = meeting.hear(f"news/object/{key}", limit_ms) if alike else b"\0"
             if data[:1] == b"\1":
                 newer[key] = next(iter(versions))[0], data[1:]
-            else:
+            elif not comes:
                 own.add(key)
         self._objects.learn(newer, own)
 

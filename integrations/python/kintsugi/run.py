@@ -74,14 +74,15 @@ class Run(Resharding):
     def offer(self, worlds: Iterable[int] | None = None) -> None:
         """The script can go on with fewer ranks, so many as `worlds` says (None: any number). Where ranks are lost for good the others do, in the largest such
         world, from the step at which they meet, as a run that was saved there and resumed in it: `rank` and `world_size` are new, each object goes on as its
-        `take_over` says. Before the first step, with the same worlds on all ranks. What cannot follow is refused by name (docs/fewer_ranks.md)."""
+        `take_over` says. So it does where ranks come again, or leave by word (`kintsugi scale`). Before the first step, with the same worlds on all ranks.
+        What cannot follow is refused by name (docs/fewer_ranks.md)."""
         if self._guard.begun:
             raise Error("run.offer comes before training", Code.FAILED_PRECONDITION)
         self._worlds.offer(worlds)
 
     @property
     def offers(self) -> bool:
-        """Whether the run may go on with fewer ranks."""
+        """Whether the run may go on with other ranks."""
         return bool(self._worlds.offered)
 
     @property
@@ -364,11 +365,11 @@ class Run(Resharding):
             store = self.agent.open_store(incident.generation)
             limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
             self._worlds.note_lost(incident.step)
-            facts = {**self._news.facts(incident.step), "worlds": self._worlds.offered}
+            facts = {**self._news.facts(incident.step), "worlds": self._worlds.offered, "ran in": self._worlds.ran_in}
             store.set(f"news/{self.agent.rank}", json.dumps(facts).encode())
             told = {rank: json.loads(store.get(f"news/{rank}", limit_ms)) for rank in self.agent.crew}
             self._worlds.compare(told)
-            self._news.learn(incident.generation, incident.step, told, limit_ms)
+            self._news.learn(incident.generation, incident.step, told, limit_ms, self._worlds.comes_among(told))
 
         self.handler("rebuild", tell)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -61,6 +61,14 @@ class Encoder:
     def has_missed(self) -> bool:
         """Whether what `encode` gave last was behind already, as far as that can be seen now."""
         return False
+
+
+class GoesOn:
+    """State that goes on among other ranks in a live run otherwise than in one that resumes. A class, which nobody's own is by chance."""
+
+    def go_on(self, saved: Mapping[int, Any]) -> Any:
+        """`saved`: of all ranks that there were, by number."""
+        raise NotImplementedError
 
 
 class Guarded(Protocol):

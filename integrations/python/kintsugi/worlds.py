@@ -1,11 +1,12 @@
-"""A run that goes on with fewer ranks: what a script offers, and how its objects go on among the ranks that stay.
+"""A run that goes on with other ranks: what a script offers, and how its objects go on among those that stay and those that come.
 
 A rank is a seat, which it keeps; its number is its place among those that take part (runtime/core/crew.h), and a script knows numbers alone. Where ranks
-have left for good, the objects of the step at which the others meet are still those of the ranks that there were. They go on as they say of a run that
-resumes with other ranks (take_over.py), by number: so the run is, to the bit, one that was saved at that step and resumed in that world.
+have left for good, or come to the run, the objects of the step at which all meet are still those of the ranks that there were. They go on as they say of a
+run that resumes with other ranks (take_over.py), by number: so the run is, to the bit, one that was saved at that step and resumed in that world.
 
 One rank that was there before, the lowest, is told what the others have; what a lost rank had it knows as its partner. It tells all, so that all go by
-the same. An attempt may fail behind that: until all have gone on, what was told is kept, and the next one begins with it.
+the same. An attempt may fail behind that: until all have gone on, what was told is kept, and the next one begins with it. Who comes is given objects of a
+rank that stays by the library (Agent::HandOverObjects), and has nothing to tell.
 
 Threads: the trainer's, in REBUILD and ROLLBACK. Errors: Error, with the object's name.
 """
@@ -21,9 +22,10 @@ from . import _core
 from ._errors import Error
 from .abi import Code, TakeOver
 from .news import News
-from .objects import PROGRAM, Objects, Way
+from .objects import PROGRAM, Objects
 from .program import Program
 from .sections import Meeting, digest_of
+from .terms import GoesOn
 
 _LIMIT_MS = 60_000
 _MOST_BYTES = 256 << 20
@@ -38,12 +40,13 @@ class _Own(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    """What the ranks of `crew` had at `step`, by number."""
+    """What the ranks of `crew` had at `step`, by number; and the record of the first of them that was there."""
 
     step: int
     crew: list[int]
     objects: dict[str, dict[int, bytes]]
     loaders: dict[int, dict[int, Any]]
+    program: bytes
 
 
 class Worlds:
@@ -81,6 +84,7 @@ class Worlds:
             if way == TakeOver.CELL:
                 raise Error(f"run.offer: object '{key}' is one cell of a grid, which has a place for each rank: leave run.offer out", Code.FAILED_PRECONDITION)
         self._agent.offer_worlds([self._agent.rank], self.offered)
+        self._agent.hand_over_objects()
 
     def compare(self, told: dict[int, dict[str, Any]]) -> None:
         """Before the first step: all ranks offer the same. Whichever of them says so first says the same."""
@@ -90,6 +94,11 @@ class Worlds:
             if offered[rank] != offered[first]:
                 one, other = (f"worlds of {', '.join(map(str, worlds))} ranks" if worlds else "none" for worlds in (offered[first], offered[rank]))
                 raise Error(f"rank {first} offers {one}, rank {rank} {other} (run.offer): all ranks offer the same", Code.INVALID_ARGUMENT)
+
+    def comes_among(self, told: dict[int, dict[str, Any]]) -> bool:
+        """This rank takes part from now on, where those who ran did so without it: what it has is to be made of what they have."""
+        ran = [words["ran in"] for words in told.values() if words["ran in"]]
+        return bool(ran) and all(self._agent.rank not in crew for crew in ran)
 
     # ---- at an incident -----------------------------------------------------------------------------------------------
 
@@ -168,7 +177,7 @@ class Worlds:
         if (total := sum(map(len, alike))) > _MOST_BYTES:
             raise Error(f"the objects of {len(crew)} ranks have {total:,} bytes, {_MOST_BYTES:,} can go on among others at most", Code.RESOURCE_EXHAUSTED)
         loaders = {number: here[rank]["loaders"] if rank in here else pickle.loads((lost[rank] or {})[PROGRAM])["loaders"] for number, rank in enumerate(crew)}
-        return _Saved(step, crew, objects, loaders)
+        return _Saved(step, crew, objects, loaders, pickle.dumps(self._program.state_dict()))
 
     def _of_lost(self, key: str, rank: int, step: int, known: dict[str, bytes], own: dict[int, _Own]) -> bytes:
         """A partner knows it as it was at the gate: whoever had the same there knows what became of it."""
@@ -185,12 +194,14 @@ class Worlds:
         crew, number = self._agent.crew, self._agent.number
         back = crew == saved.crew  # the attempt before was to go on without some who are here again
         for key in self._objects:
-            way, function = self._way(key)
+            thing, (way, function) = self._objects.thing(key), self._objects.way(key)
             states = saved.objects[key]
             if back or way == TakeOver.SAME_RANK:
                 if number not in states:
                     raise Error(f"object '{key}' goes on where its rank does, and rank {number} had none", Code.NOT_FOUND)
                 self._objects.load_one(key, states[number])
+            elif isinstance(thing, GoesOn):
+                self._objects.load_one(key, pickle.dumps(thing.go_on({at: pickle.loads(state) for at, state in states.items()})))
             elif way == TakeOver.RANK_ZERO:
                 self._objects.load_one(key, states[0])
             elif function is not None:
@@ -198,10 +209,8 @@ class Worlds:
                 if isinstance(made, str):
                     raise Error(f"object '{key}': {made}", Code.INTERNAL)
                 self._objects.load_one(key, made)
+        if self._agent.rank not in saved.crew:
+            self._program.load_state_dict(pickle.loads(saved.program))  # as a process of a run that resumes has it
         of_each = [saved.loaders[at] for at in sorted(saved.loaders)]
         self._program.go_on_among(crew, of_each[number] if back else Program.loaders_of_all(of_each))
         self._objects.go_on_as_they_are(saved.step)
-
-    def _way(self, key: str) -> Way:
-        by_number = getattr(self._objects.thing(key), "GOES_ON_BY_NUMBER", False)
-        return (int(TakeOver.SAME_RANK), None) if by_number else self._objects.way(key)

@@ -78,7 +78,7 @@ class Group:
     """One outer group and what is needed to connect it anew."""
 
     outer: Any
-    ranks: list[int]  # in the group's order, as the launcher numbers them: all that it was made of
+    ranks: list[int]  # in the group's order, as the launcher numbers them: all that it is made of, also where they take no part now
     place: str  # equal on all members: torch's name and how many of that name came before
     timeout: datetime.timedelta
     keep: list[Any] = field(default_factory=list)  # stores of the present inner group
@@ -132,7 +132,7 @@ class Groups:
         if self._instead is not None:
             return self._take_place(outer, ranks)
         serial = sum(group.place.startswith(f"{name}#") for group in self.all)
-        group = Group(outer, ranks, f"{name}#{serial}", timeout)
+        group = Group(outer, self._seats() if self.keeps_whole else ranks, f"{name}#{serial}", timeout)
         outer.mark_as(group.place, ranks)
         self.all.append(group)
         # One that takes a lost rank's place is alone until the groups of the next generation are made.
@@ -191,11 +191,15 @@ class Groups:
     # ---- other ranks ----------------------------------------------------------------------------------------------------
 
     def keep_whole(self) -> None:
-        """The run may go on with fewer ranks: then a group of some alone would be of others than the script has named."""
+        """The run may go on with other ranks: then a group of some alone would be of others than the script has named."""
         self.keeps_whole = True
         for group in self.all:
             if len(group.ranks) < len(self.crew):
                 raise _some_alone([self.crew.index(rank) for rank in group.ranks])
+            group.ranks = self._seats()
+
+    def _seats(self) -> list[int]:
+        return [*range(self.agent.world_size)]
 
     def follow_crew(self) -> bool:
         """Torch's groups are of the ranks that take part now, each with its number. Whether those are others than before."""

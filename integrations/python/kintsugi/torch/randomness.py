@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..terms import Encoder
+from ..terms import Encoder, GoesOn
 from .devices import Device
 
 
@@ -43,14 +43,15 @@ class Randomness(Encoder):
 
     GOES_ON_FROM_STEP = True  # what has been drawn behind it counts for nobody where a new stream begins
 
-    def __init__(self, device: Device | None = None) -> None:
-        """`device`: whose generator is one of them."""
+    def __init__(self, device: Device | None = None, number: Callable[[], int] = lambda: 0) -> None:
+        """`device`: whose generator is one of them. `number`: this rank's by now."""
         self._device = device
+        self._number = number
         self._python = Unchanged(random.getstate, python_memory())
         self._numpy: Unchanged | None = None
         self._state: dict[str, bytes] = {}
         self._encoded = b""
-        self.seeded: dict[str, bytes] = {}  # what the script has seeded a rank of this number with; none: as they are
+        self.seeded: dict[int, dict[str, bytes]] = {}  # by number, what the script has seeded a rank with; none: as they are
 
     def encode(self) -> bytes:
         if (state := self.state_dict()) != self._state:
@@ -77,11 +78,19 @@ class Randomness(Encoder):
         if "device" in state and self._device is not None:
             self._device.set_generator(state["device"])
 
+    def seeds(self) -> dict[str, bytes]:
+        """What new streams are made from: a digest of each generator's state."""
+        return {name: hashlib.blake2b(state, digest_size=16).digest() for name, state in self.state_dict().items()}
+
+    def note_seeded(self) -> None:
+        """Training begins: the script has seeded this rank."""
+        self.seeded = {self._number(): self.seeds()}
+
     def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
         """With other ranks, or other groups of them, no rank is who it was: a new stream from what the script has seeded this rank with
         and from what a rank had come to. Ranks that the script seeds alike (of one tensor parallel group) stay alike, the others differ, and
         no number that was drawn before the save is drawn again."""
-        own, then = self.seeded or self.state_dict(), next(iter(saved.values()))
+        own, then = self.seeded.get(self._number()) or self.seeds(), next(iter(saved.values()))
 
         def seed(name: str) -> int:
             return mixed_seed(own[name], then.get(name, b""))
@@ -97,19 +106,22 @@ class Randomness(Encoder):
         return state
 
 
-class Seeded:
-    """What the script has seeded a rank's generators with, for whoever has its number."""
-
-    GOES_ON_BY_NUMBER = True
+class Seeded(GoesOn):
+    """What the script has seeded ranks' generators with, for whoever has their numbers: once the world has changed, all know of all."""
 
     def __init__(self, randomness: Randomness) -> None:
         self._randomness = randomness
 
-    def state_dict(self) -> dict[str, bytes]:
+    def state_dict(self) -> dict[int, dict[str, bytes]]:
         return self._randomness.seeded
 
-    def load_state_dict(self, state: dict[str, bytes]) -> None:
+    def load_state_dict(self, state: dict[int, dict[str, bytes]]) -> None:
         self._randomness.seeded = state
+
+    def go_on(self, saved: Mapping[int, dict[int, dict[str, bytes]]]) -> dict[int, dict[str, bytes]]:
+        """Who has just come knows its own."""
+        known = {number: seeds for state in (self._randomness.seeded, *saved.values()) for number, seeds in state.items()}
+        return dict(sorted(known.items()))  # the same bytes on all
 
 
 def _torch_state() -> bytes:
@@ -118,7 +130,7 @@ def _torch_state() -> bytes:
 
 
 def mixed_seed(own: bytes, then: bytes) -> int:
-    """Of two states of a generator."""
+    """Of what a generator was seeded with, and what one has come to."""
     return int.from_bytes(hashlib.blake2b(own + then, digest_size=8).digest(), "little") >> 1  # torch's are signed
 
 

@@ -162,7 +162,7 @@ class Registry:
         self._also.setdefault(key, []).append(alias)
 
     def change_world(self) -> None:
-        """Fewer ranks hold what all of them hold."""
+        """Other ranks hold what all of them hold."""
         holders = self._run.usual_holders()
         self._tensors = {key: replace(held, holders=holders) for key, held in self._tensors.items()}
 

@@ -270,10 +270,10 @@ class TorchRun(Run):
         self._begin_checks()
         if self._ddp.follow(self._registry.models):
             self.register_object("ddp.layout", self._ddp, self._ddp.take_over)
-        random = Randomness(self._device)
+        random = Randomness(self._device, lambda: self.rank)
         if self.offers:
             self._refuse_fixed()
-            random.seeded = random.state_dict()
+            random.note_seeded()
             self.register_object("random.seeded", Seeded(random), "derived")
         self.register_object("random", random, random.take_over)
         super()._begin()
