@@ -13,9 +13,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from harness import SLOWNESS, Failure, must_be_same, only_incident, reference, script
+from harness import SLOWNESS, SMALL, Failure, must_be_same, only_incident, reference, script
 from leaving import full_disk
 from live_run import LiveRun, wait_until
+from takeovers import LONG
 
 sys.path.append("/usr/lib/python3/dist-packages")  # Debian's own, where another interpreter runs this
 try:
@@ -24,7 +25,7 @@ try:
 except ImportError:
     sys.exit("python3-prometheus-client is not installed: ./tools/setup")
 
-TRAINER = ["--steps", "60"]
+TRAINER = ["--steps", "60", *SMALL]
 SLOW = [*TRAINER, "--step-delay-us", "40000"]
 NAMES = {"open": "application/openmetrics-text; version=1.0.0", "older": "text/plain"}
 
@@ -179,9 +180,9 @@ def kill(run):
 
 def every_node_says_what_it_knows(runner):
     """Three launchers on this host. The run's figures come from the one that leads, also after it was killed."""
-    start = several_launchers(runner, "3", ["--steps", "120", "--step-delay-us", "50000"])
+    start = several_launchers(runner, "3", LONG)
     runs = [start(node) for node in range(3)]
-    runs[0].wait_step(8)
+    runs[0].wait_step(4)
     seen = [Metrics(url_of(run)) for run in runs]
     for node, metrics in enumerate(seen):
         metrics.must_say("kintsugi_leading", 1 if node == 0 else 0)
@@ -202,7 +203,7 @@ def every_node_says_what_it_knows(runner):
     summary, _ = leader.finish()
     for run in (*runs[1:], again):
         run.wait(0)
-    if summary["steps"] != 120:
+    if summary["steps"] != int(LONG[1]):
         raise Failure(f"{summary['steps']} steps")
 
 
@@ -299,7 +300,7 @@ def what_is_lost_of_nodes_is_told(runner):
     told = [Told(runner.folder / f"told-{node}") for node in range(4)]
     for one in told:
         one.file.parent.mkdir()
-    start = several_launchers(runner, "3:4", ["--steps", "4000", "--step-delay-us", "50000"])
+    start = several_launchers(runner, "3:4", ["--steps", "4000", "--step-delay-us", "100000", *SMALL])
     runs = [start(node, "--node-wait", "4", *told[node].option) for node in range(4)]
     runs[0].wait_status(lambda s: s["spare_nodes"] == [3] and s["step"] > 5, "the spare node")
     url = url_of(runs[0])
