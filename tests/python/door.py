@@ -54,9 +54,9 @@ class Door:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")
         return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
-    def under_torchrun(self, program, nproc=2, **environment):
+    def plain(self, program, nproc=2, **environment):
         """Plain torch, over Gloo (plain.py). What it printed."""
-        done = subprocess.run([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc), str(HERE / "plain.py"), *program],
+        done = subprocess.run([self.python, "-W", "ignore", str(HERE / "plain.py"), "--ranks", str(nproc), *program],
                               capture_output=True, text=True, timeout=300, env={**self.environment(), **environment}, check=False)
         if done.returncode != 0:
             raise Failure(done.stderr[-6000:])

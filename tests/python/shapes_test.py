@@ -96,7 +96,7 @@ class Shape:
         return self._plain
 
     def _start_plain(self, folder):
-        self._door.under_torchrun([str(FOLDER / f"{self.name}_plain.py"), str(folder)])
+        self._door.plain([str(FOLDER / f"{self.name}_plain.py"), str(folder)])
 
 
 def shapes(door):

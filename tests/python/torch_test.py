@@ -89,7 +89,7 @@ def laid_out(door, *faults):
             def digest(name, *arguments, steps=()):
                 _, log = door.run(arguments, [*program, f"{folder}/{name}", *steps])
                 return Path(folder, name).read_text(), log
-            door.under_torchrun([*program, f"{folder}/plain", "--plain"], 4)
+            door.plain([*program, f"{folder}/plain", "--plain"], 4)
             plain = Path(folder, "plain").read_text()
             saves = f"{folder}/saves"
             for name, (found, log) in (("undisturbed", digest("whole", "--save-dir", "")), ("struck", digest("struck", "--save-dir", "", *inject)),
