@@ -134,6 +134,16 @@ class FrameworkDoor(Door):
             sys.exit(77)
 
 
+def where_newer(door, test):
+    """Left out with torch 2.11, whose options and types are fewer."""
+    def run(folder):
+        version = subprocess.run([door.python, "-W", "ignore", "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True, timeout=200)
+        if version.stdout.startswith("2.11."):
+            raise Skip("torch 2.11 lacks options and types of 2.13")
+        test(folder)
+    return run
+
+
 def skip_without_torch(door):
     """Ends the process where there is no torch; elsewhere the extension for it is built here, not in a run with limits."""
     probe = subprocess.run([door.python, "-W", "ignore", "-c", "import kintsugi.torch._build as b; b.load()"],
