@@ -148,7 +148,8 @@ if __name__ == "__main__":
     parser.add_argument("--oracles")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = FrameworkDoor([*options.door, options.oracles]) if options.oracles else Door(options.door)
+    # Each process starts anew with --all; elsewhere a process that is lost is followed by a copy that has imported torch.
+    door = FrameworkDoor([*options.door, options.oracles]) if options.oracles else Door(options.door, preload="" if options.all else "kintsugi.torch")
     skip_without_torch(door)
     if options.oracles:
         door.skip_without("transformers")
