@@ -1,19 +1,15 @@
 """Loops as people write them leave under Kintsugi what they leave under plain torch, bit for bit, wherever a fault strikes.
 
-  loops_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each place by itself, each section that stands still for longer than its limit, each thing that is refused
+  loops_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each place by itself, each section that stands still for longer than its limit
 """
 import argparse
 import itertools
-import re
 import sys
 import tempfile
 from pathlib import Path
 
 from compared import Compared
 from door import HERE, Door, Failure, main, skip_without_torch
-
-
-OUTSIDE = ", outside of `with run.step()` and of run.do"
 
 
 def divided(door, *more, saved=9, sizes=(2, 3)):
@@ -40,62 +36,6 @@ def divided(door, *more, saved=9, sizes=(2, 3)):
                 order, filled_up = epoch_of(lines)[: len(epoch_of(whole))], epoch_of(lines)[len(epoch_of(whole)) :]
                 if order != epoch_of(whole) or filled_up != order[: len(filled_up)] or len(filled_up) >= ranks or len(lines) == len(whole) or len(summary["incidents"]) != 2:
                     raise Failure(f"{ranks} ranks went on with\n" + "\n".join(lines) + f"\n{log[-3000:]}")
-    return test
-
-
-def begins_elsewhere(door):
-    """A process that takes a lost one's place and would train other epochs than the others is refused."""
-    def test(_):
-        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            _, log = door.run(["--inject", "kill:1@8:update"], [str(HERE / "torch_loop.py"), folder, "--late"], nproc=2, expect=1)
-            if "loop 0 was begun with epoch 0, and this process, which goes on with that run, comes to it with epoch 1" not in log.splitlines()[-1]:
-                raise Failure(log[-3000:])
-    return test
-
-
-def alone(door, where, words):
-    """What a process that takes a lost one's place could not do with the others is refused, without any fault."""
-    def test(_):
-        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            _, log = door.run((), [str(HERE / "torch_loop.py"), folder, "--alone", where], nproc=2, expect=1)
-            if words not in log.splitlines()[-1]:
-                raise Failure(log[-3000:])
-            if where == "barrier" and not re.search(r"^step [1-9]", log, re.MULTILINE):
-                raise Failure(f"the line of progress tells of no step of a script that reports none\n{log[-3000:]}")
-    return test
-
-
-def strays(door):
-    """What a script changes outside of updates, and a fault makes it change once more, is told."""
-    def test(_):
-        for faults, words in (((), ()), (("kill:1@4:update",), ("changed in run.do (AveragedModel.update_parameters",)),
-                              (("kill:1@5:update",), ("before its update", "changed between steps 5 and 6"))):
-            told, log = door.run([word for fault in faults for word in ("--inject", fault)], [str(HERE / "torch_strays.py")], nproc=2)
-            notes = " ".join(note["text"] for note in told.get("inexact", []))
-            if bool(notes) != bool(faults) or any(word not in notes for word in words):
-                raise Failure(f"{faults}: {notes}\n{log[-3000:]}")
-    return test
-
-
-def wrapped(door, how, words):
-    """A step that is entered by something else than a `with` of the script's own could not be left out: refused in the first."""
-    def test(_):
-        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            _, log = door.run((), [str(HERE / "torch_forms.py"), folder, "--wrapped", how], nproc=2, expect=3)
-            if words not in log.splitlines()[-1]:
-                raise Failure(log[-3000:])
-    return test
-
-
-def undivided(door):
-    """An order that is each rank's own cannot be divided anew."""
-    def test(_):
-        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            program = [str(HERE / "torch_divided.py"), folder, "--shuffled"]
-            door.run(["--save-every", "9", "--save-dir", f"{folder}/saves"], program, nproc=2)
-            _, log = door.run(["--resume", f"{folder}/saves"], program, nproc=1, expect=3)
-            if "loader 'number 0' cannot go on with another number of ranks: the order of its RandomSampler is not one for all ranks" not in log:
-                raise Failure(log[-3000:])
     return test
 
 
@@ -130,12 +70,6 @@ if __name__ == "__main__":
         ("killed at the beginning of the next", loop.same("kill:1@11:forward", paths=[("adopt",)])),
         ("saved by four ranks within an epoch, gone on with by two and three, which lose one", divided(door)),
         ("the same with two batches a step", divided(door, "--accumulate", "2", saved=4)),
-        ("a step under @contextmanager", wrapped(door, "manager", "which a wrapper (ExitStack, @contextmanager) cannot")),
-        ("a step given to an attribute", wrapped(door, "attribute", "gives the step's number to a plain name alone")),
-        ("a collective before a step, outside of it", alone(door, "before", f"1 collective before step 3{OUTSIDE}")),
-        ("a collective between two epochs, outside of run.do", alone(door, "between", f"1 collective before the loop behind step 5{OUTSIDE}")),
-        ("a step that one rank alone makes at the end", alone(door, "step", "has a collective that not all ranks come to: rank 1 stands at the end of its script")),
-        ("an object whose state cannot be taken at the end of the script", alone(door, "broken", "ValueError: no state any more")),
         ("an evaluation stands still for longer than its limit behind its collective, in a step's iteration",
          stands("told.-1:0:600", paths=[("respawn",)], replaced=[0])),
         ("an evaluation behind the last step stands still for longer than its limit", stands("evaluate.9:1:600", paths=[("respawn",)], replaced=[1])),
@@ -158,20 +92,11 @@ if __name__ == "__main__":
         ("several batches a step, from workers, of a data set that is made of others: killed in the middle of a step, and at an epoch's end",
          parts.same("kill:1@3:backward", "kill:0@5:update", paths=[("adopt", "respawn"), ("adopt", "adopt")])),
         ("saved by four ranks within an epoch, gone on with by three, which lose one", divided(door, sizes=(3,))),
-        ("a process that begins at another epoch than the others", begins_elsewhere(door)),
         ("each way to write a step, code behind it without a look at run.again, a newer snapshot, shuffled batches, what a section changes in place",
          forms.same("kill:1@2:forward", "throw:0@3:update", "kill:0@5:backward", "throw:1@6:forward", "kill:1@8:update", "kill:0@11:forward",
                     "throw:1@12:backward", "kill:1@14:param-sync", "kill:0@17:forward",
                     paths=[*itertools.product(*(("adopt", "respawn") if how == "kill" else ("retry", "rebuild")
                     for how in ("kill", "throw", "kill", "throw", "kill", "kill", "throw", "kill", "kill", "kill", "throw")))])),
-        ("a step in an ExitStack", wrapped(door, "stack", "which a wrapper (ExitStack, @contextmanager) cannot")),
-        ("a collective behind a step, outside of it", alone(door, "behind", f"1 collective before step 4{OUTSIDE}")),
-        ("a batch of an iterator of the script's own", alone(door, "iterator", "a data loader's iterator is advanced in a step or a section that it was not made in")),
-        ("a section that one rank alone calls at the end", alone(door, "section", "at the end of its script")),
-        ("a loop that is left in the middle of a step", alone(door, "cut", "the loop was left in the middle of step 2, behind 1 of its 3 batches")),
-        ("averages that are updated outside of updates", strays(door)),
-        ("a collective behind everything that one rank alone calls", alone(door, "barrier", "rank 1 stands at the end of its script")),
-        ("an order that cannot be divided among other ranks", undivided(door)),
         ("shards without a second copy go back behind an epoch, and by a step within one",
          shards.same("kill:1@7:update", "kill:0@14:update", options=("--snapshot-every", "4"), paths=[("reload", "adopt", "reload")])),
         ("large buffers, most of which stay what they are: killed in a backward pass and in an update, an exception behind one",
