@@ -5,11 +5,11 @@ import os
 import signal
 import sys
 
-from harness import SLOWNESS, Failure, descriptors, must_be_same, only_incident, reference, script
+from harness import SLOWNESS, SMALL, Failure, descriptors, must_be_same, only_incident, reference, script
 from live_run import LiveRun, wait_until
 
 TRAINER = ["--steps", "12", "--step-delay-us", "5000"]
-LONG = ["--steps", "60", "--step-delay-us", "20000"]
+LONG = ["--steps", "60", "--step-delay-us", "20000", *SMALL]
 SINGLE = ["--replicas", "1"]
 
 

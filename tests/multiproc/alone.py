@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 
-from harness import SLOWNESS, Failure, reference, script
+from harness import SLOWNESS, SMALL, Failure, reference, script
 from live_run import wait_until
 
 RANKS = 4
 STEPS = 40
-TRAINER = ["--steps", str(STEPS), "--step-delay-us", "40000"]
+TRAINER = ["--steps", str(STEPS), "--step-delay-us", "40000", *SMALL]
 JOB = "alone"
 
 

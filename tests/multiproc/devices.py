@@ -4,13 +4,13 @@ import os
 import re
 import sys
 
-from harness import Failure, must_be_same, only_incident, reference, script
+from harness import SMALL, Failure, must_be_same, only_incident, reference, script
 from live_run import LiveRun
 
 TRAINER = ["--steps", "12"]
 # As on a device: what a process had in its memory is gone with it.
 ON_DEVICE = ["--no-adopt"]
-LONG = ["--steps", "40", "--step-delay-us", "20000"]
+LONG = ["--steps", "40", "--step-delay-us", "20000", *SMALL]
 
 
 def lives(log, rank):

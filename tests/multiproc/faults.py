@@ -5,12 +5,12 @@ import signal
 import sys
 import time
 
-from harness import SLOWNESS, Failure, must_be_same, only_incident, reference, script
+from harness import SLOWNESS, SMALL, Failure, must_be_same, only_incident, reference, script
 from live_run import LiveRun, stop_and_continue
 
 STEPS = 12
 TRAINER = ["--steps", str(STEPS)]
-LONG = ["--steps", "40", "--step-delay-us", "20000"]
+LONG = ["--steps", "40", "--step-delay-us", "20000", *SMALL]
 RANDOM_ROUNDS = 10
 OUTSIDE_KILLS_SEED = 20261121
 
@@ -72,13 +72,14 @@ def killed_during_recovery(phase, second):
 
 
 def killed_milliseconds_apart(runner):
+    trainer = [*TRAINER, *LONG[2:]]
     for gap in (0, 0.002, 0.005, 0.02, 0.05, 0.1, 0.2):
-        with LiveRun(runner, [], TRAINER + ["--step-delay-us", "20000"]) as run:
+        with LiveRun(runner, [], trainer) as run:
             run.wait_step(3)
             pids = [rank["pid"] for rank in run.status()["ranks"]]
             kill_all([pids[2], pids[1]], gap)
             summary, log = run.finish()
-        must_be_same(reference(runner.bin, TRAINER), summary, f"gap {gap} s\n{log}")
+        must_be_same(reference(runner.bin, trainer), summary, f"gap {gap} s\n{log}")
 
 
 def kill_all(pids, gap):

@@ -15,6 +15,10 @@ from pathlib import Path
 SLOWNESS = int(os.environ.get("KINTSUGI_TEST_SLOWNESS", "1"))
 
 
+# A network that costs next to nothing: for runs that are about who is told what and when, over many steps.
+SMALL = ["--layers", "1", "--width", "16", "--context", "16"]
+
+
 class Failure(Exception):
     pass
 
@@ -91,7 +95,11 @@ _references = {}
 
 
 def reference(bin_dir, trainer_args, run_args=(), nproc=4):
-    """The summary of the undisturbed run with these arguments; made once."""
+    """The summary of the undisturbed run with these arguments, which sleeps in no step; made once."""
+    trainer_args = list(trainer_args)
+    if "--step-delay-us" in trainer_args:
+        at = trainer_args.index("--step-delay-us")
+        del trainer_args[at:at + 2]
     key = (tuple(trainer_args), tuple(run_args), nproc)
     if key not in _references:
         runner = Runner(bin_dir)
@@ -179,13 +187,20 @@ def main(tests, bin_dir, chosen=()):
     return 77 if skipped == ran else 0
 
 
-def script(description, tests):
-    """The main program of a file of tests: SCRIPT BIN_DIR [--only WORD]..."""
-    parser = argparse.ArgumentParser(description=description)
+def named(*tests):
+    """Functions as tests that are called as these are."""
+    return [(test.__name__.replace("_", " "), test) for test in tests]
+
+
+def script(description, tests, rest=()):
+    """The main program of a file of tests: SCRIPT BIN_DIR [--full] [--only WORD]..., --full for the `rest` in place of the others."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin_dir")
     parser.add_argument("--only", action="append", default=[])
+    if rest:
+        parser.add_argument("--full", action="store_true", help="those that take minutes, in place of the others")
     options = parser.parse_args()
-    return main(tests, options.bin_dir, options.only)
+    return main(rest if rest and options.full else tests, options.bin_dir, options.only)
 
 
 if __name__ == "__main__":

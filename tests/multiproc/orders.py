@@ -11,11 +11,11 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from harness import Failure, must_be_same, reference, script
+from harness import SMALL, Failure, must_be_same, reference, script
 from live_run import LiveRun
 from observe import Metrics, url_of
 
-TRAINER = ["--steps", "40"]
+TRAINER = ["--steps", "40", *SMALL]
 SLOW = [*TRAINER, "--step-delay-us", "100000"]  # long enough for what is ordered while it goes, on a machine with other work
 TOKEN = "f00dfacef00dfacef00dface"
 

@@ -6,12 +6,12 @@ import signal
 import sys
 
 from alone import Starter
-from harness import Failure, script
+from harness import SMALL, Failure, script
 from live_run import LiveRun
 
-TRAINER = ["--steps", "30", "--step-delay-us", "5000"]
+TRAINER = ["--steps", "30", "--step-delay-us", "5000", *SMALL]
 KILL = ["--inject", "kill:2@12:update"]
-SLOW = ["--steps", "400", "--step-delay-us", "20000"]
+SLOW = ["--steps", "400", "--step-delay-us", "20000", *SMALL]
 
 
 def replay(runner, options, expect=0, words=()):

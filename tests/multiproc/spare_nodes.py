@@ -7,13 +7,13 @@ import socket
 import subprocess
 import sys
 
-from harness import Failure, must_be_same, reference, same_training, script
+from harness import SMALL, Failure, must_be_same, named, reference, same_training, script
 from network import Network
 from nodes import NodesRun, must_end_alike
 from takeovers import wait_leader
 
-TRAINER = ["--steps", "60", "--step-delay-us", "50000"]
-LONG = ["--steps", "200", "--step-delay-us", "50000"]
+TRAINER = ["--steps", "40", "--step-delay-us", "100000", *SMALL]
+LONG = ["--steps", "100", "--step-delay-us", "100000", *SMALL]
 SPARE = ["--spare-after", "1.5"]
 
 
@@ -209,9 +209,8 @@ def leaves(run, node):
 def a_drained_node_is_free_of_its_ranks(runner):
     """First one that follows, asked for on another; then the one that leads, whose ranks the first one's new launcher takes. Both
     launchers leave with 0, and the bits are the undisturbed ones."""
-    trainer = ["--steps", "150", "--step-delay-us", "50000"]
     with OneHost() as net:
-        run = NodesRun(runner, net, 3, run_args=SPARE, trainer_args=trainer, spares=1)
+        run = NodesRun(runner, net, 3, run_args=SPARE, trainer_args=LONG, spares=1)
         wait_warm(run, [3])
         told = drain(runner, run, 2, asked_at=1)
         if "drained node 2" not in told:
@@ -230,7 +229,7 @@ def a_drained_node_is_free_of_its_ranks(runner):
         leaves(run, 0)
         leader, _ = wait_leader(run)
         summary = run.finish(nodes=[1, 2, 3], leader=leader)
-        must_end_alike(runner, run, summary, trainer, 6)
+        must_end_alike(runner, run, summary, LONG, 6)
         if any(incident["steps_lost"] for incident in summary["incidents"]):
             raise Failure(f"steps were lost: {summary['incidents']}")
 
@@ -249,12 +248,11 @@ def without_a_spare_the_run_saves_and_leaves(runner):
         raise Failure("nothing was saved")
 
 
-SHORT = (a_lost_host_does_not_end_the_run, a_drained_node_is_free_of_its_ranks, without_a_spare_the_run_saves_and_leaves)
-FULL = (a_host_that_was_cut_off_returns_as_the_spare, a_host_that_another_cannot_reach_loses_its_ranks, the_leaders_host_is_lost, the_leader_dies_while_a_spare_takes_over,
-        two_hosts_are_lost_and_two_spares_have_their_ranks, a_spare_that_dies_with_the_ranks_it_took,
-        a_spare_that_comes_when_the_host_is_lost, a_second_launcher_of_a_spare_is_refused)
+SHORT = named(a_lost_host_does_not_end_the_run, a_drained_node_is_free_of_its_ranks, without_a_spare_the_run_saves_and_leaves)
+FULL = named(a_host_that_was_cut_off_returns_as_the_spare, a_host_that_another_cannot_reach_loses_its_ranks,
+             the_leaders_host_is_lost, the_leader_dies_while_a_spare_takes_over,
+             two_hosts_are_lost_and_two_spares_have_their_ranks, a_spare_that_dies_with_the_ranks_it_took,
+             a_spare_that_comes_when_the_host_is_lost, a_second_launcher_of_a_spare_is_refused)
 
 if __name__ == "__main__":
-    full = "--full" in sys.argv
-    sys.argv = [each for each in sys.argv if each != "--full"]
-    sys.exit(script(__doc__, [(test.__name__.replace("_", " "), test) for test in (FULL if full else SHORT)]))
+    sys.exit(script(__doc__, SHORT, FULL))

@@ -4,10 +4,10 @@ import os
 import signal
 import sys
 
-from harness import Failure, must_be_same, only_incident, reference, script
+from harness import SMALL, Failure, must_be_same, only_incident, reference, script
 from live_run import LiveRun, wait_until
 
-TRAINER = ["--steps", "40", "--step-delay-us", "20000"]
+TRAINER = ["--steps", "40", "--step-delay-us", "20000", *SMALL]
 
 
 def wait_spares(run, waiting):

@@ -7,7 +7,7 @@ import sys
 import time
 
 from chaos_runs import free_port
-from harness import Failure, must_be_same, reference, script
+from harness import Failure, must_be_same, named, reference, script
 from live_run import ask, wait_until
 from takeovers import LONG, wait_leader
 
@@ -129,7 +129,7 @@ def an_undisturbed_run(runner):
 def the_controller_is_killed_while_training(runner):
     """Nothing else is wrong: the ranks go on in their generation, and nobody repairs anything."""
     led = Led(runner)
-    first, term = led.leader_at_step(8)
+    first, term = led.leader_at_step(4)
     led.signal(first, signal.SIGKILL)
     second, _ = led.leader(after=term)
     led.wait_log(second, "nothing else is wrong")
@@ -140,7 +140,7 @@ def two_controllers_one_after_the_other(runner):
     led = Led(runner)
     gone, term = [], 0
     for number in range(2):
-        name, term = led.leader_at_step(8 + 20 * number, after=term)
+        name, term = led.leader_at_step(4 + 10 * number, after=term)
         led.signal(name, signal.SIGKILL)
         gone.append(name)
     led.leader(after=term)
@@ -149,7 +149,7 @@ def two_controllers_one_after_the_other(runner):
 
 def killed_within_an_incident(runner):
     """The next one goes on with it."""
-    led = Led(runner, node_args=["--inject", "kill:3@12:update"])
+    led = Led(runner, node_args=["--inject", "kill:3@6:update"])
     first, term = led.leader()
     led.wait_log(first, "to=LOCK")
     led.signal(first, signal.SIGKILL)
@@ -162,7 +162,7 @@ def killed_within_an_incident(runner):
 def frozen_and_thawed(runner):
     """The classic stale leader: it is refused, leads no more, and stands by."""
     led = Led(runner)
-    first, term = led.leader_at_step(8)
+    first, term = led.leader_at_step(4)
     led.signal(first, signal.SIGSTOP)
     led.leader(after=term)
     time.sleep(1)
@@ -173,20 +173,21 @@ def frozen_and_thawed(runner):
 
 def a_controller_started_anew_stands_by(runner):
     led = Led(runner)
-    first, term = led.leader_at_step(8)
+    first, term = led.leader_at_step(4)
     led.signal(first, signal.SIGKILL)
     second, term = led.leader(after=term)
+    led.wait_log(second, "nothing else is wrong")
     led.processes[first].wait()
     led.start(first, led.controller_line(int(first[-1])))
     led.wait_log(first, f"event=welcomed node={NAMES.index(first)} term={term}")  # who has not followed anybody does not stand
     led.signal(second, signal.SIGKILL)
     led.leader(after=term)
-    led.finish(gone=[second])
+    must_be_undisturbed(led, led.finish(gone=[second]))
 
 
 def without_any_controller_a_node_leads(runner):
     led = Led(runner)
-    _, term = led.leader_at_step(8)
+    _, term = led.leader_at_step(4)
     controllers = NAMES[NODES:]
     for name in controllers:
         led.signal(name, signal.SIGKILL)
@@ -197,7 +198,7 @@ def without_any_controller_a_node_leads(runner):
 def a_standby_is_told_to_leave(runner):
     """It is not missed."""
     led = Led(runner)
-    first, _ = led.leader_at_step(8)
+    first, _ = led.leader_at_step(4)
     standby = next(name for name in reversed(NAMES) if name != first)
     led.signal(standby, signal.SIGTERM)
     if led.processes[standby].wait(30) != 0 or "event=standby_left signal=SIGTERM" not in led.log(standby):
@@ -208,7 +209,7 @@ def a_standby_is_told_to_leave(runner):
 def the_one_that_leads_is_told_to_leave(runner):
     """The whole run saves and ends."""
     led = Led(runner)
-    first, _ = led.leader_at_step(8)
+    first, _ = led.leader_at_step(4)
     led.signal(first, signal.SIGTERM)
     codes = {name: process.wait(60) for name, process in led.processes.items()}
     if set(codes.values()) != {75}:
@@ -235,10 +236,9 @@ def mistakes(runner):
             raise Failure(f"{line}: code {done.returncode}, expected '{said}' in: {done.stderr}")
 
 
-TESTS = [(test.__name__.replace("_", " "), test) for test in (
-    an_undisturbed_run, the_controller_is_killed_while_training, two_controllers_one_after_the_other,
-    killed_within_an_incident, frozen_and_thawed, a_controller_started_anew_stands_by, without_any_controller_a_node_leads,
-    a_standby_is_told_to_leave, the_one_that_leads_is_told_to_leave, mistakes)]
+SHORT = named(a_controller_started_anew_stands_by, killed_within_an_incident, frozen_and_thawed, without_any_controller_a_node_leads,
+              a_standby_is_told_to_leave, the_one_that_leads_is_told_to_leave, mistakes)
+FULL = named(an_undisturbed_run, the_controller_is_killed_while_training, two_controllers_one_after_the_other)
 
 if __name__ == "__main__":
-    sys.exit(script(__doc__, TESTS))
+    sys.exit(script(__doc__, SHORT, FULL))

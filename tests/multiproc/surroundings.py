@@ -10,11 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness import Failure, Skip, must_be_same, only_incident, reference, script
+from harness import SMALL, Failure, Skip, must_be_same, only_incident, reference, script
 from live_run import LiveRun, wait_until
 
-STEPS = ["--steps", "40", "--step-delay-us", "40000"]
-LONG = ["--steps", "2000", "--step-delay-us", "20000"]
+STEPS = ["--steps", "40", "--step-delay-us", "40000", *SMALL]
+LONG = ["--steps", "2000", "--step-delay-us", "20000", *SMALL]
 
 # None of these is a request.
 MISTYPED = [b'{"command":5}', b'{"command":"inject","spec":5}', b'{"command":"inject","spec":{"a":[]}}', b'{"command":null}',

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import chaos_runs
 from alone import RANKS, TRAINER, Starter
-from harness import SLOWNESS, Failure, Skip, must_be_same, only_incident, reference, script
+from harness import SLOWNESS, SMALL, Failure, Skip, must_be_same, only_incident, reference, script
 from live_run import LiveRun, wait_until
 from network import Network
 from nodes import NodesRun
 
-LONG = ["--steps", "40", "--step-delay-us", "50000"]
+LONG = ["--steps", "40", "--step-delay-us", "50000", *SMALL]
+ENDLESS = ["--steps", "4000", "--step-delay-us", "100000", *SMALL]  # until it is told to end
 HELLO = b"KINTSUGI\0\1"
 
 
@@ -156,7 +157,7 @@ def certificates_that_end_cost_no_state(runner):
     """Launchers whose leader is lost refuse each other then. Each is a part alone, which holds all and saves it; a rank that is
     lost meanwhile comes back to the launcher of its own host."""
     with Network(3) as net:
-        run = OwnCertificates(runner, net, 3, 20 * SLOWNESS, trainer_args=["--steps", "3000", "--step-delay-us", "100000"],
+        run = OwnCertificates(runner, net, 3, 14 * SLOWNESS, trainer_args=ENDLESS,
                               run_args=["--node-wait", "3", "--replicas", "3"])
         ranks = run.wait_step(5)["ranks"]
         time.sleep(max(0, run.ended - time.monotonic()))
@@ -175,7 +176,7 @@ def renewed_certificates_are_taken_up(runner):
     """Before the first ones end they are told of; the new ones serve those who come later."""
     authority = Authority(runner.folder / "tls")
     options, ended = authority.issue("host", 5 * SLOWNESS), time.monotonic() + 5 * SLOWNESS + 1
-    with LiveRun(runner, [*options, "--metrics", "127.0.0.1:0"], [*LONG[:1], "4000", *LONG[2:]]) as run:
+    with LiveRun(runner, [*options, "--metrics", "127.0.0.1:0"], ENDLESS) as run:
         ranks = run.wait_step(3)["ranks"]
         run.wait_log("event=certificate_ends ")
         authority.issue("host")
@@ -216,7 +217,7 @@ def the_page_holds(runner):
         raise Failure("the secret is not 32 bytes for its owner alone")
     shutil.copytree(folder, runner.folder / "stolen")
     options = ["--tls-cert", str(folder / "host.pem"), "--tls-key", str(folder / "host.key"), "--tls-ca", str(folder / "ca.pem")]
-    with LiveRun(runner, options, [*LONG[:1], "4000", *LONG[2:]]) as run:
+    with LiveRun(runner, options, ENDLESS) as run:
         run.wait_step(3)
         for change, block in enumerate((renew, trust_both, reissue, trust_one), 1):
             do(block)
@@ -237,7 +238,7 @@ def another_secret(runner):
     the first secret is let in until the last one."""
     steps = re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text(), re.M | re.S)[7:]
     with Network(3) as net:
-        run = NodesRun(runner, net, 2, trainer_args=["--steps", "4000", "--step-delay-us", "20000"])
+        run = NodesRun(runner, net, 2, trainer_args=ENDLESS)
         run.wait_step(3)
         shutil.copy(run.secret, runner.folder / "stolen")
         for number, block in enumerate(steps, 1):
@@ -270,7 +271,7 @@ def another_secret(runner):
 def a_secret_file_that_is_wrong(runner):
     """It is told, and the one before is used on."""
     with Network(2) as net:
-        run = NodesRun(runner, net, 2, trainer_args=["--steps", "4000", "--step-delay-us", "20000"])
+        run = NodesRun(runner, net, 2, trainer_args=ENDLESS)
         run.wait_step(3)
         good = run.secret.read_bytes()
         run.secret.write_bytes(b"short")

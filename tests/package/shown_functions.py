@@ -25,8 +25,14 @@ def defined(library, *flags):
     return {field[0].split("@")[0] for field in fields if len(field) > 1 and field[1] == "T"}
 
 
-def declared(text, scopes, name):
-    if not re.search(rf"(?<![\w.>]){re.escape(name)}\(", text):
+def called(text):
+    """The names in front of a parenthesis, those of destructors in both forms: most functions stand in no header, which is soon seen."""
+    found = re.findall(r"(?<![\w.>])(~?)(\w+)\(", text)
+    return {name for _, name in found} | {tilde + name for tilde, name in found}
+
+
+def declared(text, names, scopes, name):
+    if name not in names:
         return False
     return not scopes or re.search(rf"\b(class|struct)\s+(KINTSUGI_EXPORT\s+)?{scopes[-1]}\b[^;{{]*{{", text) is not None
 
@@ -39,6 +45,7 @@ def main():
     texts = [FRIEND.sub("", COMMENT.sub("", header.read_text(encoding="utf-8"))) for header in headers]
     shown = defined(shared, "--dynamic")
     all_of_them = set().union(*(defined(archive) for archive in archives))
+    headers = [(text, called(text)) for text in texts]
     if not texts or len(shown & all_of_them) < 100:
         print(f"FAILED: {len(texts)} headers and {len(shown & all_of_them)} functions below {installed}")
         return 1
@@ -48,7 +55,7 @@ def main():
     for function in names.splitlines():
         if match := FUNCTION.match(function):
             scopes = match.group(1).split("::")[:-1]
-            if any(declared(text, scopes, match.group(2)) for text in texts):
+            if any(declared(*header, scopes, match.group(2)) for header in headers):
                 hidden.append(function)
     for function in hidden:
         print(f"FAILED: an installed header declares {function}, which libkintsugi.so hides: KINTSUGI_EXPORT is missing")

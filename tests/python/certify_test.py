@@ -14,10 +14,10 @@ PLANTED = str(HERE / "torch_planted.py")
 
 
 class CertifyDoor(Door):
-    def certify(self, mistake, options, expect, quick=True):
+    def certify(self, mistake, options, expect, quick=True, nproc=2):
         much = ("--quick",) if quick else ()
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            done = subprocess.run([str(self.bin / "kintsugi"), "certify", "--nproc", "2", "--json", "-", *much, "--silence", "8", *options, "--",
+            done = subprocess.run([str(self.bin / "kintsugi"), "certify", "--nproc", str(nproc), "--json", "-", *much, "--silence", "8", *options, "--",
                                    self.python, PLANTED, *mistake], cwd=folder, capture_output=True, text=True, timeout=3000,
                                   env=self.environment())
         if done.returncode != expect:
@@ -71,9 +71,9 @@ class CertifyDoor(Door):
         return test
 
     def is_not_deterministic(self, mistake, *words):
-        """Found before any fault is tried, and blamed on nobody."""
+        """Found before any fault is tried, and blamed on nobody; of one rank as of many."""
         def test(_):
-            found, log = self.certify([mistake], (), 1)
+            found, log = self.certify([mistake], (), 1, nproc=1)
             if found["cells"] or found["deterministic"] or found["plain_difference"] or any(word not in found["nondeterminism"] for word in words):
                 raise Failure(f"{json.dumps(found)[:2000]}\n{log[-3000:]}")
         return test

@@ -26,10 +26,10 @@ class Compared:
         self._plain = None
 
     def plain(self):
-        """Under torchrun, over Gloo: nothing of Kintsugi is imported."""
+        """Over Gloo: nothing of Kintsugi is imported."""
         if self._plain is None:
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                self._door.under_torchrun([self._program, folder, *self._arguments], self._nproc, PLAIN="1")
+                self._door.plain([self._program, folder, *self._arguments], self._nproc, PLAIN="1")
                 self._plain = left_in(folder, self._nproc)
         return self._plain
 
@@ -46,7 +46,7 @@ class Compared:
     def off(self, _):
         """With KINTSUGI=0 it is plain torch."""
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            self._door.under_torchrun([self._program, folder, *self._arguments], self._nproc, KINTSUGI="0")
+            self._door.plain([self._program, folder, *self._arguments], self._nproc, KINTSUGI="0")
             self._compare(left_in(folder, self._nproc))
 
     def resumed(self, step=3):

@@ -1,10 +1,10 @@
 """Torch on a device survives: same bits, losses and samples as the undisturbed run on that device.
 
-  device_test.py BIN_DIR PACKAGE_FOLDER PYTHON FAKES_FOLDER [--soak] [--only WORD]...
+  device_test.py BIN_DIR PACKAGE_FOLDER PYTHON FAKES_FOLDER [--of ways|kinds] [--soak] [--only WORD]...
   device_test.py BIN_DIR PACKAGE_FOLDER PYTHON --device cuda [--only WORD]...
 
 FAKES_FOLDER: with libkintsugi_fake_*.so: the fake device (tests/support/fake_device) over the fake NCCL, which show the host's side alone. --device cuda: the first one
-here, shared by all ranks. --soak: each way to be parallel, each kind of fault, each phase.
+here, shared by all ranks. --of: only the ways to be parallel, or the kinds of what a rank has there. --soak: each way to be parallel, each kind of fault, each phase.
 """
 import argparse
 import sys
@@ -16,7 +16,7 @@ from megatron_test import WAYS as MEGATRON_WAYS
 GPT = str(ROOT / "integrations/examples/torch_gpt/train.py")
 TRAIN = str(HERE / "device_train.py")
 WAYS = ("ddp", "fsdp", "hsdp", "tp", "zero")
-FAULTS = [f"{kind}:1@4:{phase}" for kind in ("throw", "kill") for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync")]
+EACH = [(f"{kind}:1@4:{phase}",) for kind in ("throw", "kill") for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync")]
 
 
 class OnDevice(Door):
@@ -31,40 +31,46 @@ class OnDevice(Door):
         return ["-W", "ignore", str(HERE / "on_device.py"), script, "--device", self.device, *words]
 
 
-def tests(door, soak):
-    # The fake device draws from the host's generator, when it comes to it: no dropout there.
-    dropout = () if door.fakes else ("--dropout", "0.1")
+def struck(door, name, program, faults, options=(), nproc=2):
+    return f"{name}, {' and '.join(faults)}", door.same(program, (*options, *(word for fault in faults for word in ("--inject", fault))), nproc=nproc)
+
+
+# The fake device draws from the host's generator, when it comes to it: no dropout there.
+def ways(door, soak):
     plain = ("--dropout", "0") if door.fakes else ()
-    for how in WAYS:
+    for how in WAYS if soak else ("ddp", "fsdp", "tp"):
         nproc = 4 if how in ("hsdp", "tp") else 2
         # Steps are short: the snapshot of the second one is in both memories once the third is over.
         kept = ("--snapshot-every", "2", "--inject", "slow:0@3:forward,ms=300") if how == "fsdp" else ()
         program = door.program(GPT, "--steps", "8", "--parallel", how, *plain)
-        for fault in FAULTS if soak else ["throw:1@4:backward", "kill:1@4:update"]:
+        for faults in EACH if soak else [("throw:1@4:backward", "kill:1@6:update")]:
             # What is left of shards without a second copy in an update is that of the snapshot before.
-            yield f"{how}, {fault}", door.same(program, (*kept, "--inject", fault), nproc=nproc)
-    for kind in ("plain", "scaled", "two", "held", "batched"):
-        program = door.program(TRAIN, "--kind", kind, *dropout)
-        for fault in FAULTS if soak else ["throw:0@5:forward", "kill:1@5:backward"]:
-            yield f"{kind}, {fault}", door.same(program, ("--inject", fault), nproc=2)
-    for how in MEGATRON_WAYS if soak else ["TP 2 x DP 2, bf16, overlapped", "DP 4, DistributedOptimizer, bf16, overlapped"]:
+            yield struck(door, how, program, faults, kept, nproc)
+    for how in MEGATRON_WAYS if soak else ["DP 4, DistributedOptimizer, bf16, overlapped"]:
         # The fake device borrows the host's kernels: a layer norm's backward has no bfloat16 there.
         options = [word for word in MEGATRON_WAYS[how] if word != "--bf16" or not door.fakes]
         single = "--distributed" in options and "--instances" not in options
         program = door.names_cuda(*MEGATRON, *options, *plain)
-        for fault in FAULTS if soak else [f"{'throw' if single else 'kill'}:1@4:backward"]:
-            yield f"Megatron, {how}, {fault}", door.same(program, (*(("--snapshot-every", "2") if single else ()), "--inject", fault), nproc=4 if soak else 2)
+        for faults in EACH if soak else [("throw:1@4:backward",)]:
+            yield struck(door, f"Megatron, {how}", program, faults, ("--snapshot-every", "2") if single else (), 4 if soak else 2)
+
+
+def kinds(door, soak):
+    dropout = () if door.fakes else ("--dropout", "0.1")
+    for kind in ("plain", "scaled", "two", "held", "batched"):
+        program = door.program(TRAIN, "--kind", kind, *dropout)
+        for faults in EACH if soak else [("throw:0@5:forward", "kill:1@7:backward")]:
+            yield struck(door, kind, program, faults)
     if door.fakes:
         yield "parts", door.alone("device_parts.py")
         yield "kernels of a broken update, which the device has not come to", door.same(
             door.program(TRAIN, "--kind", "host-sums"), more=("--leave", "1@5"), nproc=2, paths=[["rebuild"]])
-    yield "a hang in a step", door.same(door.program(TRAIN, *dropout), ("--inject", "hang:1@5:backward"), nproc=2)
-    yield "a spare takes the place of a killed rank", door.same(door.program(TRAIN, *dropout), ("--inject", "kill:1@5:forward", "--spares", "1"), nproc=2)
-    yield "the device's memory fails: nothing of it is believed", door.same(
-        door.program(TRAIN, *dropout), ("--inject", "device:1@5:backward,xid=94"), nproc=2, paths=[["respawn"]])
+    plain = door.program(TRAIN, *dropout)
+    yield "a hang in a step", door.same(plain, ("--inject", "hang:1@5:backward", "--silence", "6", "--hang-least", "8", "--step-timeout", "8"), nproc=2)
+    yield "a spare takes the place of a killed rank", door.same(plain, ("--inject", "kill:1@5:forward", "--spares", "1"), nproc=2)
+    yield "the device's memory fails: nothing of it is believed", door.same(plain, ("--inject", "device:1@5:backward,xid=94"), nproc=2, paths=[["respawn"]])
     if not door.fakes:
-        yield "an error of a kernel, which ends its context", door.same(
-            door.program(TRAIN, *dropout), more=("--lose", "1@5"), nproc=2, words=("is lost: ", "a new process takes over"))
+        yield "an error of a kernel, which ends its context", door.same(plain, more=("--lose", "1@5"), nproc=2, words=("is lost: ", "a new process takes over"))
 
 
 if __name__ == "__main__":
@@ -72,9 +78,11 @@ if __name__ == "__main__":
     parser.add_argument("places", nargs=3)
     parser.add_argument("fakes", nargs="?", default="")
     parser.add_argument("--device", default="fake")
+    parser.add_argument("--of", choices=("ways", "kinds"))
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
     door = OnDevice(options.places, options.device, options.fakes)
     skip_without_torch(door)
-    sys.exit(main(list(tests(door, options.soak)), door.bin, options.only))
+    tests = [test for of in (ways, kinds) if options.of in (None, of.__name__) for test in of(door, options.soak)]
+    sys.exit(main(tests, door.bin, options.only))

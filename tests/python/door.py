@@ -56,9 +56,9 @@ class Door:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stderr[-8000:]}")
         return json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
-    def under_torchrun(self, program, nproc=2, **environment):
+    def plain(self, program, nproc=2, **environment):
         """Plain torch, over Gloo (plain.py). What it printed."""
-        done = subprocess.run([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc), str(HERE / "plain.py"), *program],
+        done = subprocess.run([self.python, "-W", "ignore", str(HERE / "plain.py"), "--ranks", str(nproc), *program],
                               capture_output=True, text=True, timeout=300, env={**self.environment(), **environment}, check=False)
         if done.returncode != 0:
             raise Failure(done.stderr[-6000:])
@@ -134,6 +134,16 @@ class FrameworkDoor(Door):
         if not self.has(module):
             print(f"SKIPPED: there is no {module} in {self.frameworks}; ./tools/setup --oracles installs it")
             sys.exit(77)
+
+
+def where_newer(door, test):
+    """Left out with torch 2.11, whose options and types are fewer."""
+    def run(folder):
+        version = subprocess.run([door.python, "-W", "ignore", "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True, timeout=200)
+        if version.stdout.startswith("2.11."):
+            raise Skip("torch 2.11 lacks options and types of 2.13")
+        test(folder)
+    return run
 
 
 def skip_without_torch(door):

@@ -112,7 +112,7 @@ def shape(door, name):
             shutil.copy(SHAPES / "facts.py", folder)
             for kind in ("plain", "struck"):
                 Path(folder, kind).mkdir()
-            door.under_torchrun([str(plain), f"{folder}/plain"])
+            door.plain([str(plain), f"{folder}/plain"])
             injected = [word for fault in faults for word in ("--inject", fault)]
             summary, log = door.run([*injected, "--inject-must-strike", *options], [path, f"{folder}/struck"], nproc=2)
             expected, found = left_in(f"{folder}/plain"), left_in(f"{folder}/struck")
@@ -156,7 +156,7 @@ average = 0.0
                     raise Failure(f"the tutorial has no {before!r} any more")
                 text = text.replace(before, after, 1)
             plain = script_in(folder, text.replace("FOLDER", folder), "plain.py")
-            expected = door.under_torchrun([str(plain)])
+            expected = door.plain([str(plain)])
             Path(folder, "changed").mkdir()
             path = patched(door, plain, Path(folder) / "changed")
             for line in ('kintsugi_run.keep(globals(), "average")\n', "    # Behind the step.\n    if kintsugi_run.again:\n        continue\n",

@@ -334,7 +334,7 @@ def main() -> None:
     parser.add_argument("--grid", type=int, default=0)
     parser.add_argument("--cut", action="store_true")
     options = parser.parse_args()
-    if options.early:
+    if options.early and os.environ["RANK"] == "1":
         atexit.register(time.sleep, 11)  # last of all: taking a program down may last longer than --silence
     run = kintsugi.join()
     trainer = Trainer(run, options)

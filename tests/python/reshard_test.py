@@ -105,9 +105,9 @@ if __name__ == "__main__":
     door = Door(sys.argv[1:4], preload="kintsugi.torch")
     skip_without_torch(door)
     sys.exit(main([
-        ("in every step rows become columns; a rank is killed as it comes to it", door.same([*LINE, "step"], ["--inject", "kill:1@3,collective=1"], words=STRUCK)),
-        ("one throws there, and a step is made again", door.same([*LINE, "step"], ["--inject", "throw:2@4,collective=1"], words=STRUCK)),
-        ("one is frozen there", door.same([*LINE, "step"], ["--inject", "freeze:0@2,collective=1"], words=STRUCK)),
+        ("in every step rows become columns: a rank is frozen as it comes to it, another killed, one throws there, and a step is made again",
+         door.same([*LINE, "step"], [word for fault in ("freeze:0@2", "kill:1@3", "throw:2@4") for word in ("--inject", f"{fault},collective=1")],
+                   words=("event=incident id=3",))),
         ("a rank dies before it comes to a section's reshard", dies_within(door, "wait")),
         ("a rank dies when the first bytes have come", dies_within(door, "killed")),
         ("mistakes of one rank are told alike on all, and the run goes on", outside(door)),

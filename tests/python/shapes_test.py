@@ -96,7 +96,7 @@ class Shape:
         return self._plain
 
     def _start_plain(self, folder):
-        self._door.under_torchrun([str(FOLDER / f"{self.name}_plain.py"), str(folder)])
+        self._door.plain([str(FOLDER / f"{self.name}_plain.py"), str(folder)])
 
 
 def shapes(door):
@@ -148,7 +148,8 @@ if __name__ == "__main__":
     parser.add_argument("--oracles")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = FrameworkDoor([*options.door, options.oracles]) if options.oracles else Door(options.door)
+    # Each process starts anew with --all; elsewhere a process that is lost is followed by a copy that has imported torch.
+    door = FrameworkDoor([*options.door, options.oracles]) if options.oracles else Door(options.door, preload="" if options.all else "kintsugi.torch")
     skip_without_torch(door)
     if options.oracles:
         door.skip_without("transformers")

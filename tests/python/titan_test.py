@@ -12,9 +12,9 @@ TRAINER = [str(ROOT / "integrations/examples/torch_titan/train.py"), "--steps", 
 
 
 def as_by_itself(door):
-    """The trainer's own train() over Gloo, under torchrun, says the same of its steps."""
+    """The trainer's own train() over Gloo, under plain torch, says the same of its steps."""
     def test(_):
-        plain = door.under_torchrun([*TRAINER, "--without-run"], 4)
+        plain = door.plain([*TRAINER, "--without-run"], 4)
         _, log = door.run((), TRAINER)
         expected, found = (re.findall(r"step \d+ loss \S+ norm \S+ tokens \S+", text) for text in (plain, log))
         if len(expected) != 2 or found != expected:

@@ -2,7 +2,7 @@
 weights behind the update, evaluation between, at the head and behind steps, a file that rank 0 writes, and collectives behind the last
 step. PLAIN=1: the same under plain torch over Gloo.
 
-  torch_loop.py FOLDER [--accumulate N] [--workers N] [--composed] [--die PLACE:RANK] [--stand PLACE:RANK:SECONDS]...
+  torch_loop.py FOLDER [--accumulate N] [--workers N] [--composed] [--die PLACE:RANK]... [--stand PLACE:RANK:SECONDS]...
                [--limit N] [--save-limit N] [--late] [--alone before|behind|between|iterator|section|step|cut|broken]
       PLACE: evaluate.E, told.E (behind its collective), save.E, behind. stand: it stands still there once; limit, save-limit: of evaluations, of saves
       composed: the data set is made of several (ConcatDataset, StackDataset, a MapDataPipe), of which some draw, and one has a state
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--composed", action="store_true")
-    parser.add_argument("--die", default="")
+    parser.add_argument("--die", action="append", default=[])
     parser.add_argument("--alone", default="")
     parser.add_argument("--late", action="store_true")
     parser.add_argument("--stand", action="append", default=[])
@@ -96,7 +96,7 @@ def main() -> None:
         here = f"{place}:{rank}"
         seconds = next((float(words.rpartition(":")[2]) for words in options.stand if words.rpartition(":")[0] == here), None)
         mark = options.folder / f"struck-{here}"
-        if (options.die != here and seconds is None) or mark.exists():
+        if (here not in options.die and seconds is None) or mark.exists():
             return
         mark.touch()
         if seconds is None:

@@ -169,11 +169,16 @@ function(kintsugi_program name)
 endfunction()
 
 # kintsugi_test(<name> SOURCES ... DEPS ... [TIMEOUT seconds] [LABELS ...]): a GoogleTest program, one ctest entry.
-#   LABELS matrix and soak mark entries that run only with ./tools/test --matrix and --soak.
+#   LABELS matrix and soak mark entries that run only with ./tools/test --matrix and --soak. WAITS: it mostly waits for limits to pass.
+#   ./tools/test has two places a core: who keeps a core busy takes both (PROCESSORS 2), who waits takes one.
 function(kintsugi_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;SEPARATE;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "WAITS" "TIMEOUT" "SOURCES;SEPARATE;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  set(places 2)
+  if(ARG_WAITS)
+    set(places 1)
   endif()
   _kintsugi_together(sources ${name} SOURCES ${ARG_SOURCES} SEPARATE ${ARG_SEPARATE})
   add_executable(${name} ${sources})
@@ -183,7 +188,7 @@ function(kintsugi_test name)
   _kintsugi_common(${name})
   _kintsugi_optimise_less(${name})
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}" PROCESSORS ${places})
 endfunction()
 
 # kintsugi_cuda_library(<name> SOURCES ... DEPS ...): kernels compiled by nvcc, where KINTSUGI_HAVE_CUDA. Alias kintsugi::<name>.

@@ -1,0 +1,98 @@
+"""What a loop does that could not be made again, or not in another process, is refused by name, or told of, before a fault makes it wrong.
+
+  loops_refused_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: look-alikes of what is refused
+"""
+import argparse
+import re
+import sys
+import tempfile
+
+from door import HERE, Door, Failure, main, skip_without_torch
+
+OUTSIDE = ", outside of `with run.step()` and of run.do"
+
+
+def begins_elsewhere(door):
+    """A process that takes a lost one's place and would train other epochs than the others is refused."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            _, log = door.run(["--inject", "kill:1@8:update"], [str(HERE / "torch_loop.py"), folder, "--late"], nproc=2, expect=1)
+            if "loop 0 was begun with epoch 0, and this process, which goes on with that run, comes to it with epoch 1" not in log.splitlines()[-1]:
+                raise Failure(log[-3000:])
+    return test
+
+
+def alone(door, where, words):
+    """What a process that takes a lost one's place could not do with the others is refused, without any fault."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            _, log = door.run((), [str(HERE / "torch_loop.py"), folder, "--alone", where], nproc=2, expect=1)
+            if words not in log.splitlines()[-1]:
+                raise Failure(log[-3000:])
+            if where == "barrier" and not re.search(r"^step [1-9]", log, re.MULTILINE):
+                raise Failure(f"the line of progress tells of no step of a script that reports none\n{log[-3000:]}")
+    return test
+
+
+def strays(door):
+    """What a script changes outside of updates, and a fault makes it change once more, is told."""
+    def test(_):
+        for faults, words in (((), ()), (("kill:1@4:update",), ("changed in run.do (AveragedModel.update_parameters",)),
+                              (("kill:1@5:update",), ("before its update", "changed between steps 5 and 6"))):
+            told, log = door.run([word for fault in faults for word in ("--inject", fault)], [str(HERE / "torch_strays.py")], nproc=2)
+            notes = " ".join(note["text"] for note in told.get("inexact", []))
+            if bool(notes) != bool(faults) or any(word not in notes for word in words):
+                raise Failure(f"{faults}: {notes}\n{log[-3000:]}")
+    return test
+
+
+def wrapped(door, how, words):
+    """A step that is entered by something else than a `with` of the script's own could not be left out: refused in the first."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            _, log = door.run((), [str(HERE / "torch_forms.py"), folder, "--wrapped", how], nproc=2, expect=3)
+            if words not in log.splitlines()[-1]:
+                raise Failure(log[-3000:])
+    return test
+
+
+def undivided(door):
+    """An order that is each rank's own cannot be divided anew."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            program = [str(HERE / "torch_divided.py"), folder, "--shuffled"]
+            door.run(["--save-every", "9", "--save-dir", f"{folder}/saves"], program, nproc=2)
+            _, log = door.run(["--resume", f"{folder}/saves"], program, nproc=1, expect=3)
+            if "loader 'number 0' cannot go on with another number of ranks: the order of its RandomSampler is not one for all ranks" not in log:
+                raise Failure(log[-3000:])
+    return test
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("door", nargs=3)
+    parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    options = parser.parse_args()
+    door = Door(options.door, preload="kintsugi.torch")
+    skip_without_torch(door)
+    soak = [
+        ("a step under @contextmanager", wrapped(door, "manager", "which a wrapper (ExitStack, @contextmanager) cannot")),
+        ("a step given to an attribute", wrapped(door, "attribute", "gives the step's number to a plain name alone")),
+        ("a collective before a step, outside of it", alone(door, "before", f"1 collective before step 3{OUTSIDE}")),
+        ("a collective between two epochs, outside of run.do", alone(door, "between", f"1 collective before the loop behind step 5{OUTSIDE}")),
+        ("a step that one rank alone makes at the end", alone(door, "step", "has a collective that not all ranks come to: rank 1 stands at the end of its script")),
+        ("an object whose state cannot be taken at the end of the script", alone(door, "broken", "ValueError: no state any more")),
+    ]
+    tests = [
+        ("a process that begins at another epoch than the others", begins_elsewhere(door)),
+        ("a step in an ExitStack", wrapped(door, "stack", "which a wrapper (ExitStack, @contextmanager) cannot")),
+        ("a collective behind a step, outside of it", alone(door, "behind", f"1 collective before step 4{OUTSIDE}")),
+        ("a batch of an iterator of the script's own", alone(door, "iterator", "a data loader's iterator is advanced in a step or a section that it was not made in")),
+        ("a section that one rank alone calls at the end", alone(door, "section", "at the end of its script")),
+        ("a loop that is left in the middle of a step", alone(door, "cut", "the loop was left in the middle of step 2, behind 1 of its 3 batches")),
+        ("averages that are updated outside of updates", strays(door)),
+        ("a collective behind everything that one rank alone calls", alone(door, "barrier", "rank 1 stands at the end of its script")),
+        ("an order that cannot be divided among other ranks", undivided(door)),
+    ]
+    sys.exit(main(soak if options.soak else tests, door.bin, options.only))
