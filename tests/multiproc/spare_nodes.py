@@ -209,8 +209,9 @@ def leaves(run, node):
 def a_drained_node_is_free_of_its_ranks(runner):
     """First one that follows, asked for on another; then the one that leads, whose ranks the first one's new launcher takes. Both
     launchers leave with 0, and the bits are the undisturbed ones."""
+    trainer = ["--steps", "150", "--step-delay-us", "50000", *SMALL]  # a drain waits for the end of a step, for no long one
     with OneHost() as net:
-        run = NodesRun(runner, net, 3, run_args=SPARE, trainer_args=LONG, spares=1)
+        run = NodesRun(runner, net, 3, run_args=SPARE, trainer_args=trainer, spares=1)
         wait_warm(run, [3])
         told = drain(runner, run, 2, asked_at=1)
         if "drained node 2" not in told:
@@ -229,7 +230,7 @@ def a_drained_node_is_free_of_its_ranks(runner):
         leaves(run, 0)
         leader, _ = wait_leader(run)
         summary = run.finish(nodes=[1, 2, 3], leader=leader)
-        must_end_alike(runner, run, summary, LONG, 6)
+        must_end_alike(runner, run, summary, trainer, 6)
         if any(incident["steps_lost"] for incident in summary["incidents"]):
             raise Failure(f"steps were lost: {summary['incidents']}")
 
