@@ -169,7 +169,8 @@ class Elastic:
                     run.forget(20, 9)
                     summary, log = run.live.finish()
                 seen = grows.changes(log)
-                if [incident["path"] for incident in summary["incidents"]] != ["shrink", "grow", "reload"] or len(seen) != 2 or not seen[0][2] < 10 < seen[1][2] < 20:
+                path = [incident["path"] for incident in summary["incidents"]]
+                if path != ["shrink", "grow", "reload"] or len(seen) != 2 or not seen[0][2] < 10 < seen[1][2] < 20:
                     raise Failure(f"{seen}, {summary['incidents']}\n{log[-6000:]}")
                 losses, left, _ = self.resumed(words, ((4, 0), (2, seen[0][2]), (4, 10)))
                 if (summary["losses"], found_in(folder)[0]) != (losses, left) or summary.get("inexact"):
@@ -273,7 +274,8 @@ class Scaled:
 
         def is_over():
             return self.live.log().count("event=not_scaled") > refused
-        wait_until(lambda: len([*self.folder.glob("came-*")]) >= came + max(ranks - before, 0) or is_over(), lambda: f"{ranks} ranks\n{self.live.log()[-5000:]}")
+        awaited = came + max(ranks - before, 0)
+        wait_until(lambda: len([*self.folder.glob("came-*")]) >= awaited or is_over(), lambda: f"{ranks} ranks\n{self.live.log()[-5000:]}")
         (self.folder / f"go-{ranks}-{step}").touch()
         if in_vain:
             wait_until(is_over, lambda: f"an order in vain\n{self.live.log()[-12000:]}")
