@@ -154,6 +154,29 @@ class Elastic:
                     raise Failure(f"{seen}: {summary['losses']}, {found_in(folder)}\nresumed {losses}, {left}, {made}\n{log[-3000:]}")
         return test
 
+    def all_are_lost(self):
+        """Nobody has the state any more: what two ranks saved is loaded into the four that there are by then."""
+        def test(runner):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as path:
+                folder, words = Path(path), ("--steps", "60")
+                options = ["--save-every", "10", "--keep", "100", "--no-adopt", "--save-dir", str(folder / "saves")]
+                run = Scaled(self, runner, folder, (), [*words], [(4, 2), (12, 4), (20, 9)], 1, options)
+                with run.live:
+                    run.scale(4, 2)
+                    run.scale(12, 4)
+                    for rank in run.live.wait_step(19)["ranks"]:
+                        os.kill(rank["pid"], signal.SIGKILL)
+                    run.forget(20, 9)
+                    summary, log = run.live.finish()
+                seen = grows.changes(log)
+                path = [incident["path"] for incident in summary["incidents"]]
+                if path != ["shrink", "grow", "reload"] or len(seen) != 2 or not seen[0][2] < 10 < seen[1][2] < 20:
+                    raise Failure(f"{seen}, {summary['incidents']}\n{log[-6000:]}")
+                losses, left, _ = self.resumed(words, ((4, 0), (2, seen[0][2]), (4, 10)))
+                if (summary["losses"], found_in(folder)[0]) != (losses, left) or summary.get("inexact"):
+                    raise Failure(f"{seen}: {summary['losses']}, {found_in(folder)}\nresumed {losses}, {left}\n{log[-3000:]}")
+        return test
+
     def keeps_away(self, *words, orders):
         """What cannot come is refused by name, `orders`: (step, ranks, what is said; none: it is met), and the run goes on."""
         def test(runner):
@@ -233,12 +256,12 @@ class Hosts(NodesRun):
 class Scaled:
     """A live run, held by its trainer where an order is due."""
 
-    def __init__(self, elastic, runner, folder, faults, words, orders, respawns):
+    def __init__(self, elastic, runner, folder, faults, words, orders, respawns, saves=("--save-dir", "")):
         os.environ.update(elastic.door.environment())
         self.runner, self.folder = runner, folder
         inject = [word for fault in faults for word in ("--inject", fault)]
         hold = ",".join(f"{step}:{ranks}" for step, ranks, *_ in orders)
-        options = ["--run-dir", str(folder / "run"), "--save-dir", "", "--max-respawns", str(respawns), *inject]
+        options = ["--run-dir", str(folder / "run"), *saves, "--max-respawns", str(respawns), *inject]
         self.live = LiveRun(runner, command=elastic.door.command(options, [elastic.program, str(folder), *words, "--hold", hold]))
         self.live.run_dir = folder / "run"
 
@@ -251,7 +274,8 @@ class Scaled:
 
         def is_over():
             return self.live.log().count("event=not_scaled") > refused
-        wait_until(lambda: len([*self.folder.glob("came-*")]) >= came + max(ranks - before, 0) or is_over(), lambda: f"{ranks} ranks\n{self.live.log()[-5000:]}")
+        awaited = came + max(ranks - before, 0)
+        wait_until(lambda: len([*self.folder.glob("came-*")]) >= awaited or is_over(), lambda: f"{ranks} ranks\n{self.live.log()[-5000:]}")
         (self.folder / f"go-{ranks}-{step}").touch()
         if in_vain:
             wait_until(is_over, lambda: f"an order in vain\n{self.live.log()[-12000:]}")
@@ -344,6 +368,7 @@ if __name__ == "__main__":
         ("who leaves is another than who came: a lost one's place is filled, then the highest leaves", elastic.scales(
             "--steps", "24", faults=["kill:0@3:backward"], orders=[(5, 4), (9, 2)], changes=[(3, "0", "none"), (4, "none", "0"), (2, "2,3", "none")])),
         ("a host is lost, and comes back by itself", elastic.host_comes_back("--steps", "60")),
+        ("all are lost: what fewer saved is loaded into the larger world", elastic.all_are_lost()),
         ("an object that who comes would not have, a world that is not offered", elastic.keeps_away("--worlds", "2,4", "--own", orders=[
             (3, 3, "no world of 3 ranks is offered: offered are 2, 4"), (5, 2, ""), (7, 4, "object 'count' is each rank's own, as its take_over says")])),
         ("a script that offers nothing", elastic.keeps_away("--worlds", "", orders=[(3, 3, "the program offers no other worlds (Agent::OfferWorlds, run.offer)")])),

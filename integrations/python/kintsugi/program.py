@@ -40,7 +40,7 @@ class Program:
     def __init__(self) -> None:
         self._start: Variables = {}  # as they were where the run began
         self._begun_with: list[Begun] = []  # by loop
-        self._crew: list[int] | None = None  # the ranks whose objects stand beside this record; None: of a version that did not say so
+        self._crew: list[int] | None = None  # the ranks whose objects stand beside this record; None: those that take part (take_over)
         self._ends: list[tuple[int, Variables]] = []  # the step at which each loop ended, in the order of the script
         self._at_iterations: dict[int, Variables] = {}  # as they began: the one at hand, and the one before
         self._lasting: dict[str, Recorded] = {}  # sections outside of iterations, and those within
@@ -74,8 +74,11 @@ class Program:
 
     @staticmethod
     def take_over(saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-        """For a run with other ranks (kintsugi.TakeOver): as rank 0 had it, and of what loops walk what all had come to."""
-        return {**saved[min(saved)], "loaders": Program.loaders_of_all([saved[rank]["loaders"] for rank in sorted(saved)])}
+        """For a run with other ranks (kintsugi.TakeOver): as rank 0 had it, and of what loops walk what all had come to. The objects that stand beside it
+        are those of the ranks that go on with it."""
+        first = saved[min(saved)]
+        past = pickle.dumps({**(pickle.loads(first["past"]) if "past" in first else first), "crew": None})
+        return {**first, "past": past, "loaders": Program.loaders_of_all([saved[rank]["loaders"] for rank in sorted(saved)])}
 
     @staticmethod
     def loaders_of_all(of_each: list[dict[int, Any]]) -> dict[int, Any]:

@@ -124,6 +124,8 @@ class Worlds:
         told = {rank: json.loads(meeting.hear(f"world/{rank}", _LIMIT_MS)) for rank in crew}
         having = [rank for rank in crew if told[rank]["has"]]
         if not having and not self._is_other(told):
+            if self._program.crew is None:
+                self._program.go_on_among(crew)
             return
         teller = having[0] if having else self._collector(told)
         if not having:
