@@ -32,7 +32,7 @@ def begin() -> Any:
 def digest(*tensors: Tensor) -> str:
     """Of what this rank has of them."""
     local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors)
-    return hashlib.sha256(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in local)).hexdigest()[:16]
+    return hashlib.sha256(b"".join(tensor.detach().contiguous().cpu().numpy().tobytes() for tensor in local)).hexdigest()[:16]
 
 
 def leave(folder: Path, left: dict[str, Any]) -> None:

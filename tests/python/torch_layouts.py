@@ -143,7 +143,7 @@ def main() -> None:
         for k in range(1, options.steps + 1):
             step(k)
     if rank == 0 and options.digest:
-        state = b"".join(t.detach().numpy().tobytes() for model in models.values() for t in (*model.parameters(), *model.buffers()))
+        state = b"".join(t.detach().cpu().numpy().tobytes() for model in models.values() for t in (*model.parameters(), *model.buffers()))
         Path(options.digest).write_text(hashlib.sha256(state).hexdigest())
 
 

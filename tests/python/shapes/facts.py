@@ -15,7 +15,7 @@ def bits(value: Any) -> Any:
     """Tensors by their bytes, numbers by all of their digits."""
     if isinstance(value, Tensor):
         local = value.to_local() if hasattr(value, "to_local") else value
-        return hashlib.sha256(local.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()[:16]
+        return hashlib.sha256(local.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes()).hexdigest()[:16]
     if isinstance(value, dict):
         return {str(key): bits(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

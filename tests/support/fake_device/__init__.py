@@ -48,12 +48,21 @@ _module.current_device = lambda: 0
 _module.set_device = lambda _device: None
 _module.synchronize = lambda *_: synchronize()
 _module._is_in_bad_fork = lambda: False
-_module.manual_seed_all = lambda _seed: None
+_module.manual_seed = _module.manual_seed_all = lambda seed: _extension.default_generator().manual_seed(seed)
+_module.initial_seed = lambda: _extension.default_generator().initial_seed()
+_module.get_rng_state = lambda _device=None: _extension.default_generator().get_state()
+_module.set_rng_state = lambda state, _device=None: _extension.default_generator().set_state(state)
+_module.get_rng_state_all = lambda: [_module.get_rng_state()]
+_module.set_rng_state_all = lambda states: _module.set_rng_state(states[0])
 _module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
 _module.current_stream = lambda _device=None: torch.accelerator.current_stream()
 _module.Stream = lambda device=None, priority=0: torch.Stream(torch.device("fake", 0), priority=priority)
-_module.Event = lambda enable_timing=False, **_: torch.Event(torch.device("fake", 0))
+_module.Event = lambda enable_timing=False, **_: torch.Event(torch.device("fake", 0), enable_timing=enable_timing)
+_module.device = lambda _: contextlib.nullcontext()
+_module.get_device_properties = lambda *_: None
 _module.stream = lambda stream: stream if stream is not None else contextlib.nullcontext()
 torch._register_device_module("fake", _module)
 sys.modules["torch.fake"] = _module
 torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
+
+from . import sync_batch_norm  # noqa: E402, F401

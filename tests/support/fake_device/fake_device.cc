@@ -5,7 +5,9 @@
 // behind the tensors; where its results' shapes are not known without its values the stream is waited for, which is counted.
 // It says nothing about CUDA's kernels, and its bits are not those of the processor's operators: compare it with itself.
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
@@ -21,7 +23,9 @@
 #include <torch/library.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -85,6 +89,7 @@ class Mark {
     {
       const std::lock_guard lock(mutex_);
       is_done_ = true;
+      at_ = std::chrono::steady_clock::now();
     }
     changed_.notify_all();
   }
@@ -96,11 +101,16 @@ class Mark {
     const std::lock_guard lock(mutex_);
     return is_done_;
   }
+  std::chrono::steady_clock::time_point At() {
+    Wait();
+    return at_;
+  }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool is_done_ = false;
+  std::chrono::steady_clock::time_point at_;
 };
 
 std::shared_ptr<Mark> MarkOn(int64_t stream) {
@@ -192,6 +202,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     ++counts().synchronized;
     for (int stream = 0; stream < kStreams; ++stream) MarkOn(stream)->Wait();
   }
+  double elapsedTime(void* begin, void* end, const c10::DeviceIndex) const override {
+    const auto at = [](void* event) { return static_cast<Event*>(event)->mark->At(); };
+    return std::chrono::duration<double, std::milli>(at(end) - at(begin)).count();
+  }
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}  // Free waits for all
 
  private:
@@ -241,6 +255,48 @@ void Pinned::Free(void* at) {
   pinned().owned_.erase(static_cast<char*>(at));
 }
 
+// Of random numbers, as CUDA has it: a seed, and an offset that moves when an operator that draws is enqueued.
+class Generator final : public c10::GeneratorImpl {
+ public:
+  Generator() : GeneratorImpl(kDevice, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)) {}
+  void set_current_seed(uint64_t seed) override { state_ = {seed, 0}; }
+  uint64_t current_seed() const override { return state_[0]; }
+  uint64_t seed() override {
+    set_current_seed(c10::detail::getNonDeterministicRandom());
+    return current_seed();
+  }
+  void set_offset(uint64_t offset) override { state_[1] = offset; }
+  uint64_t get_offset() const override { return state_[1]; }
+  void set_state(const c10::TensorImpl& state) override {
+    TORCH_CHECK(state.numel() == sizeof(state_), "a state of the fake device's generator has 16 bytes");
+    std::memcpy(state_.data(), state.data(), sizeof(state_));
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    auto state = at::empty({static_cast<int64_t>(sizeof(state_))}, at::kByte);
+    std::memcpy(state.mutable_data_ptr(), state_.data(), sizeof(state_));
+    return state.getIntrusivePtr();
+  }
+  // The processor's generator for the next operator.
+  at::Generator Next() {
+    const std::lock_guard lock(mutex_);
+    return at::detail::createCPUGenerator(state_[0] * 0x9E3779B97F4A7C15 + ++state_[1]);
+  }
+
+ private:
+  Generator* clone_impl() const override {
+    auto* const other = new Generator;
+    other->state_ = state_;
+    return other;
+  }
+
+  std::array<uint64_t, 2> state_{c10::default_rng_seed_val, 0};
+};
+
+const at::Generator& default_generator() {
+  static const auto* const only = new at::Generator(at::make_generator<Generator>());
+  return *only;
+}
+
 class Hooks final : public at::PrivateUse1HooksInterface {
  public:
   bool isBuilt() const override { return true; }
@@ -251,6 +307,8 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   void setCurrentDevice(c10::DeviceIndex) const override {}
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex) const override { return 0; }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex) const override { return 0; }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return default_generator(); }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::make_generator<Generator>(); }
   at::Allocator* getPinnedMemoryAllocator() const override { return &pinned(); }
   bool isPinnedPtr(const void* at) const override { return pinned().Has(at); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override {
@@ -375,9 +433,21 @@ void RunAtOnce(const c10::OperatorHandle& op, const std::vector<c10::IValue>& ar
   }
 }
 
+// An operator that draws gets a generator of the processor's, made of the device's.
+void ReplaceGenerators(const c10::OperatorHandle& op, std::vector<c10::IValue>& arguments) {
+  static const auto kGenerator = c10::OptionalType::create(c10::GeneratorType::get());
+  for (size_t a = 0; a < arguments.size(); ++a) {
+    if (*op.schema().arguments()[a].type() != *kGenerator) continue;
+    const at::Generator own = arguments[a].isNone() ? default_generator() : arguments[a].toGenerator();
+    TORCH_CHECK(own.device().type() == kType, "a generator of the host's cannot draw on the fake device");
+    arguments[a] = own.get<Generator>()->Next();
+  }
+}
+
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
-  const std::vector<c10::IValue> arguments(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
+  std::vector<c10::IValue> arguments(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
+  ReplaceGenerators(op, arguments);
   stack->erase(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
   const Results results = Foresee(op, arguments);
   if (!results.can_wait) return RunAtOnce(op, arguments, results, stack);
@@ -472,6 +542,14 @@ Tensor MseLoss(const Tensor& input, const Tensor& target, int64_t reduction) {
   return reduction == at::Reduction::Mean ? squares.mean() : squares.sum();
 }
 
+// The processor's takes no generator.
+std::tuple<Tensor, Tensor> NativeDropout(const Tensor& input, double p, std::optional<bool> train) {
+  Tensor mask = at::ones(input.sizes(), input.options().dtype(at::kBool));
+  if (train.has_value() && !*train) return {input.clone(), mask};
+  mask.bernoulli_(1 - p);
+  return {input * mask * (p == 1 ? 0 : 1 / (1 - p)), mask};
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, module) { module.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>()); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, module) {
   module.impl("empty.memory_format", Empty);
@@ -486,8 +564,29 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, module) {
   module.impl("_reshape_alias", ReshapeAlias);
   module.impl("resize_", Resize);
   module.impl("mse_loss", MseLoss);
+  module.impl("native_dropout", NativeDropout);
+  for (const char* name : {"convolution", "convolution_backward"})  // torch has its own way to other devices
+    module.impl(name, torch::CppFunction::makeFromBoxedFunction<&Fallback>());
   module.impl("set_.source_Storage_storage_offset", SetStorage);
   module.impl("set_.source_Storage", SetSource);
+  module.impl("record_stream", [](Tensor&, c10::Stream) {});  // Free waits for all
+}
+
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, module) { module.fallback(torch::CppFunction::makeFallthrough()); }
+
+// What torch lets CUDA compute in half precision, as far as the tests' models have it.
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  KERNEL_PRIVATEUSEONE(linear, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(matmul, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(addmm, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(conv2d, lower_precision_fp)
+  KERNEL_PRIVATEUSEONE(scaled_dot_product_attention, fp32)  // the processor has no backward of it in half precision
+  KERNEL_PRIVATEUSEONE(layer_norm, fp32)
+  KERNEL_PRIVATEUSEONE(softmax, int, fp32)
+  KERNEL_PRIVATEUSEONE(log_softmax, int, fp32)
+  KERNEL_PRIVATEUSEONE(nll_loss, fp32)
+  KERNEL_PRIVATEUSEONE(cross_entropy_loss, fp32)
+  KERNEL_PRIVATEUSEONE(mse_loss, fp32)
 }
 
 }  // namespace
@@ -502,6 +601,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     const auto& counts = fake::counts();
     return std::make_tuple(counts.later.load(), counts.at_once.load(), counts.synchronized.load(), counts.marks.load());
   });
+  module.def("default_generator", [] { return fake::default_generator(); });
   module.def(
       "synchronize", [] { fake::Guard().synchronizeDevice(0); }, pybind11::call_guard<pybind11::gil_scoped_release>());
   // The current stream is busy for so long.
