@@ -18,10 +18,12 @@ def left_in(folder, nproc=2):
 
 
 class Compared:
-    def __init__(self, door, program, *arguments, nproc=2):
+    def __init__(self, door, program, *arguments, nproc=2, plain=("PLAIN", "1")):
+        """`program`: a file's name, or the words that run it. `plain`: what in its environment makes it plain torch."""
         self._door = door
         self._nproc = nproc
-        self._program = str(HERE / program)
+        self._program = program if isinstance(program, list) else door.script(str(HERE / program))
+        self._made_plain = dict([plain])
         self._arguments = arguments
         self._plain = None
 
@@ -29,7 +31,7 @@ class Compared:
         """Over Gloo: nothing of Kintsugi is imported."""
         if self._plain is None:
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                self._door.plain([self._program, folder, *self._arguments], self._nproc, PLAIN="1")
+                self._door.plain([*self._program, folder, *self._arguments], self._nproc, **self._made_plain)
                 self._plain = left_in(folder, self._nproc)
         return self._plain
 
@@ -46,7 +48,7 @@ class Compared:
     def off(self, _):
         """With KINTSUGI=0 it is plain torch."""
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            self._door.plain([self._program, folder, *self._arguments], self._nproc, KINTSUGI="0")
+            self._door.plain([*self._program, folder, *self._arguments], self._nproc, KINTSUGI="0")
             self._compare(left_in(folder, self._nproc))
 
     def resumed(self, step=3):
@@ -65,7 +67,7 @@ class Compared:
         self.plain()
         for old in Path(folder).glob("rank-*.json"):
             old.unlink()
-        summary, log = self._door.run(arguments, [self._program, folder, *self._arguments, *more], nproc=self._nproc)
+        summary, log = self._door.run(arguments, [*self._program, folder, *self._arguments, *more], nproc=self._nproc)
         found = left_in(folder, self._nproc)
         path = tuple(incident["path"] for incident in summary["incidents"])
         if paths is not None and path not in paths:

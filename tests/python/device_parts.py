@@ -8,13 +8,17 @@ import types
 from pathlib import Path
 
 import torch
+from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import fake_device  # noqa: E402
 
 from kintsugi.pickled import Pickling  # noqa: E402
 from kintsugi.torch import _build, devices, dry_step, pickled_tensors  # noqa: E402
+from kintsugi.torch.loaders import Batches  # noqa: E402
+from kintsugi.torch.optimizers import Record  # noqa: E402
 from kintsugi.torch.randomness import Randomness  # noqa: E402
+from kintsugi.torch.state import LargeBuffer  # noqa: E402
 
 devices.SERVED.add("fake")
 EXTENSION = _build.load()
@@ -37,25 +41,62 @@ def pickled():
 
 def generator():
     """Of a device that holds no state; and an optimizer that draws there."""
-    drawing, module = torch.Generator(), torch.get_device_module(DEVICE)
-    module.get_rng_state = lambda device: drawing.get_state()
-    module.set_rng_state = lambda state, device: drawing.set_state(state)
+    module = torch.get_device_module(DEVICE)
     randomness = Randomness(devices.Device(None, EXTENSION))
     before = randomness.state_dict()
-    drawn = torch.rand(4, generator=drawing)
+    drawn = torch.rand(4, device=DEVICE)
     randomness.load_state_dict(before)
-    assert torch.equal(torch.rand(4, generator=drawing), drawn)
+    assert torch.equal(torch.rand(4, device=DEVICE), drawn)
 
     class Noisy(torch.optim.SGD):
         def step(self, closure=None):
             for parameter in self.param_groups[0]["params"]:
-                parameter.grad += torch.rand(parameter.shape, generator=drawing).to(DEVICE)
+                parameter.grad += torch.rand_like(parameter)
             super().step(closure)
 
-    state = drawing.get_state()
+    state = module.get_rng_state()
     dry_step.learn(Noisy([torch.nn.Parameter(torch.zeros(4, device=DEVICE))], lr=0.1), EXTENSION.calls)
-    assert torch.equal(drawing.get_state(), state)
-    del module.get_rng_state, module.set_rng_state
+    assert torch.equal(module.get_rng_state(), state)
+
+
+def drawn_batches():
+    """A batch that was drawn on the device, and is given once more, leaves its generator as it did the first time."""
+    def collate(samples):
+        return torch.stack(samples) + torch.rand(1, device=DEVICE)
+
+    batches = Batches(DataLoader([torch.zeros(1, device=DEVICE)] * 4, collate_fn=collate), device=devices.Device(None, EXTENSION))
+    batches.begin(None)
+    before = torch.get_device_module(DEVICE).get_rng_state()
+    batch, behind = batches.next(), torch.rand(1, device=DEVICE)
+    torch.get_device_module(DEVICE).set_rng_state(before)
+    batches.seek(0)
+    assert torch.equal(batches.next(), batch) and torch.equal(torch.rand(1, device=DEVICE), behind)
+
+
+def default_device():
+    """What torch.set_default_device says is nothing to memory of the host's that is ours."""
+    torch.set_default_device(DEVICE)
+    record = Record(64)
+    record.write((1, "two"))
+    assert record.read() == (1, "two")
+    torch.set_default_device(None)
+
+
+def large_buffer():
+    """One that stays what it is is not packed again, and one that is written past torch's counter is."""
+    model = torch.nn.Module()
+    model.register_buffer("mask", torch.ones(1 << 20, device=DEVICE))
+    encoder = LargeBuffer(model, EXTENSION, "mask")
+    first = encoder.encode()
+    assert all(encoder.encode() is first for _ in range(12))
+    model.mask.data[5] = 2
+    assert encoder.has_missed() and encoder.encode() is not first
+    again = encoder.encode()
+    model.mask[7] = 3
+    assert encoder.encode() is not again
+    model.mask.fill_(0)
+    encoder.load_state_dict(pickle.loads(first))
+    assert float(model.mask.sum()) == 1 << 20
 
 
 def lock():
@@ -75,5 +116,8 @@ def lock():
 
 pickled()
 generator()
+drawn_batches()
+default_device()
+large_buffer()
 lock()
 print("ok")

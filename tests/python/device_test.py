@@ -9,6 +9,7 @@ here, shared by all ranks. --of: only the ways to be parallel, or the kinds of w
 import argparse
 import sys
 
+from compared import Compared
 from door import HERE, ROOT, Door, main, skip_without_torch
 from megatron_test import GPT as MEGATRON
 from megatron_test import WAYS as MEGATRON_WAYS
@@ -63,6 +64,10 @@ def kinds(door, soak):
             yield struck(door, kind, program, faults)
     if door.fakes:
         yield "parts", door.alone("device_parts.py")
+        # Beside plain torch, whose process group goes by way of the host (plain_on_fake.py).
+        loop = Compared(door, door.names_cuda(str(HERE / "cuda_loop.py")), plain=("KINTSUGI", "0"))
+        yield "a loop that leaves its data to the device, killed and thrown in its steps", loop.same(
+            "kill:1@2:backward", "throw:0@4:forward", "kill:0@6:update", "throw:1@7:update", "kill:1@9:param-sync", "throw:1@11:gate", paths=None)
         yield "kernels of a broken update, which the device has not come to", door.same(
             door.program(TRAIN, "--kind", "host-sums"), more=("--leave", "1@5"), nproc=2, paths=[["rebuild"]])
     plain = door.program(TRAIN, *dropout)

@@ -35,12 +35,16 @@ class Door:
         if not self.fakes:
             return {}
         gpu, kernels = (str(Path(self.fakes).resolve() / f"libkintsugi_fake_{name}.so") for name in ("gpu", "kernels"))
-        return {"FAKE_CUDA_GUARDED": "1", "GLOO_SOCKET_IFNAME": "lo", "KINTSUGI_CUDA_LIBRARY": gpu, "KINTSUGI_NCCL_LIBRARY": gpu,
+        return {"FAKE_CUDA_GUARDED": "1", "PYTHONWARNINGS": "ignore", "GLOO_SOCKET_IFNAME": "lo", "KINTSUGI_CUDA_LIBRARY": gpu, "KINTSUGI_NCCL_LIBRARY": gpu,
                 "KINTSUGI_KERNELS_LIBRARY": kernels}  # fmt: skip
+
+    def script(self, path):
+        """A program that names no device: where there is one, all that it makes lies on it."""
+        return [str(HERE / "on_device.py"), "--everywhere", path] if self.fakes else [path]
 
     def names_cuda(self, script, *words):
         """A program that names the device itself."""
-        return ["-W", "ignore", str(HERE / "on_device.py"), *(["--as-cuda"] if self.fakes else []), script, *words]
+        return [str(HERE / "on_device.py"), *(["--as-cuda"] if self.fakes else []), script, *words]
 
     def command(self, arguments, program, nproc=4):
         # On a machine that is busier than it has cores a rank that imports torch may not run for a second: no fault here.

@@ -1,6 +1,9 @@
 """Loops as people write them leave under Kintsugi what they leave under plain torch, bit for bit, wherever a fault strikes.
 
-  loops_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each place by itself, each section that stands still for longer than its limit
+  loops_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--fakes FOLDER] [--only WORD]...
+
+--soak: each place by itself, each section that stands still for longer than its limit. --fakes: the loops that are compared with plain torch, with all that they make on the
+fake device, from this folder with libkintsugi_fake_*.so.
 """
 import argparse
 import itertools
@@ -42,10 +45,11 @@ def divided(door, *more, saved=9, sizes=(2, 3)):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("door", nargs=3)
+    parser.add_argument("--fakes", default="")
     parser.add_argument("--soak", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch")
+    door = Door(options.door, preload="kintsugi.torch", fakes=options.fakes)
     skip_without_torch(door)
     loop, parts = Compared(door, "torch_loop.py"), Compared(door, "torch_loop.py", "--accumulate", "2", "--workers", "2", "--composed")
 

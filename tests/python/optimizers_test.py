@@ -1,6 +1,8 @@
 """Optimizers under Kintsugi leave what they leave under plain torch: parameters, states and settings, bit for bit.
 
-  optimizers_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--only WORD]...
+  optimizers_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--fakes FOLDER] [--only WORD]...
+
+--fakes: with state on the fake device, from this folder with libkintsugi_fake_*.so.
 """
 import argparse
 import sys
@@ -12,9 +14,10 @@ from door import HERE, Door, main, skip_without_torch
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("door", nargs=3)
+    parser.add_argument("--fakes", default="")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch")
+    door = Door(options.door, preload="kintsugi.torch", fakes=options.fakes)
     skip_without_torch(door)
     alone, pair = Compared(door, "torch_optimizers.py"), Compared(door, "torch_gan.py")
     schedules = Compared(door, "torch_schedulers.py")
@@ -32,7 +35,9 @@ if __name__ == "__main__":
         ("schedules, averages and loss scales: killed in an update, in update_bn, behind an update and in a forward pass, an exception in an update",
          schedules.same("kill:1@2:update", "throw:0@3:update", "kill:0@6:param-sync", "kill:1@8:forward", more=["--die"],
                         paths=[("respawn", "rebuild", "adopt", "respawn", "adopt")])),
+    ]
+    of_host = [
         ("each public class stands in the table of kinds", door.alone("torch_kinds.py")),
         ("what an optimizer keeps is kept, or refused by name", door.alone("torch_kept.py")),
     ]
-    sys.exit(main(tests, door.bin, options.only))
+    sys.exit(main(tests if options.fakes else tests + of_host, door.bin, options.only))

@@ -1,8 +1,9 @@
 """Scripts in the shapes of public ones, plain and protected by a few lines: the bits of plain torch, whatever strikes.
 
-  shapes_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--all] [--oracles ORACLES] [--only WORD]...
+  shapes_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--all] [--oracles ORACLES | --fakes FOLDER] [--only WORD]...
 
 --all: each fault by itself, and each shape told to end. --oracles: those that need a framework, from this folder (./tools/setup --oracles), in place of the others.
+--fakes: all that the scripts make lies on the fake device, from this folder with libkintsugi_fake_*.so.
 """
 import argparse
 import shutil
@@ -76,7 +77,7 @@ class Shape:
             self._compare(str(folder), summary, log, plain)
 
     def _run(self, folder, options, strikes, expect=0):
-        program = [str(FOLDER / "struck.py"), str(FOLDER / f"{self.name}_protected.py"), folder, *strikes]
+        program = [*self._door.script(str(FOLDER / "struck.py")), str(FOLDER / f"{self.name}_protected.py"), folder, *strikes]
         return self._door.run(options, program, nproc=2, expect=expect)
 
     def _compare(self, folder, summary, log, plain=None):
@@ -96,7 +97,7 @@ class Shape:
         return self._plain
 
     def _start_plain(self, folder):
-        self._door.plain([str(FOLDER / f"{self.name}_plain.py"), str(folder)])
+        self._door.plain([*self._door.script(str(FOLDER / f"{self.name}_plain.py")), str(folder)], PLAIN="1")
 
 
 def shapes(door):
@@ -146,10 +147,10 @@ if __name__ == "__main__":
     parser.add_argument("door", nargs=3)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--oracles")
+    parser.add_argument("--fakes", default="")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    # Each process starts anew with --all; elsewhere a process that is lost is followed by a copy that has imported torch.
-    door = FrameworkDoor([*options.door, options.oracles]) if options.oracles else Door(options.door, preload="" if options.all else "kintsugi.torch")
+    door = FrameworkDoor([*options.door, options.oracles]) if options.oracles else Door(options.door, fakes=options.fakes)
     skip_without_torch(door)
     if options.oracles:
         door.skip_without("transformers")

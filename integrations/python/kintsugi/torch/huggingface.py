@@ -106,7 +106,7 @@ class _Door:
             raise Error(f"Trainer cannot be protected: get_train_dataloader gives a {type(loader).__name__}: have it return "
                         "self.accelerator.prepare(loader)", Code.INVALID_ARGUMENT)  # fmt: skip
         trainer = self._trainer
-        self._batches = Prepared(loader, "train_dataset")
+        self._batches = Prepared(loader, "train_dataset", self._run.device)
         self._batches.keep(trainer.args.gradient_accumulation_steps)
         self._own = Own(trainer, self._batches)
         self._run.register(model=model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler, accelerator=trainer.accelerator,

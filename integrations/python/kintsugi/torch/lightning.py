@@ -283,7 +283,7 @@ class _Loop:
         self._fit = trainer.fit_loop
         self._epoch = trainer.fit_loop.epoch_loop
         self._automatic = self._epoch.automatic_optimization
-        self._random = Randomness()
+        self._random = Randomness(run.device)
         self._at_entry: dict[str, Any] = {}
         self._kept = _Kept(trainer)
         self._loss = 0.0

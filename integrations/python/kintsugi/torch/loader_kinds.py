@@ -144,8 +144,9 @@ class Mapped:
         self._indices.open()
         if not again and self._workers:
             now = streams.take()
-            source = streams.name_of(self._loader.generator)
-            self._made = {source: now[source]}
+            # Of the device that torch.set_default_device names the seed is drawn there.
+            sources = ("device", streams.name_of(self._loader.generator))
+            self._made = {source: now[source] for source in sources if source in now}
         self._iterator = self._make({})
         self._behind = 0
         self._count = 0

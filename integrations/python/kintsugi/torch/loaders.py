@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from .._errors import Error
 from ..abi import Code
+from .devices import Device
 from .indices import sampler_of
 from .kept_batches import KeptBatch
 from .loader_kinds import Mapped, Mark, kind_of
@@ -48,13 +49,14 @@ class Batches:
 
     A batch that is handed out once more leaves all generators that it was drawn from as it left them the first time."""
 
-    def __init__(self, loader: Any, name: str = "loader") -> None:
+    def __init__(self, loader: Any, name: str = "loader", device: Device | None = None) -> None:
         self._loader = loader
+        self._device = device
         self._name = name
         self._kind = kind_of(loader, name)
         self._keep = 1
         self._kept: collections.deque[_Entry] = collections.deque(maxlen=1)
-        self._streams = Streams(self._parts())
+        self._streams = Streams(self._parts(), self._device)
         self._epochs: list[int | None] = []
         self._place: _Place | None = None  # before the first pass: none
         self._first: _Place | None = None  # of the pass, where it began in this process
@@ -294,7 +296,7 @@ class Batches:
         return {**here, "generator": loader.generator, "sampler": loader.sampler, "batch_sampler": loader.batch_sampler}
 
     def _scan(self) -> None:
-        self._streams = Streams(self._parts())
+        self._streams = Streams(self._parts(), self._device)
 
     def _with_epochs(self) -> list[Any]:
         """What wants to know the epoch, each once."""

@@ -94,7 +94,7 @@ class Record:
     """Plain values in a tensor: as bytes that are the same wherever the values are."""
 
     def __init__(self, room: int) -> None:
-        self.tensor = torch.zeros(room, dtype=torch.uint8)
+        self.tensor = torch.zeros(room, dtype=torch.uint8, device="cpu")  # whatever torch.set_default_device says
         self._written: bytes | None = None
 
     def write(self, values: Any) -> None:
@@ -174,7 +174,7 @@ class KeptOptimizer:
         for owner, record in self._records.items():
             of_states = [self._packable(p, member.made.get(p, {})) for member in self._members for p in self._recorded(owner)]
             size = len(packed((0, 0, plain, of_states) if owner is None else of_states))
-            record.tensor = torch.zeros(1 << (4 * size + 64).bit_length(), dtype=torch.uint8)
+            record.tensor = Record(1 << (4 * size + 64).bit_length()).tensor
             yield ".values" if owner is None else f"/{self._names[owner]}.values", owner, record.tensor
 
     def begin(self) -> None:

@@ -33,15 +33,15 @@ def is_prepared(loader: Any) -> bool:
 class Prepared:
     """As `Batches`, for one prepared loader."""
 
-    def __init__(self, loader: Any, name: str = "loader") -> None:
+    def __init__(self, loader: Any, name: str = "loader", device: Device | None = None) -> None:
         _refuse(loader, name)
         _give_generator(loader)
         self._loader = loader
         self._gradients = loader.gradient_state
-        self._inner = Batches(loader.base_dataloader, name)
+        self._inner = Batches(loader.base_dataloader, name, device)
         self._name = name
         self._keep = 1
-        self._process = Streams({})
+        self._process = Streams({}, device)
         self._ahead: Any = _NOTHING  # the batch that was read ahead
         self._drawn_before = False  # the next one was read ahead before the state was taken
         self._drawn_already = False  # the next one was read ahead by this process, before the step that is made again

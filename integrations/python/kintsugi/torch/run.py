@@ -84,11 +84,11 @@ class TorchRun(Run):
     def __init__(self, agent: _core.Agent, extension: Any) -> None:
         super().__init__(agent)
         self._mark_of_ours = str(extension.FAILURE_MARK)
-        self._device = Device(agent, extension)
-        self._groups = Groups(agent, extension, self._device)
+        self.device = Device(agent, extension)
+        self._groups = Groups(agent, extension, self.device)
         self._calls: Callable[[], int] = extension.calls  # collectives so far
         self._versions_of: Callable[[dict[torch.Tensor, str]], int] = extension.versions
-        self._registry = Registry(self, extension, self._device, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
+        self._registry = Registry(self, extension, self.device, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
         self._ddp = DdpLayouts(extension)
         self._builder: Builder | None = None
         self._loaders: list[tuple[Any, Batches | Prepared]] = []
@@ -242,14 +242,14 @@ class TorchRun(Run):
                 return known
         name = f"number {len(self._loaders)}"
         if not is_prepared(loader):
-            found = Batches(loader, name)
+            found = Batches(loader, name, self.device)
             if self.offers:
                 found.refuse_undivided(self.world_size)
             self._loaders.append((loader, found))
             return found
         if not self._has_accelerator:
             raise Error(f"loader '{name}' is one of Accelerate's, which counts its batches: register(accelerator=accelerator, ...), too", Code.INVALID_ARGUMENT)
-        prepared = Prepared(loader, name)
+        prepared = Prepared(loader, name, self.device)
         self._loaders.append((loader, prepared))
         prepared.synchronize(lambda function: self.do(function, only=0))
         return prepared
@@ -270,7 +270,7 @@ class TorchRun(Run):
         self._begin_checks()
         if self._ddp.follow(self._registry.models):
             self.register_object("ddp.layout", self._ddp, self._ddp.take_over)
-        random = Randomness(self._device, lambda: self.rank)
+        random = Randomness(self.device, lambda: self.rank)
         if self.offers:
             self._refuse_fixed()
             random.note_seeded()
@@ -375,7 +375,7 @@ class TorchRun(Run):
         if isinstance(error, Error):
             return super().outcome_of(error)
         if isinstance(error, torch.AcceleratorError):
-            self._device.replace_if_lost()
+            self.device.replace_if_lost()
         if self._in_step and self._update is _COMMITTED and (self._changes_behind or self._versions() != self._at_commit):
             return Outcome.MEMORY_ERROR  # cut off behind its update, where an average follows: what it has is of no step
         if isinstance(error, dist.DistBackendError) or self._mark_of_ours in str(error):
@@ -469,7 +469,7 @@ class TorchRun(Run):
             framework.note_gate(has_update)
         self._loops.note_gate()
         self._objects.put_at_gate(self.at)
-        if code := self.agent.enter_update(self.at, self._device.stream()):
+        if code := self.agent.enter_update(self.at, self.device.stream()):
             self._check(code)
         self._update = by
         self._strays.open_update()
@@ -482,7 +482,7 @@ class TorchRun(Run):
             raise Error(f"the update of step {self.at} holds {calls} collectives: a rank could not finish it alone. Move them before "
                         "the gate (run.update() or optimizer.step()), or behind it", Code.FAILED_PRECONDITION)  # fmt: skip
         self._update = _COMMITTED
-        code = self.agent.leave_update(self.at, self._device.stream())
+        code = self.agent.leave_update(self.at, self.device.stream())
         self.committed = self.at
         self._at_commit = self._versions()
         # An incident has begun. What follows the update on this rank alone is done first: the step is all there then. But not an average

@@ -47,7 +47,7 @@ def _on_host(key: str, local: torch.Tensor, is_target: bool, staged: Staged) -> 
     if is_target and local.device.type == "cpu":
         raise strided_target(key, why)
     staged.check(key, why)
-    copy: Any = torch.empty(local.shape, dtype=local.dtype)
+    copy: Any = torch.empty(local.shape, dtype=local.dtype, device="cpu")
     copy.copy_(local)
     staged.add(copy, (lambda: local.copy_(copy)) if is_target else None)
     return copy  # type: ignore[no-any-return]

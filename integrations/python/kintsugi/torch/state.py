@@ -200,7 +200,7 @@ class LargeBuffer(Buffers, Encoder):
             return False
         tensor = self._model.get_buffer(self._name)
         is_seen = not tensor.is_inference() and (tensor.data_ptr(), tensor._version) == self._seen
-        if not is_seen or self._extension.holds(tensor, self._encoded, self._bytes_at, 0, tensor.nbytes):
+        if not is_seen or self._holds(tensor, 0, tensor.nbytes):
             return False
         self._is_counted = False
         return True
@@ -218,7 +218,15 @@ class LargeBuffer(Buffers, Encoder):
             begin, end = self._slice * size, min((self._slice + 1) * size, end)
             self._slice = (self._slice + 1) % _SLICES
         self._times_alike += 1
-        return bool(self._extension.holds(tensor, self._encoded, self._bytes_at, begin, end))
+        return self._holds(tensor, begin, end)
+
+    def _holds(self, tensor: torch.Tensor, begin: int, end: int) -> bool:
+        """Whether these of its bytes are as encoded. Of what lies on a device they alone come to the host."""
+        at = self._bytes_at
+        if tensor.device.type != "cpu":
+            tensor = tensor.detach().reshape(-1).view(torch.uint8)[begin:end].cpu()
+            at, begin, end = at + begin, 0, end - begin
+        return bool(self._extension.holds(tensor, self._encoded, at, begin, end))
 
 
 def large_buffers(model: Module, names: Iterable[str]) -> list[str]:

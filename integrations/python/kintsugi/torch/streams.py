@@ -20,20 +20,22 @@ from torch.utils.data import Dataset
 
 from .._errors import Error
 from ..abi import Code
+from .devices import Device
 from .randomness import Randomness
 
 World = dict[str, bytes]  # the state of each stream, by its name
-SHARED = ("torch", "python", "numpy")  # the process's own, which a trainer draws from, too
+SHARED = ("torch", "python", "numpy", "device")  # the process's own, which a trainer draws from, too
 _MOST_PARTS = 256  # of a list or dict that is looked into: a list of samples is longer, and holds no generators; one of data sets may
 _MOST_LOOKED_AT = 20000
 
 
 class Streams:
     """What moves when batches are fetched. `roots`: by name, what is looked into for generators; the data set among them, and those that it is
-    made of (StackDataset, ConcatDataset, Subset), count as one where they have a state of their own."""
+    made of (StackDataset, ConcatDataset, Subset), count as one where they have a state of their own. `device`: whose generator is one of the
+    process's; None in a loader's workers, which have none."""
 
-    def __init__(self, roots: Mapping[str, Any]) -> None:
-        self._shared = Randomness()
+    def __init__(self, roots: Mapping[str, Any], device: Device | None = None) -> None:
+        self._shared = Randomness(device)
         self._own = generators_of(roots)
 
     def take(self) -> World:
