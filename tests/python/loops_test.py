@@ -2,8 +2,8 @@
 
   loops_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--fakes FOLDER] [--only WORD]...
 
---soak: each place by itself, each section that stands still for longer than its limit. --fakes: the loops that are compared with plain torch, with all that they make on the
-fake device, from this folder with libkintsugi_fake_*.so.
+--soak: each place by itself, each section that stands still for longer than its limit. --fakes: with all that the loops make on the fake device, from this
+folder with libkintsugi_fake_*.so.
 """
 import argparse
 import itertools
@@ -81,7 +81,7 @@ if __name__ == "__main__":
          stands("save.1:0:600", limits=("--save-limit", "4"), paths=[("respawn",)], replaced=[0])),
         ("an evaluation without a limit, a save, and what stands behind the last step take long", stands("told.0:1:9", "save.1:0:9", "behind:1:9", limits=())),
     ]
-    tests = [
+    compared = [
         ("a loop with KINTSUGI=0", loop.off),
         ("an undisturbed loop, and one gone on with from its middle", loop.resumed(8)),
         ("killed in a forward pass, in an update, behind one", loop.same("kill:1@3:forward", "kill:0@5:update", "kill:1@8:param-sync",
@@ -93,9 +93,6 @@ if __name__ == "__main__":
         ("killed in each place of one run between its steps and behind them", dies(*places.values())),
         ("an evaluation stands still for longer than its limit, the others wait within it; a save without a limit takes long, and is no hang",
          stands("evaluate.0:1:600", "save.1:0:9", paths=[("respawn",)], replaced=[1])),
-        ("several batches a step, from workers, of a data set that is made of others: killed in the middle of a step, and at an epoch's end",
-         parts.same("kill:1@3:backward", "kill:0@5:update", paths=[("adopt", "respawn"), ("adopt", "adopt")])),
-        ("saved by four ranks within an epoch, gone on with by three, which lose one", divided(door, sizes=(3,))),
         ("each way to write a step, code behind it without a look at run.again, a newer snapshot, shuffled batches, what a section changes in place",
          forms.same("kill:1@2:forward", "throw:0@3:update", "kill:0@5:backward", "throw:1@6:forward", "kill:1@8:update", "kill:0@11:forward",
                     "throw:1@12:backward", "kill:1@14:param-sync", "kill:0@17:forward",
@@ -106,4 +103,9 @@ if __name__ == "__main__":
         ("large buffers, most of which stay what they are: killed in a backward pass and in an update, an exception behind one",
          buffers.same("kill:1@5:backward", "throw:1@7:param-sync", "kill:0@9:update", paths=[("adopt", "retry", "respawn"), ("adopt", "retry", "adopt")])),
     ]
-    sys.exit(main(soak if options.soak else tests, door.bin, options.only))
+    of_host = [
+        ("several batches a step, from workers, of a data set that is made of others: killed in the middle of a step, and at an epoch's end",
+         parts.same("kill:1@3:backward", "kill:0@5:update", paths=[("adopt", "respawn"), ("adopt", "adopt")])),
+        ("saved by four ranks within an epoch, gone on with by three, which lose one", divided(door, sizes=(3,))),
+    ]
+    sys.exit(main(soak if options.soak else compared if options.fakes else compared + of_host, door.bin, options.only))

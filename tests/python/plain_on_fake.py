@@ -108,7 +108,7 @@ class HostGroup(dist.ProcessGroup):
                 one.copy_(value)
         return _done(outputs)
 
-    def barrier(self, options=None):
+    def barrier(self, opts=None):
         self._gather(torch.zeros(1))
         return _done(None)
 

@@ -20,6 +20,7 @@ from lines import needed  # noqa: E402
 FOLDER = HERE / "shapes"
 LINES_MOST = 25
 ENDED = ("vision", "fsdp", "trainer", "diffusion")  # in the short suite: an epoch cut within a loader, shards, frameworks
+ON_DEVICE = ("nanogpt", "snapshots", "vision", "dcgan")  # the others make tensors of numpy's arrays, or shards over the host
 SAVED = 75  # the exit code of a run that was told to end and saved
 
 
@@ -155,4 +156,8 @@ if __name__ == "__main__":
     if options.oracles:
         door.skip_without("transformers")
     tried = framework_shapes(door) if options.oracles else shapes(door)
-    sys.exit(main([test for shape in tried for test in tests_of(shape, options.all)], door.bin, options.only))
+    if options.fakes:
+        tests = [(f"{shape.name} on a device, struck in every place of one run", shape.struck(shape.faults, shape.strikes)) for shape in tried if shape.name in ON_DEVICE]
+    else:
+        tests = [test for shape in tried for test in tests_of(shape, options.all)]
+    sys.exit(main(tests, door.bin, options.only))
