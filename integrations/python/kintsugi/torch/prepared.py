@@ -20,6 +20,7 @@ import torch
 
 from .._errors import Error
 from ..abi import Code
+from .devices import Device
 from .loaders import Batches
 from .streams import Streams, World, moved, set_state, state_of
 
