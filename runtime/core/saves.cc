@@ -165,10 +165,16 @@ bool Saves::Replaces() {
     return false;
   }
   const Replacements::Request request = replacements_.Take();
+  StandAt(*parked);
   // Before their processes are asked for anew: none of those begins there.
   if (request.drains) board_.Act(NodeCutOff{request.ranks.front(), request.text});
   faults_.GiveUp(request.ranks, FaultKind::kOperator, board_.now(), request.text);
   return true;
+}
+
+// Whoever parks tells of the next step before, which is none that is lost.
+void Saves::StandAt(Step step) {
+  for (Rank rank : board_.members.ranks()) board_.At(rank).begun = step;
 }
 
 // ---- other ranks that somebody asks for --------------------------------------------------------------------------
@@ -184,6 +190,7 @@ bool Saves::Scales() {
   if (board_.course.leaving || board_.phase() != Phase::kRunning || !points_.ParkedAt() || !scaling_.IsDue())
     return false;
   const std::string text = scaling_.Why();
+  StandAt(*points_.ParkedAt());
   faults_.Record(board_.members.ranks().front(), FaultKind::kOperator, text, board_.now());
   board_.incident.BlameNobody();
   faults_.Lock(text);

@@ -82,6 +82,7 @@ class Saves {
   void BeginReplacing();
   bool Replaces();
   bool Scales();
+  void StandAt(Step step);
   void RefuseReplacement(const std::string& why);
   void MaybeSave();
   void Compare(SaveState state);

@@ -1,6 +1,8 @@
 // What an operator asks for: that the run stands still, goes on, or gets a new process for a rank.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "tests/unit/core/bench.h"
 
 namespace kintsugi::core {
@@ -16,13 +18,15 @@ Bench OperatorBench(Policy policy) {
 }
 
 // Every rank has begun step 5, stores the pause that it was told last, and comes to park there.
-uint64_t ParkAll(Bench& bench, int world) {
+// `tells`: a rank whose beat says that it has come to the step behind, as whoever parks there does for a moment.
+uint64_t ParkAll(Bench& bench, int world, std::optional<int> tells = {}) {
   const auto told = [&bench] { return bench.Sent<PauseAt>().back().second.step.value(); };
   while (told() < 5)
     for (int r = 0; r < world; ++r) bench.Say(r, PauseAck{Step(5)});
   const uint64_t at = told();
   for (int r = 0; r < world; ++r) bench.Say(r, PauseAck{Step(at)});
   bench.CommitAll(at);
+  if (tells) bench.Say(*tells, Beat{.count = 1, .place = {.step = at + 1}});
   for (int r = 0; r < world; ++r) bench.Say(r, SavePoint{Step(at)});
   return at;
 }
@@ -208,7 +212,7 @@ TEST(Replace, TheOldProcessGoesWhereAllStandAtOneStepAndNotBefore) {
   bench.Feed(OperatorReplace{Rank(2)});
   EXPECT_TRUE(bench.Killed().empty());
   EXPECT_EQ(bench.core.incidents(), 0u);
-  const uint64_t at = ParkAll(bench, 4);
+  const uint64_t at = ParkAll(bench, 4, 1);
   EXPECT_TRUE(bench.Orders(Phase::kDump, 0).empty()) << "its launcher keeps what it holds";
   EXPECT_EQ(bench.All<StepDecided>().back().step, Step(at));
   EXPECT_EQ(bench.Killed(), (std::set<int>{2}));
@@ -218,6 +222,7 @@ TEST(Replace, TheOldProcessGoesWhereAllStandAtOneStepAndNotBefore) {
   EXPECT_EQ(record.signal, FaultKind::kOperator);
   EXPECT_EQ(record.ranks, (std::vector<Rank>{Rank(2)}));
   EXPECT_EQ(record.rung, Rung::kRespawn);
+  EXPECT_EQ(record.begun, Step(at)) << "no step is lost";
   EXPECT_EQ(bench.member(2).incarnation, Incarnation(2));
 }
 
