@@ -37,7 +37,7 @@ from .framework import Framework
 from .groups import Groups, refuse_others
 from .loaders import Batches
 from .prepared import Prepared, is_prepared
-from .randomness import Randomness, Seeded
+from .randomness import Randomness
 from .registry import Hooks, Registry
 from .strays import Strays
 from .streams import generators_of
@@ -76,6 +76,7 @@ class _Update(enum.Enum):
 
 # By these names: asking an enumeration for a member costs, and a step asks often.
 _TO_COME, _BY_HOOKS, _BY_TRAINER, _COMMITTED = _Update
+_RANDOM_IS_TAKEN = "the name 'random' is taken: torch's, Python's and numpy's random generators have it, and are always protected"
 _GRADIENT_SYNC = int(Phase.GRADIENT_SYNC)
 
 
@@ -142,7 +143,7 @@ class TorchRun(Run):
         if self._guard.begun:
             raise Error(f"{', '.join(things)} registered after training began", Code.FAILED_PRECONDITION)
         if "random" in things:
-            raise Error("the name 'random' is taken: torch's, Python's and numpy's random generators have it, and are always protected", Code.INVALID_ARGUMENT)
+            raise Error(_RANDOM_IS_TAKEN, Code.INVALID_ARGUMENT)
         for name, thing in things.items():
             if type(thing).__module__.startswith("megatron.core."):
                 raise Error(f"'{name}' is a {type(thing).__name__} of Megatron's: kintsugi.megatron.protect(run, model, optimizer, "
@@ -274,13 +275,14 @@ class TorchRun(Run):
         self._begin_checks()
         if self._ddp.follow(self._registry.models):
             self.register_object("ddp.layout", self._ddp, self._ddp.take_over)
-        random = Randomness(self._device, lambda: self.rank)
+        if "random" in self._objects:
+            raise Error(_RANDOM_IS_TAKEN, Code.INVALID_ARGUMENT)
         if self.offers:
             self._refuse_fixed()
-            random.note_seeded()
-            self.register_object("random.seeded", Seeded(random), "derived")
-        self.register_object("random", random, random.take_over)
         super()._begin()
+
+    def _make_randomness(self) -> Randomness:
+        return Randomness(self._device, lambda: self.rank)
 
     def _kept_things(self) -> Iterator[Any]:
         yield from self._registry.registered()
