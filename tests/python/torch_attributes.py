@@ -56,11 +56,11 @@ class Net(nn.Module):
         self.calls += 1
         x = self.drop(torch.relu(self.norm(self.first(x)))) + float(self.noise.random())
         hidden: Tensor | None = self.hidden
-        self.hidden = self.cell(x, torch.zeros(len(x), 8) if hidden is None else hidden.detach())
+        self.hidden = hidden = self.cell(x, torch.zeros(len(x), 8) if hidden is None else hidden.detach())
         self.mean = self.mean * 0.9 + x.detach().mean(0) * 0.1
         self.means.append(float(x.mean()))
         self.seen.append(self.calls)
-        return self.cooling(self.last(self.hidden + self.mean)) + sum(self.means) * 0.01 + self.of_weight.mean()  # type: ignore[no-any-return]
+        return self.cooling(self.last(hidden + self.mean)) + sum(self.means) * 0.01 + self.of_weight.mean()  # type: ignore[no-any-return]
 
 
 def main() -> None:
