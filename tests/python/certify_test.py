@@ -98,8 +98,7 @@ if __name__ == "__main__":
     snapshots = ("--snapshot-every", "2")  # FSDP2's shards have no second copy
     # Each is three or four runs of two ranks that import torch.
     short = [
-        ("certify finds BatchNorm's buffers that are left out",
-         door.finds("buffers", ["exception, rank 1, backward"], ["losses differ", "buffer that is no registered object"])),
+        ("certify finds a sampler that is not saved", door.finds("sampler", ["exception, rank 1, backward"], ["Samples", "sampler"])),
         ("certify finds a door that changes what is computed", door.is_not_plain("door", "the first loss that differs is that of step 1: ")),
         ("certify tells a program's own noise from a fault's", door.is_not_deterministic("noise", "losses differ from step 1 on", "the first loss that differs is that of step 1",
                                                                                          "in the first run")),
@@ -110,13 +109,10 @@ if __name__ == "__main__":
         ("certify passes a torch trainer at each collective of its step", door.each_collective([], 1)),
         ("certify passes FSDP2 at each collective of its step", door.each_collective(["fsdp-right"], 5, snapshots)),
         ("certify passes FSDP2", door.passes(["fsdp-right"], snapshots)),
-        # It decides the loss of its own rank alone, and what is compared is that of the first one.
-        ("certify finds a tensor that is not registered",
-         door.finds("tensor", ["kill, rank 0, backward"], ["losses differ", "only what is registered"])),
+        ("certify tells of a module that is not registered", door.refuses("tensor", "'average' (Average) has changed by step 1 and is not registered", 1)),
         ("certify finds an update outside of the gate", door.finds("update", ["exception, rank 1, gate"], ["update outside of the gate"])),
-        ("certify finds a forgotten random generator",
-         door.finds("random", ["exception, rank 1, backward"], ["losses differ", "random generator"])),
-        ("certify finds a sampler that is not saved", door.finds("sampler", ["exception, rank 1, backward"], ["Samples", "sampler"])),
+        ("certify tells of a forgotten random generator", door.refuses("random", "'noise' (Generator) has changed by step 2 and is not registered", 1)),
+        ("certify tells of BatchNorm's buffers that are left out", door.refuses("buffers", "'features' (Sequential) has changed by step 1 and is not registered", 1)),
         ("certify tells of a collective within an update of the trainer's own",
          door.refuses("own-collective", "the update of step 1 holds 1 collectives", 1)),
         # Between the two reductions of the backward pass, where no phase is marked.

@@ -91,6 +91,7 @@ if __name__ == "__main__":
         ("a batch of an iterator of the script's own", alone(door, "iterator", "a data loader's iterator is advanced in a step or a section that it was not made in")),
         ("a section that one rank alone calls at the end", alone(door, "section", "at the end of its script")),
         ("a loop that is left in the middle of a step", alone(door, "cut", "the loop was left in the middle of step 2, behind 1 of its 3 batches")),
+        ("a schedule that is not registered", alone(door, "schedule", "'scheduler' (ReduceLROnPlateau) has changed by step 6 and is not registered")),
         ("averages that are updated outside of updates", strays(door)),
         ("a collective behind everything that one rank alone calls", alone(door, "barrier", "rank 1 stands at the end of its script")),
         ("an order that cannot be divided among other ranks", undivided(door)),

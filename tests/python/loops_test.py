@@ -54,7 +54,7 @@ if __name__ == "__main__":
     loop, parts = Compared(door, "torch_loop.py"), Compared(door, "torch_loop.py", "--accumulate", "2", "--workers", "2", "--composed")
 
     shards = Compared(door, "torch_shards_epochs.py")
-    buffers, forms = Compared(door, "torch_buffers.py"), Compared(door, "torch_forms.py")
+    buffers, forms, attributes = (Compared(door, f"torch_{name}.py") for name in ("buffers", "forms", "attributes"))
 
     def dies(*places):
         return loop.same(more=[word for place in places for word in ("--die", place)], paths=list(itertools.product(("adopt", "respawn"), repeat=len(places))))
@@ -100,6 +100,8 @@ if __name__ == "__main__":
                     for how in ("kill", "throw", "kill", "throw", "kill", "kill", "throw", "kill", "kill", "kill", "throw")))])),
         ("shards without a second copy go back behind an epoch, and by a step within one",
          shards.same("kill:1@7:update", "kill:0@14:update", options=("--snapshot-every", "4"), paths=[("reload", "adopt", "reload")])),
+        ("what modules keep beside tensors: killed in a forward pass and behind an update, an exception in an update",
+         attributes.same("kill:1@3:forward", "throw:1@6:update", "kill:0@8:param-sync", paths=None)),
         ("large buffers, most of which stay what they are: killed in a backward pass and in an update, an exception behind one",
          buffers.same("kill:1@5:backward", "throw:1@7:param-sync", "kill:0@9:update", paths=[("adopt", "retry", "respawn"), ("adopt", "retry", "adopt")])),
     ]

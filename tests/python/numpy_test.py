@@ -172,6 +172,8 @@ if __name__ == "__main__":
                    words=("LineError: the line is crooked", "Traceback", "line.py"))),
         ("numpy trainer, an injected exception", door.same(LINE, ["--inject", "throw:0@4:update"])),
         ("numpy trainer, forks a child", door.same(LINE, [], ["--fork"])),
+        ("numpy trainer that draws from generators that are nobody's own, killed, an exception",
+         door.same([str(HERE / "drawn.py")], ["--inject", "kill:0@4:backward", "--inject", "throw:1@6:backward", "--inject", "kill:1@8:update"], nproc=2)),
         ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
         ("numpy trainer, told to save and leave, and resumed", leaves(door)),
         ("numpy trainer, an exception before its loop", fails(door, "--early", 3, r"rank 1 exited with code 1; last line of its error output, \d+ s before: LineError: there is no line")),

@@ -39,5 +39,6 @@ if __name__ == "__main__":
                         paths=[("respawn", "rebuild", "adopt", "respawn", "adopt")])),
         ("each public class stands in the table of kinds", door.alone("torch_kinds.py")),
         ("what an optimizer keeps is kept, or refused by name", door.alone("torch_kept.py")),
+        ("what is not registered is refused by name", door.alone("torch_forgotten.py")),
     ]
     sys.exit(main(compared if options.fakes else compared + of_host, door.bin, options.only))

@@ -32,7 +32,8 @@ if __name__ == "__main__":
     options = parser.parse_args()
     door = Door(options.door)
     skip_without_torch(door)
-    trainers = ("shards", "cut", "mixed", "built", "layouts", "quantized", "swapped", "optimizers", "gan", "schedulers", "shard_options", "ddp_options")
+    trainers = ("shards", "cut", "mixed", "built", "layouts", "quantized", "swapped", "optimizers", "gan", "schedulers", "shard_options", "ddp_options",
+                "attributes")
     soak = [("a loader whose workers are spawned", door.alone("torch_loaders.py", arguments=["spawned"]))]
     short = [
         ("torch's mistakes are sentences", where_newer(door, door.alone("torch_mistakes.py"))),

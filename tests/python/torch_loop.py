@@ -3,13 +3,13 @@ weights behind the update, evaluation between, at the head and behind steps, a f
 step. PLAIN=1: the same under plain torch over Gloo.
 
   torch_loop.py FOLDER [--accumulate N] [--workers N] [--composed] [--die PLACE:RANK]... [--stand PLACE:RANK:SECONDS]...
-               [--limit N] [--save-limit N] [--late] [--alone before|behind|between|iterator|section|step|cut|broken]
+               [--limit N] [--save-limit N] [--late] [--alone before|behind|between|iterator|section|step|cut|broken|schedule]
       PLACE: evaluate.E, told.E (behind its collective), save.E, behind. stand: it stands still there once; limit, save-limit: of evaluations, of saves
       composed: the data set is made of several (ConcatDataset, StackDataset, a MapDataPipe), of which some draw, and one has a state
       late: a process that takes a lost one's place begins at a later epoch, as by a newer snapshot of the script's own
       alone: a collective outside of steps and sections, before or behind the third step, or between epochs; iterator: the third step
              takes a batch of one that was made before the loops; section, step: rank 0 alone calls the last one, makes one more; cut: a loop of
-             three batches a step is left behind the fourth; broken: rank 0's object has no state as the script ends
+             three batches a step is left behind the fourth; broken: rank 0's object has no state as the script ends; schedule: is not registered
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def main() -> None:
     data, held_out = Composed() if options.composed else Noisy(), Noisy()
     loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, seed=3), num_workers=options.workers)
     if run is not None:
-        run.register(model=model, average=average, optimizer=optimizer, scheduler=scheduler)
+        run.register(model=model, average=average, optimizer=optimizer, **({} if options.alone == "schedule" else {"scheduler": scheduler}))
 
     def evaluate(epoch: int) -> float:
         perhaps_struck(f"evaluate.{epoch}")

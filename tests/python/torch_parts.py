@@ -9,8 +9,9 @@ import torch
 import kintsugi
 from kintsugi.pickled import Pickling
 from kintsugi.program import Program
+from kintsugi.randomness import Unchanged, numpy_memory, python_memory
 from kintsugi.torch import _build, state, warm
-from kintsugi.torch.randomness import Randomness, Unchanged, numpy_memory, python_memory
+from kintsugi.torch.randomness import Randomness
 from kintsugi.torch.run import TorchRun
 
 assert "torch._dynamo" not in sys.modules, "warm_up has nothing to do any more: this torch imports all of itself at once"

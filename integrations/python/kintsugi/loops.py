@@ -376,6 +376,11 @@ class Loops:
         return (f": behind the block of step {self._left_out}, which was done before this process took a lost one's place and is left out: what the script uses "
                 "from it is to be kept (run.keep), and set before the update")  # fmt: skip
 
+    @property
+    def marks_steps(self) -> bool:
+        """Whether a framework's loop is under way, which does so itself."""
+        return self._marks_steps
+
     # ---- where the script is ------------------------------------------------------------------------------------------
 
     @property

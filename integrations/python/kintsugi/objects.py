@@ -214,8 +214,8 @@ class Objects:
         the step that this one lacks."""
         self._newest_put.clear()  # the engine has put back others
         for key, thing in self._things.items() if self._gate[1] else ():
-            if isinstance(thing, Encoder) and thing.has_missed():
-                self._note_inexact(f"object '{key}' of rank {rank}, about step {step}: written past torch's counters")
+            if isinstance(thing, Encoder) and (missed := thing.missed()):
+                self._note_inexact(f"object '{key}' of rank {rank}, about step {step}: {missed}")
         kept = at_gate = {key: self._agent.get_object(key) for key in self._things}
         record = self._agent.get_object(PROGRAM)
         program = pickle.loads(record)

@@ -28,13 +28,14 @@ class Pickling:
         self._reducers = ChainMap(dict(reducers), copyreg.dispatch_table)
 
     def bytes_of(self, key: str, thing: Codec | Values) -> bytes:
-        if isinstance(thing, Encoder):
-            return thing.encode()
+        try:
+            return thing.encode() if isinstance(thing, Encoder) else self.dumps(thing.state_dict())
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", Code.INVALID_ARGUMENT) from error
+
+    def dumps(self, state: Any) -> bytes:
         written = io.BytesIO()
         pickler = pickle.Pickler(written, protocol=pickle.HIGHEST_PROTOCOL)
         pickler.dispatch_table = self._reducers
-        try:
-            pickler.dump(thing.state_dict())
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise Error(f"object '{key}' ({type(thing).__name__}) cannot be pickled: {error}", Code.INVALID_ARGUMENT) from error
+        pickler.dump(state)
         return written.getvalue()

@@ -25,6 +25,7 @@ from .news import News
 from .objects import PROGRAM
 from .outside import Outside, described
 from .program import Program, Recorded
+from .randomness import Randomness, Seeded
 from .reshard import Resharding
 from .sections import pickled
 from .take_over import take_over_of
@@ -345,6 +346,7 @@ class Run(Resharding):
     def _begin(self) -> None:
         if not self._tensors:
             raise Error("nothing is registered: run.register comes before the first step and the first section", Code.FAILED_PRECONDITION)
+        self._register_random()
         crew = self.agent.crew  # by whose numbers all was registered
         ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
         if not self._layouts or 0 in self._layouts:
@@ -359,6 +361,19 @@ class Run(Resharding):
         self._program.note_start(self._objects.variables())
         self._objects.put_at_gate(0)
         self._add_news_handler()
+
+    def _register_random(self) -> None:
+        """Whatever draws without a generator of its own."""
+        if "random" in self._objects:
+            return  # the script says itself what of it is kept
+        random = self._make_randomness()
+        if self.offers:
+            random.note_seeded()
+            self.register_object("random.seeded", Seeded(random), "derived")
+        self.register_object("random", random, random.take_over)
+
+    def _make_randomness(self) -> Randomness:
+        return Randomness(lambda: self.rank)
 
     def _add_news_handler(self) -> None:
         def tell(incident: Incident) -> None:

@@ -58,9 +58,9 @@ class Encoder:
     def encode(self) -> bytes:
         raise NotImplementedError
 
-    def has_missed(self) -> bool:
-        """Whether what `encode` gave last was behind already, as far as that can be seen now."""
-        return False
+    def missed(self) -> str:
+        """What `encode` did not have when it was called last, as far as that can be seen now."""
+        return ""
 
 
 class GoesOn:

@@ -15,7 +15,7 @@ import torch
 
 from .._errors import Error
 from ..abi import Code
-from ..torch.randomness import mixed_seed
+from ..randomness import mixed_seed
 from ..torch.optimizers import OptimizerGroups
 from .core import Core
 
@@ -167,7 +167,7 @@ class RngTracker:
 
 
     def take_over(self, saved: Mapping[int, dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-        """New streams, as of torch's generator (kintsugi/torch/randomness.py): what was seeded alike stays alike."""
+        """New streams, as of torch's generator (kintsugi/randomness.py): what was seeded alike stays alike."""
         then = next(iter(saved.values()))
         return {name: _new_stream(state, then.get(name)) for name, state in self.state_dict().items()}
 

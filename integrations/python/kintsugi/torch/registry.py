@@ -7,7 +7,7 @@ under the names that the run knows. Nothing of another name, shape or layout can
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Codec, Piece
 from . import ddp_layout, parallel, state
+from .attributes import Attributes
 from .averages import Count
 from .cut_parameters import CutParameters
 from .devices import Device, DeviceArena
@@ -166,6 +167,12 @@ class Registry:
         holders = self._run.usual_holders()
         self._tensors = {key: replace(held, holders=holders) for key, held in self._tensors.items()}
 
+    def registered(self) -> Iterator[Any]:
+        """What scripts registered, and the optimizers within."""
+        yield from (thing for _, thing in self._known.values())
+        for kept in self.kept.values():
+            yield from kept.optimizers()
+
     # ---- the same once more ---------------------------------------------------------------------------------------------
 
     def begin_again(self, things: dict[str, Any]) -> None:
@@ -217,6 +224,7 @@ class Registry:
             names.remove("n_averaged")
         if names:
             self._add_buffers(name, inner, names, state.Buffers(inner, self._extension, names).take_over)
+        self._add_object(f"{name}.attributes", Attributes(inner), Attributes.take_over)
         self._named_models[name] = model
         self._accompany(model)
 

@@ -24,6 +24,7 @@ from ..reshard import Description, Shard, Staged
 from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Incident, Piece
+from ..variables import Variable
 from . import _build, agentless, fewer_ranks, iterators, off, parallel, pickled_tensors, refused, shards, warm
 from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
@@ -31,13 +32,15 @@ from .built import Builder, Built, Make, Reset
 from .ddp_layout import DdpLayouts
 from .devices import Device, kind_here
 from .facts import Facts
+from .forgotten import Forgotten, variables_here
 from .framework import Framework
 from .groups import Groups, refuse_others
 from .loaders import Batches
 from .prepared import Prepared, is_prepared
-from .randomness import Randomness, Seeded
+from .randomness import Randomness
 from .registry import Hooks, Registry
 from .strays import Strays
+from .streams import generators_of
 
 
 def join(**options: Any) -> TorchRun:
@@ -73,6 +76,7 @@ class _Update(enum.Enum):
 
 # By these names: asking an enumeration for a member costs, and a step asks often.
 _TO_COME, _BY_HOOKS, _BY_TRAINER, _COMMITTED = _Update
+_RANDOM_IS_TAKEN = "the name 'random' is taken: torch's, Python's and numpy's random generators have it, and are always protected"
 _GRADIENT_SYNC = int(Phase.GRADIENT_SYNC)
 
 
@@ -101,6 +105,7 @@ class TorchRun(Run):
         self._at_commit = self._at_end = 0  # versions of all parameters there
         self._strays = Strays(self._own_versions, agent.note_inexact)
         self._changes_behind = False  # whether parameters changed behind the update of the newest step that was ended
+        self._forgotten: Forgotten | None = None
         self._stepping: set[int] = set()  # optimizers that have stepped in this step
         self._accumulation = Accumulation()
         self._calls_before = 0
@@ -138,7 +143,7 @@ class TorchRun(Run):
         if self._guard.begun:
             raise Error(f"{', '.join(things)} registered after training began", Code.FAILED_PRECONDITION)
         if "random" in things:
-            raise Error("the name 'random' is taken: torch's, Python's and numpy's random generators have it, and are always protected", Code.INVALID_ARGUMENT)
+            raise Error(_RANDOM_IS_TAKEN, Code.INVALID_ARGUMENT)
         for name, thing in things.items():
             if type(thing).__module__.startswith("megatron.core."):
                 raise Error(f"'{name}' is a {type(thing).__name__} of Megatron's: kintsugi.megatron.protect(run, model, optimizer, "
@@ -270,13 +275,22 @@ class TorchRun(Run):
         self._begin_checks()
         if self._ddp.follow(self._registry.models):
             self.register_object("ddp.layout", self._ddp, self._ddp.take_over)
-        random = Randomness(self.device, lambda: self.rank)
+        if "random" in self._objects:
+            raise Error(_RANDOM_IS_TAKEN, Code.INVALID_ARGUMENT)
         if self.offers:
             self._refuse_fixed()
-            random.note_seeded()
-            self.register_object("random.seeded", Seeded(random), "derived")
-        self.register_object("random", random, random.take_over)
         super()._begin()
+
+    def _make_randomness(self) -> Randomness:
+        return Randomness(self.device, lambda: self.rank)
+
+    def _kept_things(self) -> Iterator[Any]:
+        yield from self._registry.registered()
+        for thing in self._objects.things():
+            yield thing.state_dict() if isinstance(thing, Variable) else thing
+
+    def _loaders_generators(self) -> Iterable[Any]:
+        return generators_of({str(i): loader for i, (loader, _) in enumerate(self._loaders)}).values()
 
     def keep_world(self, what: str) -> None:
         """For doors to frameworks: `what` trains here, and cannot go on with fewer ranks."""
@@ -419,6 +433,8 @@ class TorchRun(Run):
     def begin_step(self, k: int) -> None:
         self._strays.begin_step(k)
         self._check_places()
+        if self._forgotten is None and not self._registry.frameworks and not self._loops.marks_steps:
+            self._forgotten = Forgotten(variables_here(), self._kept_things(), self._loaders_generators)
         self._accumulation.begin_step()
         self._stepping.clear()
         self._update = _TO_COME
@@ -437,6 +453,8 @@ class TorchRun(Run):
         self._accumulation.end_step(k, self._registry.models if has_none else (), self._registry.parameters)
         if not has_none:
             parallel.refuse_gathered(self._registry.sharded, k)
+        if self._forgotten is not None:
+            self._forgotten.refuse_changed(k)
         for framework in self._registry.frameworks:
             framework.end_step()
         super().end_step(k)

@@ -195,7 +195,10 @@ class LargeBuffer(Buffers, Encoder):
             self._bytes_at -= 1
         return self._encoded
 
-    def has_missed(self) -> bool:
+    def missed(self) -> str:
+        return "written past torch's counters" if self._has_missed() else ""
+
+    def _has_missed(self) -> bool:
         if not self._is_believed():
             return False
         tensor = self._model.get_buffer(self._name)

@@ -128,30 +128,35 @@ def kinds_of_generators() -> tuple[type, ...]:
 def generators_of(roots: Mapping[str, Any]) -> dict[str, Any]:
     """Each once, by the shortest path to it."""
     kinds = kinds_of_generators()
+    found: dict[str, Any] = {}
+    for path, thing in below(roots, kinds):
+        if isinstance(thing, kinds):
+            found[path] = thing
+        elif (path == "dataset" or path.startswith("dataset.") and isinstance(thing, Dataset)) and has_state(thing):
+            found[f"{path}.state_dict()"] = thing
+    return found
+
+
+def below(roots: Mapping[str, Any], kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+    """Whatever these hold, each once, by the shortest path to it; not what is in things of these kinds, nor the process's own generators."""
     seen = {id(torch.default_generator), id(random.getstate.__self__)}  # type: ignore[attr-defined]
     if "numpy" in sys.modules:
         from numpy.random import mtrand
 
         seen.add(id(mtrand._rand))
-    found: dict[str, Any] = {}
     alive = []  # what is made on the way, so that no identity is used twice
     level = list(roots.items())
     while level and len(seen) < _MOST_LOOKED_AT:
-        below: list[tuple[str, Any]] = []
+        deeper: list[tuple[str, Any]] = []
         for path, thing in level:
             if id(thing) in seen or isinstance(thing, (str, bytes, int, float, torch.Tensor, type, types.ModuleType)):
                 continue
             seen.add(id(thing))
             alive.append(thing)
-            if isinstance(thing, kinds):
-                found[path] = thing
-            else:
-                if path == "dataset" or path.startswith("dataset.") and isinstance(thing, Dataset):
-                    if has_state(thing):
-                        found[f"{path}.state_dict()"] = thing
-                below.extend((f"{path}.{name}", part) for name, part in _parts(thing, kinds))
-        level = below
-    return found
+            yield path, thing
+            if not isinstance(thing, kinds):
+                deeper.extend((f"{path}.{name}", part) for name, part in _parts(thing, kinds))
+        level = deeper
 
 
 def _parts(thing: Any, kinds: tuple[type, ...]) -> Iterable[tuple[str, Any]]:
@@ -166,7 +171,7 @@ def _parts(thing: Any, kinds: tuple[type, ...]) -> Iterable[tuple[str, Any]]:
         yield from (("function", thing.func), ("arguments", thing.args), ("keywords", thing.keywords))
     elif isinstance(thing, types.FunctionType):
         yield from _parts_of_function(thing, kinds)
-    else:
+    elif not type(thing).__module__.startswith("kintsugi."):
         yield from getattr(thing, "__dict__", {}).items()
         for kind in type(thing).__mro__:
             if not kind.__module__.startswith(("torch.", "numpy.", "builtins", "collections")):

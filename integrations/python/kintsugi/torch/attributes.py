@@ -1,0 +1,210 @@
+"""What modules of a registered model keep beside parameters and buffers, and what is said of their parameters.
+
+A counter, a temperature, a hidden state that the next step begins with (`self.calls += 1`): a step that is made again would change it twice, and a
+process that takes a lost one's place would begin with the first. So the attributes of all modules are an object of the run's, as far as they are
+made of numbers, texts, tensors, arrays and generators: also `training`, whether a parameter is frozen, and what `get_extra_state` gives. Only what
+is another than it was at `run.register` is in the object.
+
+Threads: the trainer's. Errors: Error where ranks differ and other ranks are to go on. Units: a tensor has MOST bytes at most; of a larger one that
+steps change it is told that it was not kept.
+"""
+
+from __future__ import annotations
+
+import collections
+import marshal
+import operator
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from .._errors import Error
+from ..abi import Code
+from ..pickled import Pickling
+from ..terms import Encoder
+from . import parallel
+from .dry_step import is_plain
+from .optimizers import packed
+from .pickled_tensors import REDUCERS
+from .streams import kinds_of_generators, set_state, state_of
+
+MOST = 1 << 20
+_SCALARS = (bool, int, float, complex, str, bytes, type(None))
+_OF_TORCH = frozenset(vars(Module())) - {"training"}
+_pickled = Pickling(REDUCERS).dumps
+
+Shares = Callable[[torch.Tensor], bool]
+
+
+class Attributes(Encoder):
+    """Of one model."""
+
+    def __init__(self, model: Module) -> None:
+        self._model = model
+        self._storages: set[int] | None = None  # of parameters and buffers, while it is looked
+        self._modules = {path: _Module(module, self._shares) for path, module in model.named_modules()}
+        self._extra = {path: module for path, module in model.named_modules() if type(module).get_extra_state is not Module.get_extra_state}
+        self._parameters = dict(model.named_parameters())
+        self._trained = self._trained_now = self._flags()
+        self._extra_now = self._extra_states()
+        self._encoded = b""
+
+    def encode(self) -> bytes:
+        is_other = [module.look() for module in self._modules.values()]
+        flags, extra = self._flags(), self._extra_states()
+        if not self._encoded or any(is_other) or flags != self._trained_now or extra != self._extra_now:
+            self._trained_now, self._extra_now = flags, extra
+            self._encoded = pickle.dumps(self.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
+        self._storages = None
+        return self._encoded
+
+    def missed(self) -> str:
+        large = [f"{path}.{name}".removeprefix(".") for path, module in self._modules.items() for name in module.too_large()]
+        return f"attributes that steps change, each a tensor of more than {MOST >> 20} MiB, which a buffer may be: {', '.join(large)}" if large else ""
+
+    def state_dict(self) -> dict[str, Any]:
+        changes = {path: module.changes() for path, module in self._modules.items()}
+        trained = {name: flag for name, first, flag in zip(self._parameters, self._trained, self._flags()) if flag != first}
+        return {"changes": {path: some for path, some in changes.items() if some}, "trained": trained, "extra": self._extra_states()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for path, module in self._modules.items():
+            module.become(state["changes"].get(path, {}))
+        for (name, parameter), first in zip(self._parameters.items(), self._trained):
+            if parameter.requires_grad != (flag := state["trained"].get(name, first)):
+                parameter.requires_grad_(flag)
+        for path, data in state["extra"].items():
+            if path in self._extra and _pickled(self._extra[path].get_extra_state()) != data:
+                self._extra[path].set_extra_state(pickle.loads(data))
+        self._storages = None
+
+    @staticmethod
+    def take_over(saved: Mapping[int, Any]) -> Any:
+        first, *others = saved.values()
+        if any(other != first for other in others):
+            raise Error("attributes of modules differ from rank to rank: say how they go on with other ranks, "
+                        "run.register(model=..., take_over={'model.attributes': ...})", Code.INVALID_ARGUMENT)  # fmt: skip
+        return first
+
+    def _flags(self) -> list[bool]:
+        return [parameter.requires_grad for parameter in self._parameters.values()]
+
+    def _extra_states(self) -> dict[str, bytes]:
+        return {path: _pickled(module.get_extra_state()) for path, module in self._extra.items()}
+
+    def _shares(self, tensor: torch.Tensor) -> bool:
+        """Whether it lies in a parameter or a buffer, and is what that is."""
+        if self._storages is None:
+            known = map(parallel.local_of, (*self._model.parameters(), *self._model.buffers()))
+            self._storages = {one.untyped_storage().data_ptr() for one in known}
+        return tensor.untyped_storage().data_ptr() in self._storages
+
+
+class _Module:
+    """Of one module. Most never change anything: to look whether they did costs little."""
+
+    def __init__(self, module: Module, shares: Shares) -> None:
+        self._home = vars(module)
+        self._shares = shares
+        self._is_torchs = all(kind.__module__.startswith(("torch.", "builtins")) for kind in type(module).__mro__)
+        self._first = {name: data for name in self._names() if (data := self._packed(name)) is not None}
+        self._first_large = {name: (self._home[name], self._home[name]._version) for name in self._names() if _is_large(self._home[name])}
+        self._first_homes = {name: self._home[name] for name in self._first if type(self._home[name]) in (list, dict)}  # the script may have them, too
+        self._learn()
+
+    def _names(self) -> list[str]:
+        return [name for name in self._home if name not in _OF_TORCH and not (self._is_torchs and name[0] == "_")]
+
+    def _packed(self, name: str) -> bytes | None:
+        """None: it is nothing that is kept."""
+        value = self._home[name]
+        if is_plain(value):
+            return b"m" + packed(value)
+        if _is_generator(value):
+            return b"g" + state_of(value)
+        return b"p" + _pickled(value) if _is_kept(value, self._shares) else None
+
+    def _learn(self) -> None:
+        fixed = [name for name in self._names() if _is_fixed(self._home[name])]
+        self._get_fixed = operator.itemgetter("training", "training", *fixed)  # of one name it would give no tuple
+        self._fixed = [len(self._home), *self._get_fixed(self._home)]
+        self._others = {name: data for name in {*self._names()} - {*fixed} if (data := self._packed(name)) is not None}
+
+    def look(self) -> bool:
+        """Whether something is another than at the last look."""
+        if self._is_as_seen():
+            return False
+        self._learn()
+        return True
+
+    def _is_as_seen(self) -> bool:
+        try:
+            is_same = [len(self._home), *self._get_fixed(self._home)] == self._fixed
+        except (KeyError, RuntimeError, ValueError):  # a number became a tensor
+            return False
+        return is_same and all(self._packed(name) == data for name, data in self._others.items())
+
+    def changes(self) -> dict[str, bytes | None]:
+        """None: it is there no more."""
+        now = {name: data for name in self._names() if (data := self._packed(name)) is not None}
+        gone = {name: None for name in self._first if name not in self._home}
+        return {**{name: data for name, data in now.items() if self._first.get(name) != data}, **gone}
+
+    def too_large(self) -> list[str]:
+        """Of what is not kept: other tensors than at first."""
+        now = {name: (self._home[name], self._home[name]._version) for name in self._names() if _is_large(self._home[name])}
+        return [name for name, (tensor, version) in now.items() if (first := self._first_large.get(name)) is None or first[0] is not tensor or first[1] != version]
+
+    def become(self, changes: Mapping[str, bytes | None]) -> None:
+        for name, data in {**dict.fromkeys(self._names()), **self._first, **changes}.items():
+            has = self._packed(name) if name in self._home else None
+            if data == has:
+                continue
+            if data is None:
+                del self._home[name]
+            elif has is not None and _is_generator(self._home[name]):
+                set_state(self._home[name], data[1:])
+            else:
+                self._home[name] = self._given_back(name, marshal.loads(data[1:]) if data[:1] == b"m" else pickle.loads(data[1:]))
+        self._learn()
+
+    def _given_back(self, name: str, value: Any) -> Any:
+        if name not in self._home or name not in self._first_homes:
+            return value
+        here = self._home[name]
+        if here is not self._first_homes[name] or type(here) is not type(value):
+            return value
+        here.clear()
+        here.extend(value) if isinstance(here, list) else here.update(value)
+        return here
+
+
+def _is_fixed(value: Any) -> bool:
+    return type(value) in _SCALARS or (type(value) is tuple and all(map(_is_fixed, value)))
+
+
+def _is_kept(value: Any, shares: Shares) -> bool:
+    """Tensors that are no parameters, arrays, and what is made of them. A tensor with a graph is kept without it."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is torch.Tensor:
+        return value.layout == torch.strided and not (value.is_meta or value.is_quantized or value.nbytes > MOST or shares(value))
+    if kind in (list, tuple, set, collections.deque):
+        return all(_is_kept(one, shares) for one in value)
+    if kind is dict:
+        return all(type(key) in _SCALARS and _is_kept(one, shares) for key, one in value.items())
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and (isinstance(value, numpy.generic) or (kind is numpy.ndarray and value.dtype != object and value.nbytes <= MOST))
+
+
+def _is_large(value: Any) -> bool:
+    return type(value) is torch.Tensor and value.nbytes > MOST and value.grad_fn is None
+
+
+def _is_generator(value: Any) -> bool:
+    return isinstance(value, kinds_of_generators())

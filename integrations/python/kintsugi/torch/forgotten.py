@@ -1,0 +1,118 @@
+"""What a script trains with and has not registered: refused in the step in which it changes, in runs without any fault too.
+
+An optimizer, a schedule, a model or an average, a loss with buffers, a scale, a random generator: after a fault a process that takes a lost one's
+place would begin with a new one, and a survivor would have moved its own on twice. They are looked for once, as the first step begins, among the
+variables of the functions that lead to it and in what these hold; then each is held against what it was.
+
+What the script makes later, or hides deeper (in C, behind more things than are looked at), is not found, nor a number or a list of its own.
+
+Threads: the trainer's. Errors: Error, which names the variable.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from .._errors import Error
+from ..abi import Code
+from .streams import below, kinds_of_generators, state_of
+
+_NOT_THE_SCRIPTS = ("kintsugi", "torch", "runpy", "importlib", "contextlib", "threading", "functools")
+
+
+class Forgotten:
+    """`variables`: of the script. `registered`: things whose insides are kept with them. `others`: generators that loaders know by now."""
+
+    def __init__(self, variables: Mapping[str, Any], registered: Iterable[Any], others: Callable[[], Iterable[Any]]) -> None:
+        known: set[int] = set()  # by their identities, tensors too
+        for thing in _found({str(i): thing for i, thing in enumerate(registered)}).values():
+            parts = [*thing.modules()] if isinstance(thing, Module) else [thing, *getattr(thing, "_schedulers", ())]
+            known.update(map(id, parts), *(map(id, _tensors_of(part)) for part in parts if isinstance(part, Module)))
+        own = {path: thing for path, thing in _found(variables).items() if id(thing) not in known}
+        self._watched = [(path, thing, has_changed) for path, thing in own.items() if (has_changed := _watch(thing, known)) is not None]
+        self._others = others
+
+    def refuse_changed(self, k: int) -> None:
+        for path, thing, has_changed in self._watched:
+            if has_changed() and all(thing is not other for other in self._others()):
+                raise Error(f"'{path}' ({type(thing).__name__}) has changed by step {k} and is not registered: a process that takes a lost one's place would begin "
+                            "with a new one. Give it to run.register, by a name", Code.FAILED_PRECONDITION)  # fmt: skip
+
+
+def variables_here() -> dict[str, Any]:
+    """Of the functions of the script that are being called; the inner ones' names hide those of the outer."""
+    found: dict[str, Any] = {}
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).split(".", 1)[0] not in _NOT_THE_SCRIPTS:
+            for names in (frame.f_locals, frame.f_globals):
+                found.update((name, thing) for name, thing in names.items() if name not in found and not name.startswith("__"))
+        frame = frame.f_back
+    return found
+
+
+def _found(roots: Mapping[str, Any]) -> dict[str, Any]:
+    """Each thing that may be watched, by the shortest path to it."""
+    kinds = (Optimizer, LRScheduler, Module, torch.amp.GradScaler, *kinds_of_generators())
+    return {path: thing for path, thing in below(roots, kinds) if issubclass(type(thing), kinds)}
+
+
+def _watch(thing: Any, known: set[int]) -> Callable[[], bool] | None:
+    """None: it has nothing of its own that could change."""
+    if isinstance(thing, Module):
+        return _watch_module(thing, known)
+    if isinstance(thing, Optimizer):
+        return _watch_optimizer(thing)
+    if isinstance(thing, LRScheduler):
+        schedules = [one for one in (thing, *getattr(thing, "_schedulers", ())) if hasattr(one, "last_epoch")]
+        return _differs(lambda: [(one.last_epoch, getattr(one, "_step_count", 0)) for one in schedules])
+    if isinstance(thing, torch.amp.GradScaler):
+        return _differs(lambda: [_version(thing._scale), _version(thing._growth_tracker)]) if thing.is_enabled() else None
+    return _watch_generator(thing)
+
+
+def _differs(look: Callable[[], Any]) -> Callable[[], bool]:
+    first = look()
+    return lambda: look() != first
+
+
+def _watch_module(module: Module, known: set[int]) -> Callable[[], bool] | None:
+    parts = [part for part in module.modules() if id(part) not in known and _tensors_of(part)]
+    return _differs(lambda: [_version(tensor) for part in parts for tensor in _tensors_of(part) if id(tensor) not in known]) if parts else None
+
+
+def _tensors_of(module: Module) -> list[torch.Tensor | None]:
+    return [*module._parameters.values(), *module._buffers.values()]
+
+
+def _watch_optimizer(optimizer: Optimizer) -> Callable[[], bool] | None:
+    if "_optimizer_step_post_hooks" not in vars(optimizer):
+        return None  # around another one, of Accelerate's
+    stepped: list[bool] = []
+    optimizer.register_step_post_hook(lambda *_: stepped.append(True))
+    return lambda: bool(stepped)
+
+
+def _watch_generator(generator: Any) -> Callable[[], bool]:
+    """One that got another seed since is none that goes on."""
+    last: list[Any] = []
+
+    def has_changed() -> bool:
+        now = generator.initial_seed() if isinstance(generator, torch.Generator) else 0, state_of(generator)
+        before = last.pop() if last else now
+        last.append(now)
+        return before[0] == now[0] and before[1] != now[1]
+
+    return has_changed
+
+
+def _version(tensor: torch.Tensor | None) -> Any:
+    return None if tensor is None or tensor.is_inference() else (id(tensor), tensor._version)
