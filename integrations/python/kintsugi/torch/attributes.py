@@ -12,6 +12,7 @@ steps change it is told that it was not kept.
 from __future__ import annotations
 
 import collections
+import contextlib
 import marshal
 import operator
 import pickle
@@ -52,11 +53,11 @@ class Attributes(Encoder):
         self._trained = self._trained_now = self._flags()
         self._extra_now = self._extra_states()
         self._encoded = b""
+        self._note_seen()
 
     def encode(self) -> bytes:
-        is_other = [module.look() for module in self._modules.values()]
-        flags, extra = self._flags(), self._extra_states()
-        if not self._encoded or any(is_other) or flags != self._trained_now or extra != self._extra_now:
+        is_other, flags, extra = self._look(), self._flags(), self._extra_states()
+        if not self._encoded or is_other or flags != self._trained_now or extra != self._extra_now:
             self._trained_now, self._extra_now = flags, extra
             self._encoded = pickle.dumps(self.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
         self._storages = None
@@ -80,6 +81,7 @@ class Attributes(Encoder):
         for path, data in state["extra"].items():
             if path in self._extra and _pickled(self._extra[path].get_extra_state()) != data:
                 self._extra[path].set_extra_state(pickle.loads(data))
+        self._note_seen()
         self._storages = None
 
     @staticmethod
@@ -89,6 +91,24 @@ class Attributes(Encoder):
             raise Error("attributes of modules differ from rank to rank: say how they go on with other ranks, "
                         "run.register(model=..., take_over={'model.attributes': ...})", Code.INVALID_ARGUMENT)  # fmt: skip
         return first
+
+    def _look(self) -> bool:
+        """Whether something is another than at the last look. Of all modules at once, since most never change anything."""
+        with contextlib.suppress(KeyError, RuntimeError, ValueError):  # what was a number is gone, or became a tensor
+            if self._read() == self._seen and all(module.is_as_seen() for module in self._moving):
+                return False
+        is_other = [module.look() for module in self._modules.values()]
+        self._note_seen()
+        return any(is_other)
+
+    def _read(self) -> list[Any]:
+        return [*map(len, self._homes), *(get(home) for get, home in self._fixed)]
+
+    def _note_seen(self) -> None:
+        modules = self._modules.values()
+        self._homes, self._fixed = [module.home for module in modules], [(module.get_fixed, module.home) for module in modules]
+        self._moving = [module for module in modules if module.others]
+        self._seen = self._read()
 
     def _flags(self) -> list[bool]:
         return [parameter.requires_grad for parameter in self._parameters.values()]
@@ -105,23 +125,23 @@ class Attributes(Encoder):
 
 
 class _Module:
-    """Of one module. Most never change anything: to look whether they did costs little."""
+    """Of one module."""
 
     def __init__(self, module: Module, shares: Shares) -> None:
-        self._home = vars(module)
+        self.home = vars(module)
         self._shares = shares
         self._is_torchs = all(kind.__module__.startswith(("torch.", "builtins")) for kind in type(module).__mro__)
         self._first = {name: data for name in self._names() if (data := self._packed(name)) is not None}
-        self._first_large = {name: (self._home[name], self._home[name]._version) for name in self._names() if _is_large(self._home[name])}
-        self._first_homes = {name: self._home[name] for name in self._first if type(self._home[name]) in (list, dict)}  # the script may have them, too
+        self._first_large = {name: (self.home[name], self.home[name]._version) for name in self._names() if _is_large(self.home[name])}
+        self._first_homes = {name: self.home[name] for name in self._first if type(self.home[name]) in (list, dict)}  # the script may have them, too
         self._learn()
 
     def _names(self) -> list[str]:
-        return [name for name in self._home if name not in _OF_TORCH and not (self._is_torchs and name[0] == "_")]
+        return [name for name in self.home if name not in _OF_TORCH and not (self._is_torchs and name[0] == "_")]
 
     def _packed(self, name: str) -> bytes | None:
         """None: it is nothing that is kept."""
-        value = self._home[name]
+        value = self.home[name]
         if is_plain(value):
             return b"m" + packed(value)
         if _is_generator(value):
@@ -129,53 +149,53 @@ class _Module:
         return b"p" + _pickled(value) if _is_kept(value, self._shares) else None
 
     def _learn(self) -> None:
-        fixed = [name for name in self._names() if _is_fixed(self._home[name])]
-        self._get_fixed = operator.itemgetter("training", "training", *fixed)  # of one name it would give no tuple
-        self._fixed = [len(self._home), *self._get_fixed(self._home)]
-        self._others = {name: data for name in {*self._names()} - {*fixed} if (data := self._packed(name)) is not None}
+        fixed = [name for name in self._names() if _is_fixed(self.home[name])]
+        self.get_fixed = operator.itemgetter("training", "training", *fixed)  # of one name it would give no tuple
+        self._fixed = [len(self.home), *self.get_fixed(self.home)]
+        self.others = {name: data for name in {*self._names()} - {*fixed} if (data := self._packed(name)) is not None}
 
     def look(self) -> bool:
         """Whether something is another than at the last look."""
-        if self._is_as_seen():
+        if self.is_as_seen():
             return False
         self._learn()
         return True
 
-    def _is_as_seen(self) -> bool:
+    def is_as_seen(self) -> bool:
         try:
-            is_same = [len(self._home), *self._get_fixed(self._home)] == self._fixed
+            is_same = [len(self.home), *self.get_fixed(self.home)] == self._fixed
         except (KeyError, RuntimeError, ValueError):  # a number became a tensor
             return False
-        return is_same and all(self._packed(name) == data for name, data in self._others.items())
+        return is_same and all(name in self.home and self._packed(name) == data for name, data in self.others.items())
 
     def changes(self) -> dict[str, bytes | None]:
         """None: it is there no more."""
         now = {name: data for name in self._names() if (data := self._packed(name)) is not None}
-        gone = {name: None for name in self._first if name not in self._home}
+        gone = {name: None for name in self._first if name not in self.home}
         return {**{name: data for name, data in now.items() if self._first.get(name) != data}, **gone}
 
     def too_large(self) -> list[str]:
         """Of what is not kept: other tensors than at first."""
-        now = {name: (self._home[name], self._home[name]._version) for name in self._names() if _is_large(self._home[name])}
+        now = {name: (self.home[name], self.home[name]._version) for name in self._names() if _is_large(self.home[name])}
         return [name for name, (tensor, version) in now.items() if (first := self._first_large.get(name)) is None or first[0] is not tensor or first[1] != version]
 
     def become(self, changes: Mapping[str, bytes | None]) -> None:
         for name, data in {**dict.fromkeys(self._names()), **self._first, **changes}.items():
-            has = self._packed(name) if name in self._home else None
+            has = self._packed(name) if name in self.home else None
             if data == has:
                 continue
             if data is None:
-                del self._home[name]
-            elif has is not None and _is_generator(self._home[name]):
-                set_state(self._home[name], data[1:])
+                del self.home[name]
+            elif has is not None and _is_generator(self.home[name]):
+                set_state(self.home[name], data[1:])
             else:
-                self._home[name] = self._given_back(name, marshal.loads(data[1:]) if data[:1] == b"m" else pickle.loads(data[1:]))
+                self.home[name] = self._given_back(name, marshal.loads(data[1:]) if data[:1] == b"m" else pickle.loads(data[1:]))
         self._learn()
 
     def _given_back(self, name: str, value: Any) -> Any:
-        if name not in self._home or name not in self._first_homes:
+        if name not in self.home or name not in self._first_homes:
             return value
-        here = self._home[name]
+        here = self.home[name]
         if here is not self._first_homes[name] or type(here) is not type(value):
             return value
         here.clear()
