@@ -90,7 +90,7 @@ def large_buffer():
     first = encoder.encode()
     assert all(encoder.encode() is first for _ in range(12))
     model.mask.data[5] = 2
-    assert encoder.has_missed() and encoder.encode() is not first
+    assert encoder.missed() and encoder.encode() is not first
     again = encoder.encode()
     model.mask[7] = 3
     assert encoder.encode() is not again

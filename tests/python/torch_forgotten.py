@@ -105,6 +105,15 @@ seeded = torch.Generator()
 assert message({"seeded": seeded}, lambda: torch.rand(1, generator=seeded.manual_seed(5))) == ""
 assert message({"random": random, "default": torch.default_generator}, lambda: (random.random(), torch.rand(1), numpy.random.rand())) == ""
 
+# A copy that run.reshard writes anew in each step.
+served = nn.Linear(3, 3)
+watched = Forgotten({"served": served}, (), tuple)
+for parameter in served.parameters():
+    watched.note_filled(parameter)
+with torch.no_grad():
+    served.weight.zero_()
+watched.refuse_changed(1)
+
 # What is kept with something else: schedules within a registered one, what a registered object has, what a loader draws from.
 assert message({"first": chained._schedulers[0]}, chained.step, registered=[chained]) == ""
 assert message({"holder": holder}, schedule.step, registered=[holder]) == ""

@@ -120,7 +120,7 @@ std::vector<Mutant> CrewMutants() {
       {"two_worlds", "all of a generation are told one crew", "elastic", 2, Promise::kOneDecider, Make<TwoWorlds>},
       {"old_world", "a crew that changes is told", "elastic", 2, Promise::kOneDecider, Make<OldWorld>, true},
       {"nobody_leaves", "who takes no part any more is told so", "elastic", 104, Promise::kTable, Make<NobodyLeaves>},
-      {"crew_untold", "a controller that takes over hears who takes part", "elastic", 433, Promise::kCheckpoint,
+      {"crew_untold", "a controller that takes over hears who takes part", "elastic", 450, Promise::kSameStep,
        Make<CrewUntold>},
       {"only_old_ones", "where ranks come, all are told of all", "elastic", 9, Promise::kOneDecider, Make<OnlyOldOnes>},
       {"old_object", "who comes takes over what the others have, not what was kept of it", "elastic", 9,

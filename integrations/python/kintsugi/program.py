@@ -73,12 +73,14 @@ class Program:
         self._take({name: Recorded(*kept) for name, kept in {**past["sections"], **state["sections"]}.items()})
 
     @staticmethod
-    def take_over(saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    def take_over(saved: Mapping[int, dict[str, Any]], crew: list[int]) -> dict[str, Any]:
         """For a run with other ranks (kintsugi.TakeOver): as rank 0 had it, and of what loops walk what all had come to. The objects that stand beside it
-        are those of the ranks that go on with it."""
+        are those of the ranks that go on with it, `crew`."""
         first = saved[min(saved)]
-        past = pickle.dumps({**(pickle.loads(first["past"]) if "past" in first else first), "crew": None})
-        return {**first, "past": past, "loaders": Program.loaders_of_all([saved[rank]["loaders"] for rank in sorted(saved)])}
+        past = pickle.loads(first["past"]) if "past" in first else first
+        if past.get("crew") != crew:
+            first = {**first, "past": pickle.dumps({**past, "crew": None})}
+        return {**first, "loaders": Program.loaders_of_all([saved[rank]["loaders"] for rank in sorted(saved)])}
 
     @staticmethod
     def loaders_of_all(of_each: list[dict[int, Any]]) -> dict[int, Any]:

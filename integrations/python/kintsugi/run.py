@@ -356,7 +356,7 @@ class Run(Resharding):
                 self.agent.set_layout(number, [crew[rank] for rank in holders], len(holders))
         if self._worlds.offered:
             self.refuse_shares()
-        self.agent.register_object(PROGRAM, True, *take_over_of(PROGRAM, Program.take_over))
+        self.agent.register_object(PROGRAM, True, *take_over_of(PROGRAM, lambda saved: Program.take_over(saved, self.agent.crew)))
         self._worlds.begin()
         self._program.note_start(self._objects.variables())
         self._objects.put_at_gate(0)

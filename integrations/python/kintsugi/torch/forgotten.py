@@ -36,9 +36,17 @@ class Forgotten:
         for thing in _found({str(i): thing for i, thing in enumerate(registered)}).values():
             parts = [*thing.modules()] if isinstance(thing, Module) else [thing, *getattr(thing, "_schedulers", ())]
             known.update(map(id, parts), *(map(id, _tensors_of(part)) for part in parts if isinstance(part, Module)))
+        self._known = known
         own = {path: thing for path, thing in _found(variables).items() if id(thing) not in known}
         self._watched = [(path, thing, has_changed) for path, thing in own.items() if (has_changed := _watch(thing, known)) is not None]
         self._others = others
+        self._filled: list[torch.Tensor] = []  # so that their identities stay theirs
+
+    def note_filled(self, tensor: torch.Tensor) -> None:
+        """run.reshard writes the whole of it: what it was before is nothing that goes on."""
+        if id(tensor) not in self._known:
+            self._known.add(id(tensor))
+            self._filled.append(tensor)
 
     def refuse_changed(self, k: int) -> None:
         for path, thing, has_changed in self._watched:
@@ -86,7 +94,12 @@ def _differs(look: Callable[[], Any]) -> Callable[[], bool]:
 
 def _watch_module(module: Module, known: set[int]) -> Callable[[], bool] | None:
     parts = [part for part in module.modules() if id(part) not in known and _tensors_of(part)]
-    return _differs(lambda: [_version(tensor) for part in parts for tensor in _tensors_of(part) if id(tensor) not in known]) if parts else None
+
+    def versions() -> dict[int, Any]:
+        return {id(tensor): _version(tensor) for part in parts for tensor in _tensors_of(part) if id(tensor) not in known}
+
+    first = versions()
+    return (lambda: any(first.get(tensor, "new") != version for tensor, version in versions().items())) if parts else None
 
 
 def _tensors_of(module: Module) -> list[torch.Tensor | None]:

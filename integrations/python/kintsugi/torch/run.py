@@ -404,6 +404,8 @@ class TorchRun(Run):
         if isinstance(shard.array, torch.Tensor):
             if is_target:
                 self._registry.refuse_target(key, shard.array)
+                if self._forgotten is not None:
+                    self._forgotten.note_filled(shard.array)
             return shards.described_tensor(key, shard, is_target, staged)
         return super().describe(key, shard, is_target, staged)
 
