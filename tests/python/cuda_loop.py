@@ -56,6 +56,7 @@ def augmented(samples: list[Any]) -> list[Tensor]:
 
 def copied(x: Tensor) -> Tensor:
     """By way of the host, on a stream of its own."""
+    side.wait_stream(torch.cuda.current_stream())  # which has not drawn it yet
     with torch.cuda.stream(side):
         there = x.cpu().pin_memory().to(device, non_blocking=True)
     torch.cuda.current_stream().wait_stream(side)
