@@ -1,4 +1,5 @@
 """What the tests of the Python package share: running a trainer of theirs under `kintsugi run`, with the package of the build."""
+import argparse
 import json
 import os
 import subprocess
@@ -148,6 +149,19 @@ def where_newer(door, test):
             raise Skip("torch 2.11 lacks options and types of 2.13")
         test(folder)
     return run
+
+
+def opened(preload="kintsugi.torch"):
+    """What a test of torch takes, BIN PACKAGE PYTHON [--fakes DIR] [--soak] [--only WORD]...: its door, where there is torch, and its options."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("door", nargs=3)
+    parser.add_argument("--fakes", default="")
+    parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    options = parser.parse_args()
+    door = Door(options.door, preload=preload, fakes=options.fakes)
+    skip_without_torch(door)
+    return door, options
 
 
 def skip_without_torch(door):

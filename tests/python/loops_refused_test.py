@@ -2,12 +2,11 @@
 
   loops_refused_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: look-alikes of what is refused
 """
-import argparse
 import re
 import sys
 import tempfile
 
-from door import HERE, Door, Failure, main, skip_without_torch
+from door import HERE, Failure, main, opened
 
 OUTSIDE = ", outside of `with run.step()` and of run.do"
 
@@ -69,13 +68,7 @@ def undivided(door):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("door", nargs=3)
-    parser.add_argument("--soak", action="store_true")
-    parser.add_argument("--only", action="append", default=[])
-    options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch")
-    skip_without_torch(door)
+    door, options = opened()
     soak = [
         ("a step under @contextmanager", wrapped(door, "manager", "which a wrapper (ExitStack, @contextmanager) cannot")),
         ("a step given to an attribute", wrapped(door, "attribute", "gives the step's number to a plain name alone")),

@@ -5,14 +5,13 @@
 --soak: each place by itself, each section that stands still for longer than its limit. --fakes: with all that the loops make on the fake device, from this
 folder with libkintsugi_fake_*.so.
 """
-import argparse
 import itertools
 import sys
 import tempfile
 from pathlib import Path
 
 from compared import Compared
-from door import HERE, Door, Failure, main, skip_without_torch
+from door import HERE, Failure, main, opened
 
 
 def divided(door, *more, saved=9, sizes=(2, 3)):
@@ -43,14 +42,7 @@ def divided(door, *more, saved=9, sizes=(2, 3)):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("door", nargs=3)
-    parser.add_argument("--fakes", default="")
-    parser.add_argument("--soak", action="store_true")
-    parser.add_argument("--only", action="append", default=[])
-    options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch", fakes=options.fakes)
-    skip_without_torch(door)
+    door, options = opened()
     loop, parts = Compared(door, "torch_loop.py"), Compared(door, "torch_loop.py", "--accumulate", "2", "--workers", "2", "--composed")
 
     shards = Compared(door, "torch_shards_epochs.py")

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from door import HERE, ROOT, Door, Failure, main, skip_without_torch
+from door import HERE, ROOT, Failure, main, opened
 
 GPT = [str(ROOT / "integrations/examples/megatron_gpt/train.py"), "--steps", "12"]
 WAYS = {
@@ -125,13 +125,7 @@ def has_einops(door):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("door", nargs=3)
-    parser.add_argument("--soak", action="store_true")
-    parser.add_argument("--only", action="append", default=[])
-    options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch")
-    skip_without_torch(door)
+    door, options = opened()
     skip_without_megatron(door)
 
     def struck(name, *faults, how, paths, options=(), nproc=4):

@@ -4,21 +4,14 @@
 
 --fakes: with state on the fake device, from this folder with libkintsugi_fake_*.so.
 """
-import argparse
 import sys
 
 from compared import Compared
-from door import HERE, Door, main, skip_without_torch
+from door import main, opened
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("door", nargs=3)
-    parser.add_argument("--fakes", default="")
-    parser.add_argument("--only", action="append", default=[])
-    options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch", fakes=options.fakes)
-    skip_without_torch(door)
+    door, options = opened()
     alone, pair = Compared(door, "torch_optimizers.py"), Compared(door, "torch_gan.py")
     schedules = Compared(door, "torch_schedulers.py")
     compared = [

@@ -2,22 +2,15 @@
 
   options_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each kind of fault in each phase
 """
-import argparse
 import sys
 
 from compared import Compared
-from door import HERE, Door, main, skip_without_torch
+from door import main, opened
 
 PHASES = ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between")
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("door", nargs=3)
-    parser.add_argument("--soak", action="store_true")
-    parser.add_argument("--only", action="append", default=[])
-    options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch")
-    skip_without_torch(door)
+    door, options = opened()
     copied, cut = (Compared(door, "torch_shard_options.py", *more, nproc=4) for more in ((), ("--flat",)))
     pair = Compared(door, "torch_shard_options.py", "--flat")
     wrapped = Compared(door, "torch_ddp_options.py")

@@ -2,11 +2,10 @@
 
   titan_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each way to be parallel, struck in each phase
 """
-import argparse
 import re
 import sys
 
-from door import ROOT, Door, Failure, main, skip_without_torch
+from door import ROOT, Failure, main, opened
 
 TRAINER = [str(ROOT / "integrations/examples/torch_titan/train.py"), "--steps", "12", "--accumulate", "2"]
 
@@ -23,13 +22,7 @@ def as_by_itself(door):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("door", nargs=3)
-    parser.add_argument("--soak", action="store_true")
-    parser.add_argument("--only", action="append", default=[])
-    options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch")
-    skip_without_torch(door)
+    door, options = opened()
 
     def struck(name, *faults, paths, how="hsdp", arguments=(), words=()):
         arguments = [*arguments, *(word for fault in faults for word in ("--inject", fault))]

@@ -2,13 +2,12 @@
 
   torch_alone_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: loaders whose workers are spawned
 """
-import argparse
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from door import HERE, ROOT, Door, Failure, main, skip_without_torch, where_newer
+from door import HERE, ROOT, Failure, main, opened, where_newer
 
 
 def shadowed(door):
@@ -25,13 +24,7 @@ def shadowed(door):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("door", nargs=3)
-    parser.add_argument("--soak", action="store_true")
-    parser.add_argument("--only", action="append", default=[])
-    options = parser.parse_args()
-    door = Door(options.door)
-    skip_without_torch(door)
+    door, options = opened(preload="")
     trainers = ("shards", "cut", "mixed", "built", "layouts", "quantized", "swapped", "optimizers", "gan", "schedulers", "shard_options", "ddp_options",
                 "attributes")
     soak = [("a loader whose workers are spawned", door.alone("torch_loaders.py", arguments=["spawned"]))]

@@ -2,14 +2,13 @@
 
   torch_saves_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each way to be parallel, more sizes
 """
-import argparse
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from door import HERE, ROOT, Door, Failure, main, same_training, skip_without_torch, where_newer
+from door import HERE, ROOT, Failure, main, opened, same_training, where_newer
 
 GPT = [str(ROOT / "integrations/examples/torch_gpt/train.py"), "--steps", "12"]
 CUT = [str(HERE / "torch_cut.py")]  # tensor parallelism without DTensor
@@ -189,11 +188,5 @@ def short(door):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("door", nargs=3)
-    parser.add_argument("--soak", action="store_true")
-    parser.add_argument("--only", action="append", default=[])
-    options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch")
-    skip_without_torch(door)
+    door, options = opened()
     sys.exit(main(list((matrix if options.soak else short)(door)), door.bin, options.only))

@@ -2,10 +2,9 @@
 
   torch_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each way to be parallel, each kind of fault, each phase
 """
-import argparse
 import sys
 
-from door import HERE, ROOT, Door, main, skip_without_torch
+from door import HERE, ROOT, main, opened
 
 GPT = [str(ROOT / "integrations/examples/torch_gpt/train.py"), "--steps", "12"]
 SHARDS = [str(HERE / "torch_shards.py")]  # HSDP, tensor parallel and ReplicaOptimizer in one program
@@ -14,13 +13,7 @@ MIXED = [str(HERE / "torch_mixed.py")]  # a scaled loss, activations computed ag
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("door", nargs=3)
-    parser.add_argument("--soak", action="store_true")
-    parser.add_argument("--only", action="append", default=[])
-    options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch")
-    skip_without_torch(door)
+    door, options = opened()
 
     # A run takes some 17 s of CPU, most of it for importing torch: faults share runs.
     def struck(name, *faults, paths, options=(), how="ddp", nproc=4, program=None):

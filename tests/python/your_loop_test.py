@@ -2,23 +2,16 @@
 
   your_loop_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each block by itself, each kind of place
 """
-import argparse
 import sys
 
 from compared import Compared
-from door import Door, main, skip_without_torch
+from door import main, opened
 
 # Steps of the blocks: two epochs of 7, 6 numbers, 3 of up to three batches, 7 over both loaders.
 PLACES = {"epochs": (3, 7, 8, 14), "numbers": (15, 18, 20), "accumulated batches": (21, 22, 23), "two loaders": (24, 27, 30)}
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("door", nargs=3)
-    parser.add_argument("--soak", action="store_true")
-    parser.add_argument("--only", action="append", default=[])
-    options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch")
-    skip_without_torch(door)
+    door, options = opened()
     loops, gan = Compared(door, "your_loop.py"), Compared(door, "your_loop.py", "--gan")
 
     def matrix():
