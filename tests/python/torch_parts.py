@@ -11,6 +11,7 @@ from kintsugi.pickled import Pickling
 from kintsugi.program import Program
 from kintsugi.randomness import Unchanged, numpy_memory, python_memory
 from kintsugi.torch import _build, state, warm
+from kintsugi.torch.attributes import Attributes
 from kintsugi.torch.randomness import Randomness
 from kintsugi.torch.run import TorchRun
 
@@ -196,3 +197,20 @@ old["sections"] = {**old["sections"], **kept["sections"]}
 of_old = Program()
 of_old.load_state_dict(old)
 assert pickle.loads(of_old.state_dict()["past"]) == pickle.loads(kept["past"]) and of_old.state_dict()["sections"] == kept["sections"]
+
+# Attributes of modules: whatever was encoded last, what was put back is encoded next; one that changes is found among many that do not.
+net = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(5)))
+net[3].seen, net[1].kept = 2, [1.0]
+attributes = Attributes(net)
+attributes.encode()
+moments = []
+for seen in (3, 4, 2):
+    net[3].seen = seen
+    net[1].kept.append(float(seen))
+    moments.append(attributes.encode())
+for moment in (moments[0], moments[2], moments[1]):
+    attributes.load_state_dict(pickle.loads(moment))
+    assert pickle.loads(attributes.encode()) == pickle.loads(moment)
+assert (net[3].seen, net[1].kept) == (4, [1.0, 3.0, 4.0])
+attributes.load_state_dict({"changes": {}, "trained": {}, "extra": {}})
+assert (net[3].seen, net[1].kept) == (2, [1.0]) and pickle.loads(attributes.encode())["changes"] == {}

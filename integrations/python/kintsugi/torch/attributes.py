@@ -17,7 +17,7 @@ import marshal
 import operator
 import pickle
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ class Attributes(Encoder):
         self._parameters = dict(model.named_parameters())
         self._trained = self._trained_now = self._flags()
         self._extra_now = self._extra_states()
+        self._changes: dict[str, dict[str, bytes | None]] = {}  # by path, since run.register
         self._encoded = b""
         self._note_seen()
 
@@ -59,7 +60,9 @@ class Attributes(Encoder):
         is_other, flags, extra = self._look(), self._flags(), self._extra_states()
         if not self._encoded or is_other or flags != self._trained_now or extra != self._extra_now:
             self._trained_now, self._extra_now = flags, extra
-            self._encoded = pickle.dumps(self.state_dict(), protocol=pickle.HIGHEST_PROTOCOL)
+            trained = {name: flag for name, first, flag in zip(self._parameters, self._trained, flags) if flag != first}
+            state = {"changes": {path: some for path, some in self._changes.items() if some}, "trained": trained, "extra": extra}
+            self._encoded = pickle.dumps(state, protocol=pickle.HIGHEST_PROTOCOL)
         self._storages = None
         return self._encoded
 
@@ -68,13 +71,13 @@ class Attributes(Encoder):
         return f"attributes that steps change, each a tensor of more than {MOST >> 20} MiB, which a buffer may be: {', '.join(large)}" if large else ""
 
     def state_dict(self) -> dict[str, Any]:
-        changes = {path: module.changes() for path, module in self._modules.items()}
-        trained = {name: flag for name, first, flag in zip(self._parameters, self._trained, self._flags()) if flag != first}
-        return {"changes": {path: some for path, some in changes.items() if some}, "trained": trained, "extra": self._extra_states()}
+        state: dict[str, Any] = pickle.loads(self.encode())
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._changes = dict(state["changes"])
         for path, module in self._modules.items():
-            module.become(state["changes"].get(path, {}))
+            module.become(self._changes.get(path, {}))
         for (name, parameter), first in zip(self._parameters.items(), self._trained):
             if parameter.requires_grad != (flag := state["trained"].get(name, first)):
                 parameter.requires_grad_(flag)
@@ -82,6 +85,7 @@ class Attributes(Encoder):
             if path in self._extra and _pickled(self._extra[path].get_extra_state()) != data:
                 self._extra[path].set_extra_state(pickle.loads(data))
         self._note_seen()
+        self._encoded = b""  # is of what was before
         self._storages = None
 
     @staticmethod
@@ -93,21 +97,24 @@ class Attributes(Encoder):
         return first
 
     def _look(self) -> bool:
-        """Whether something is another than at the last look. Of all modules at once, since most never change anything."""
+        """Whether something is another than at the last look. All modules are read at once, since most never change anything."""
+        suspects: Iterable[str] = self._modules
         with contextlib.suppress(KeyError, RuntimeError, ValueError):  # what was a number is gone, or became a tensor
-            if self._read() == self._seen and all(module.is_as_seen() for module in self._moving):
-                return False
-        is_other = [module.look() for module in self._modules.values()]
-        self._note_seen()
-        return any(is_other)
+            now = self._read()
+            others = () if now == self._seen else [path for path, one, seen in zip(self._modules, now, self._seen) if one != seen]
+            suspects = dict.fromkeys((*self._moving, *others))
+        changed = [path for path in suspects if self._modules[path].look()]
+        self._changes.update((path, self._modules[path].changes()) for path in changed)
+        if changed:
+            self._note_seen()
+        return bool(changed)
 
     def _read(self) -> list[Any]:
-        return [*map(len, self._homes), *(get(home) for get, home in self._fixed)]
+        return [(len(home), get(home)) for home, get in self._homes]
 
     def _note_seen(self) -> None:
-        modules = self._modules.values()
-        self._homes, self._fixed = [module.home for module in modules], [(module.get_fixed, module.home) for module in modules]
-        self._moving = [module for module in modules if module.others]
+        self._homes = [(module.home, module.get_fixed) for module in self._modules.values()]
+        self._moving = [path for path, module in self._modules.items() if module.others]
         self._seen = self._read()
 
     def _flags(self) -> list[bool]:

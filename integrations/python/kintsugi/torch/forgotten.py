@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import Module
@@ -28,6 +28,12 @@ from .streams import below, kinds_of_generators, state_of
 _NOT_THE_SCRIPTS = ("kintsugi", "torch", "runpy", "importlib", "contextlib", "threading", "functools")
 
 
+class _Watched(NamedTuple):
+    path: str
+    thing: Any
+    has_changed: Callable[[], bool]
+
+
 class Forgotten:
     """`variables`: of the script. `registered`: things whose insides are kept with them. `others`: generators that loaders know by now."""
 
@@ -38,7 +44,7 @@ class Forgotten:
             known.update(map(id, parts), *(map(id, _tensors_of(part)) for part in parts if isinstance(part, Module)))
         self._known = known
         own = {path: thing for path, thing in _found(variables).items() if id(thing) not in known}
-        self._watched = [(path, thing, has_changed) for path, thing in own.items() if (has_changed := _watch(thing, known)) is not None]
+        self._watched = [_Watched(path, thing, has_changed) for path, thing in own.items() if (has_changed := _watch(thing, known)) is not None]
         self._others = others
         self._filled: list[torch.Tensor] = []  # so that their identities stay theirs
 
@@ -49,10 +55,15 @@ class Forgotten:
             self._filled.append(tensor)
 
     def refuse_changed(self, k: int) -> None:
-        for path, thing, has_changed in self._watched:
-            if has_changed() and all(thing is not other for other in self._others()):
-                raise Error(f"'{path}' ({type(thing).__name__}) has changed by step {k} and is not registered: a process that takes a lost one's place would begin "
-                            "with a new one. Give it to run.register, by a name", Code.FAILED_PRECONDITION)  # fmt: skip
+        changed = [one for one in self._watched if one.has_changed()]
+        if not changed:
+            return
+        of_loaders = {id(other) for other in self._others()}  # which costs a walk; what a loader knows it knows for good
+        for one in changed:
+            if id(one.thing) not in of_loaders:
+                raise Error(f"'{one.path}' ({type(one.thing).__name__}) has changed by step {k} and is not registered: a process that takes a lost one's place "
+                            "would begin with a new one. Give it to run.register, by a name", Code.FAILED_PRECONDITION)  # fmt: skip
+            self._watched.remove(one)
 
 
 def variables_here() -> dict[str, Any]:
