@@ -279,7 +279,7 @@ def end_of(url):
             kind_and_text = get(url, NAMES["older"])
         except OSError:
             return None  # between the run and its end
-        return kind_and_text[1] if "\nkintsugi_exit_code " in kind_and_text[1] else None
+        return kind_and_text[1] if "\nkintsugi_exit_code{" in kind_and_text[1] else None
     return wait_until(look, "the end in the metrics")
 
 
@@ -295,7 +295,7 @@ def metrics_say_how_a_run_ended(runner):
             if code == 75:
                 run.signal(signal.SIGTERM)
             end = end_of(url)
-            if f"\nkintsugi_exit_code {code}\n" not in end or "\nkintsugi_leading 0\n" not in end or "kintsugi_step" in end:
+            if not re.search(rf'\nkintsugi_exit_code{{run="[^"]+"}} {code}\n', end) or "\nkintsugi_leading 0\n" not in end or "kintsugi_step" in end:
                 raise Failure(end)
             run.wait(code)
     with LiveRun(runner, forever, ["--steps", "5"]) as run:

@@ -47,10 +47,10 @@ def promtool_finds_no_fault(runner):
 class Server:
     """Prometheus, which scrapes the targets twice a second and looks at the rules as often."""
 
-    def __init__(self, prometheus, folder, targets, rules=None):
+    def __init__(self, prometheus, folder, targets, rules=None, evaluation="500ms"):
         config = folder / "prometheus.yml"
         config.write_text(json.dumps({
-            "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"}, "rule_files": [str(rules)] if rules else [],
+            "global": {"scrape_interval": "500ms", "evaluation_interval": evaluation}, "rule_files": [str(rules)] if rules else [],
             "scrape_configs": [{"job_name": "kintsugi", "static_configs": [{"targets": targets}]}]}))
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
@@ -132,7 +132,7 @@ def ends_are_told_apart(runner):
             LiveRun(runner, [*linger, "--job", "failed", "--save-dir", "", "--max-respawns", "0"], long) as failed, \
             LiveRun(runner, [*linger, "--job", "gone", "--save-dir", str(runner.folder / "gone")], long) as gone:
         targets = [urllib.parse.urlparse(url_of(run)).netloc for run in (well, stopped, failed, gone)]
-        with Server(prometheus, runner.folder, targets, rules=ALERTS) as server:
+        with Server(prometheus, runner.folder, targets, rules=ALERTS, evaluation="3s") as server:  # an end is scraped once, 500 ms before it is gone
             server.wait(lambda: server.value("count(kintsugi:run:step > 0)") == 4, "all four")
             stopped.signal(signal.SIGTERM)
             failed.signal_rank(1, signal.SIGKILL)

@@ -27,8 +27,10 @@ void NodeMetrics(const NodeSight& sight, const Served& served, MetricsText* out)
                "When this host's certificate, or one that it hangs on, ends: Unix time.", "seconds");
   out->Gauge("kintsugi_linger_seconds", Seconds(served.linger),
              "How long the end is served at most, until somebody has read it (--metrics-linger).", "seconds");
-  if (served.exit_code)
-    out->Gauge("kintsugi_exit_code", *served.exit_code, "The run is over: 0 well, 75 to be resumed, else it failed.");
+  if (!served.exit_code) return;
+  // With the run's name: it is looked for when nothing is served any more, kintsugi_info neither.
+  out->Family("kintsugi_exit_code", Kind::kGauge, "The run is over: 0 well, 75 to be resumed, else it failed.");
+  out->Sample(*served.exit_code, {{"run", sight.job}});
 }
 
 void ProgressMetrics(const RunSight& run, MetricsText* out) {

@@ -65,7 +65,7 @@ TEST(RunMetrics, TellTheWholeRunWhereTheNodeLeads) {
 
 TEST(RunMetrics, TellHowItEnded) {
   const std::string text = MetricsOf({.job = "j", .node = 1}, {.exit_code = 75}, Dialect::kOpenMetrics);
-  for (const char* line : {"kintsugi_info{run=\"j\",node=\"1\",version=\"\"} 1", "kintsugi_exit_code 75", "kintsugi_leading 0"})
+  for (const char* line : {"kintsugi_info{run=\"j\",node=\"1\",version=\"\"} 1", "kintsugi_exit_code{run=\"j\"} 75", "kintsugi_leading 0"})
     EXPECT_TRUE(Has(text, line)) << line << "\n" << text;
 }
 
