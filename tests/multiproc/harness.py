@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 
@@ -158,33 +159,51 @@ def spent():
     return time.monotonic(), sum(one.ru_utime + one.ru_stime for one in times)
 
 
+def beside(test):
+    """A test that mostly waits for a limit to pass: it runs beside the others of its file."""
+    def run(runner):
+        test(runner)
+    run.beside = True
+    return run
+
+
+def part_of(tests):
+    """Those that this ctest entry has of a file's tests: KINTSUGI_TEST_PART=K/N, the Kth of N stretches (CMakeLists.txt)."""
+    part, parts = (int(number) for number in os.environ.get("KINTSUGI_TEST_PART", "1/1").split("/"))
+    return tests[len(tests) * (part - 1) // parts:len(tests) * part // parts]
+
+
+def attempt(name, test, bin_dir):
+    """Runs it, and prints a line; "ok", "skipped" or "failed". The processors' seconds are also those of what runs beside it."""
+    runner = Runner(bin_dir)
+    began = spent()
+    try:
+        test(runner)
+        seconds, processor = (now - then for now, then in zip(spent(), began))
+        line, outcome = f"ok      {name} ({seconds:.1f} s, {processor:.1f} s of processors)", "ok"
+    except Skip as reason:
+        line, outcome = f"SKIPPED: {name}: {reason}", "skipped"
+    except (Failure, subprocess.TimeoutExpired, KeyError, OSError, json.JSONDecodeError) as error:
+        line, outcome = f"FAILED  {name}: {type(error).__name__} {str(error)[-12000:]}", "failed"
+    finally:
+        runner.close()
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+    return outcome
+
+
 def main(tests, bin_dir, chosen=()):
     """Runs the functions; prints one line each and the totals; returns the exit code, 77 where all were skipped."""
-    failed = 0
-    skipped = 0
-    ran = 0
-    for name, test in tests:
-        if chosen and not any(word in name for word in chosen):
-            continue
-        ran += 1
-        runner = Runner(bin_dir)
-        began = spent()
-        try:
-            test(runner)
-            seconds, processor = (now - then for now, then in zip(spent(), began))
-            print(f"ok      {name} ({seconds:.1f} s, {processor:.1f} s of processors)", flush=True)
-        except Skip as reason:
-            skipped += 1
-            print(f"SKIPPED: {name}: {reason}", flush=True)
-        except (Failure, subprocess.TimeoutExpired, KeyError, OSError, json.JSONDecodeError) as error:
-            failed += 1
-            print(f"FAILED  {name}: {type(error).__name__} {str(error)[-12000:]}", flush=True)
-        finally:
-            runner.close()
-    print(f"{ran - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    if failed or not ran:
+    tests = [(name, test) for name, test in part_of(list(tests)) if not chosen or any(word in name for word in chosen)]
+    with ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(attempt, name, test, bin_dir) for name, test in tests if hasattr(test, "beside")]
+        outcomes = [attempt(name, test, bin_dir) for name, test in tests if not hasattr(test, "beside")]
+        outcomes += [one.result() for one in waiting]
+    failed, skipped = outcomes.count("failed"), outcomes.count("skipped")
+    print(f"{outcomes.count('ok')} passed, {failed} failed, {skipped} skipped")
+    if failed or not outcomes:
         return 1
-    return 77 if skipped == ran else 0
+    return 77 if skipped == len(outcomes) else 0
 
 
 def named(*tests):

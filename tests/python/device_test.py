@@ -10,7 +10,7 @@ import argparse
 import sys
 
 from compared import Compared
-from door import HERE, ROOT, Door, main, skip_without_torch
+from door import HERE, ROOT, Door, beside, main, skip_without_torch
 from megatron_test import GPT as MEGATRON
 from megatron_test import WAYS as MEGATRON_WAYS
 
@@ -71,7 +71,7 @@ def kinds(door, soak):
         yield "kernels of a broken update, which the device has not come to", door.same(
             door.program(TRAIN, "--kind", "host-sums"), more=("--leave", "1@5"), nproc=2, paths=[["rebuild"]])
     plain = door.program(TRAIN, *dropout)
-    yield "a hang in a step", door.same(plain, ("--inject", "hang:1@5:backward", "--silence", "6", "--hang-least", "8", "--step-timeout", "8"), nproc=2)
+    yield "a hang in a step", beside(door.same(plain, ("--inject", "hang:1@5:backward", "--silence", "6", "--hang-least", "8", "--step-timeout", "8"), nproc=2))
     yield "a spare takes the place of a killed rank", door.same(plain, ("--inject", "kill:1@5:forward", "--spares", "1"), nproc=2)
     yield "the device's memory fails: nothing of it is believed", door.same(plain, ("--inject", "device:1@5:backward,xid=94"), nproc=2, paths=[["respawn"]])
     if not door.fakes:

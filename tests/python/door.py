@@ -9,7 +9,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "multiproc"))
-from harness import Failure, Skip, main, same_training  # noqa: E402,F401
+from harness import Failure, Skip, beside, main, same_training  # noqa: E402,F401
 
 ROOT = HERE.parent.parent
 

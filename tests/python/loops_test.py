@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from compared import Compared
-from door import HERE, Failure, main, opened
+from door import HERE, Failure, beside, main, opened
 
 
 def divided(door, *more, saved=9, sizes=(2, 3)):
@@ -84,7 +84,7 @@ if __name__ == "__main__":
         ("killed at the end of an epoch and at the beginning of the next", loop.same("kill:0@10:update", "kill:1@11:forward", paths=[("respawn", "adopt"), ("adopt", "adopt")])),
         ("killed in each place of one run between its steps and behind them", dies(*places.values())),
         ("an evaluation stands still for longer than its limit, the others wait within it; a save without a limit takes long, and is no hang",
-         stands("evaluate.0:1:600", "save.1:0:9", paths=[("respawn",)], replaced=[1])),
+         beside(stands("evaluate.0:1:600", "save.1:0:9", paths=[("respawn",)], replaced=[1]))),
         ("each way to write a step, code behind it without a look at run.again, a newer snapshot, shuffled batches, what a section changes in place",
          forms.same("kill:1@2:forward", "throw:0@3:update", "kill:0@5:backward", "throw:1@6:forward", "kill:1@8:update", "kill:0@11:forward",
                     "throw:1@12:backward", "kill:1@14:param-sync", "kill:0@17:forward",

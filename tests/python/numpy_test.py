@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from door import HERE, Door, Failure, main
+from door import HERE, Door, Failure, beside, main
 
 LINE = [str(HERE / "line.py")]
 
@@ -176,7 +176,8 @@ if __name__ == "__main__":
          door.same([str(HERE / "drawn.py")], ["--inject", "kill:0@4:backward", "--inject", "throw:1@6:backward", "--inject", "kill:1@8:update"], nproc=2)),
         ("numpy trainer, Ctrl-C in one rank", ctrl_c(door)),
         ("numpy trainer, told to save and leave, and resumed", leaves(door)),
-        ("numpy trainer, an exception before its loop", fails(door, "--early", 3, r"rank 1 exited with code 1; last line of its error output, \d+ s before: LineError: there is no line")),
+        ("numpy trainer, an exception before its loop",
+         beside(fails(door, "--early", 3, r"rank 1 exited with code 1; last line of its error output, \d+ s before: LineError: there is no line"))),
         ("numpy trainer, an exception behind its loop", fails(door, "--late", 1, "rank 1 ended the run at step 20: __main__.LineError: the line cannot be written")),
         ("numpy trainer, an error as its interpreter ends", fails(door, "--spoil", 1, "rank 1 ended the run at step 20: kintsugi._errors.Error: object 'random' .Trainer. cannot be pickled")),
         ("numpy trainer, resumed by 2, 5 and 6 ranks, by each way to take over an object", resized(door)),
@@ -187,8 +188,8 @@ if __name__ == "__main__":
          door.same(LINE, ["--inject", "throw:0@5:gate"], ["--handler", "raise"], paths=[["retry"]],
                    words=("LineError: the handler is crooked", "Traceback"))),
         ("numpy trainer, a handler hangs",
-         door.same(LINE, ["--inject", "throw:0@5:gate", "--silence", "4", "--hang-least", "8", "--step-timeout", "8"], ["--handler", "hang"],
-                   words=("did not come out of its step within 8000 ms",))),
+         beside(door.same(LINE, ["--inject", "throw:0@5:gate", "--silence", "4", "--hang-least", "8", "--step-timeout", "8"], ["--handler", "hang"],
+                          words=("did not come out of its step within 8000 ms",)))),
         ("numpy trainer that takes an array out of its state, then loses a rank",
          door.same(LINE, ["--inject", "throw:2@4:forward", "--inject", "kill:0@9:forward"], ["--gone"], paths=[["retry", "adopt"]])),
         ("numpy trainer whose state moves, killed at the gate", door.same(LINE, ["--inject", "kill:1@5:gate"], ["--move"], paths=[["respawn"]])),

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from door import HERE, Door, Failure, main, skip_without_torch
+from door import HERE, Door, Failure, beside, main, skip_without_torch
 
 LINE = [str(HERE / "reshard_line.py")]
 MODEL = ["-W", "ignore", str(HERE / "torch_reshard.py")]
@@ -106,8 +106,8 @@ if __name__ == "__main__":
     skip_without_torch(door)
     sys.exit(main([
         ("in every step rows become columns: a rank is frozen as it comes to it, another killed, one throws there, and a step is made again",
-         door.same([*LINE, "step"], [word for fault in ("freeze:0@2", "kill:1@3", "throw:2@4") for word in ("--inject", f"{fault},collective=1")],
-                   words=("event=incident id=3",))),
+         beside(door.same([*LINE, "step"], [word for fault in ("freeze:0@2", "kill:1@3", "throw:2@4") for word in ("--inject", f"{fault},collective=1")],
+                          words=("event=incident id=3",)))),
         ("a rank dies before it comes to a section's reshard", dies_within(door, "wait")),
         ("a rank dies when the first bytes have come", dies_within(door, "killed")),
         ("mistakes of one rank are told alike on all, and the run goes on", outside(door)),

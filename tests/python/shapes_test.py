@@ -151,7 +151,9 @@ if __name__ == "__main__":
     parser.add_argument("--fakes", default="")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = FrameworkDoor([*options.door, options.oracles]) if options.oracles else Door(options.door, fakes=options.fakes)
+    # Most of what the short suite takes is imports; with --all each process is started as a user's is.
+    preload = "" if options.all or options.fakes else "kintsugi.torch"
+    door = FrameworkDoor([*options.door, options.oracles]) if options.oracles else Door(options.door, preload=preload, fakes=options.fakes)
     skip_without_torch(door)
     if options.oracles:
         door.skip_without("transformers")

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from door import HERE, ROOT, Failure, main, opened, where_newer
+from door import HERE, ROOT, Failure, beside, main, opened, where_newer
 
 
 def shadowed(door):
@@ -32,7 +32,7 @@ if __name__ == "__main__":
         ("torch's mistakes are sentences", where_newer(door, door.alone("torch_mistakes.py"))),
         ("what is made anew lies where what was before it lay", door.alone("torch_again.py")),
         ("loaders give the batches of plain iteration, the same again, and on in another process", door.alone("torch_loaders.py")),
-        ("what cannot be replayed of a loader is a sentence, and other ranks divide what is left", door.alone("torch_loader_mistakes.py")),
+        ("what cannot be replayed of a loader is a sentence, and other ranks divide what is left", beside(door.alone("torch_loader_mistakes.py"))),
         ("nothing that this torch asks of a group was overlooked", door.alone("torch_virtuals.py")),
         ("what is done at every step gives back what it took", door.alone("torch_parts.py")),
         ("a file that shadows torch is named", shadowed(door)),

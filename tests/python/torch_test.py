@@ -4,7 +4,7 @@
 """
 import sys
 
-from door import HERE, ROOT, main, opened
+from door import HERE, ROOT, beside, main, opened
 
 GPT = [str(ROOT / "integrations/examples/torch_gpt/train.py"), "--steps", "12"]
 SHARDS = [str(HERE / "torch_shards.py")]  # HSDP, tensor parallel and ReplicaOptimizer in one program
@@ -62,8 +62,8 @@ if __name__ == "__main__":
          door.same([str(HERE / "torch_swapped.py")], ("--inject", "throw:1@3:backward", "--inject", "kill:2@5:forward"), more=["--coalesced"],
                    paths=[["retry", "adopt", "retry"]])),
         ("a receive waits for a rank that is late as long as the group says, before and after a repair",
-         door.same([str(HERE / "torch_patience.py")], ("--inject", "throw:1@2:backward", "--silence", "8", "--hang-least", "20", "--step-timeout", "8"),
-                   nproc=2, paths=[["retry"]])),
+         beside(door.same([str(HERE / "torch_patience.py")], ("--inject", "throw:1@2:backward", "--silence", "8", "--hang-least", "20", "--step-timeout", "8"),
+                          nproc=2, paths=[["retry"]]))),
         # Slow steps, so that the spare has imported torch by then; on a machine that is busier still it has not.
         struck("DDP, killed, and a spare takes the place", "slow:0@2:forward,ms=1000", "kill:1@6:backward", nproc=2,
                options=("--no-adopt", "--spares", "1"), program=[*GPT[:1], "--steps", "7", "--parallel", "ddp"], paths=[["spare"], ["respawn"]]),
