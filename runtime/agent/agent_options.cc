@@ -95,6 +95,11 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
     if (!signals.ok()) return signals.status().Annotate("environment variable KINTSUGI_SIGNALS");
     options.warning_signals = *std::move(signals);
   }
+  // The Python package takes it out before it comes here.
+  if (std::getenv("KINTSUGI_VETO"))
+    return Status(StatusCode::kInvalidArgument,
+                  "--veto is for programs that join with kintsugi.join or kintsugi.torch.join: this one refuses no "
+                  "step by rules");
   const char* job = std::getenv("KINTSUGI_JOB");
   options.job = job ? job : "";
   const char* controller = std::getenv("KINTSUGI_CONTROLLER");

@@ -75,7 +75,12 @@ class Compared:
         self._compare(found)
         return summary, log
 
+    def compare(self, folder):
+        """What somebody else has run."""
+        self._compare(left_in(folder, self._nproc))
+
     def _compare(self, found):
+        self.plain()
         wrong = [f"{rank} {name}, {what}: plain torch {value} here {found[rank].get(name, {}).get(what)}"
                  for rank, of_rank in self.plain().items() for name, values in of_rank.items() for what, value in values.items()
                  if found[rank].get(name, {}).get(what) != value]

@@ -56,6 +56,7 @@ struct RunOptions {
   int devices = kVisibleDevices;
   uint64_t save_every = 0;
   uint64_t verify_every = 0;
+  std::string veto;                  // rules by which ranks refuse steps
   std::string snapshot_every = "0";  // a number of steps, or "auto"
   std::string save_dir = kDefaultSaveDir;
   std::string save_format, save_aoa, save_only;

@@ -163,6 +163,10 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--verify-every", o.verify_every,
                  "Compare the replicas of every shard each N steps, and before every save; 0: in recovery only")
       ->capture_default_str();
+  app.add_option("--veto", o.veto,
+                 "Python programs refuse steps by these rules, before anything changes: nan (a loss or gradient is not\n"
+                 "finite), spike:N (a loss N standard deviations above the usual), norm:X (of all gradients); as in\n"
+                 "nan,spike:6,norm:1e3. What is refused twice by the same numbers is left out, most:N (10) times in a run");
   app.add_option(
          "--snapshot-every", o.snapshot_every,
          "Keep a copy of every rank's state in its own and in a partner's memory each N steps, to go back to where\n"
@@ -361,7 +365,8 @@ void SetTerms(const RunOptions& o, const core::Policy& policy, LauncherOptions* 
        {"--replicas=" + (o.replicas ? std::to_string(*o.replicas) : ""),
         "--keep=" + (o.keep ? std::to_string(*o.keep) : ""), "--keep-every=" + number(o.keep_every),
         "--save-format=" + o.save_format, "--save-only=" + o.save_only, "--max-shard-size=" + o.max_shard_size,
-        "--resume-strict=" + o.resume_strict, "--resume-shapes=" + o.resume_shapes, "--resume-read=" + o.resume_read})
+        "--resume-strict=" + o.resume_strict, "--resume-shapes=" + o.resume_shapes, "--resume-read=" + o.resume_read,
+        "--veto=" + o.veto})
     launcher->alike.push_back(rank_option);
   launcher->own = {"--save-dir=" + policy.save_directory,
                    "--join-timeout=" + ShortNumber(o.join_timeout),
@@ -403,6 +408,8 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const lo
     launcher.args.assign(options.command.begin() + 1, options.command.end());
   }
   if (options.replicas) launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(*options.replicas);
+  if (!options.veto.empty()) launcher.environment["KINTSUGI_VETO"] = options.veto;
+  launcher.environment["KINTSUGI_MAX_RESPAWNS"] = std::to_string(options.max_respawns);
   if (!options.resume_strict.empty()) launcher.environment["KINTSUGI_RESUME_STRICT"] = options.resume_strict;
   if (!options.resume_shapes.empty()) launcher.environment["KINTSUGI_RESUME_SHAPES"] = options.resume_shapes;
   if (!options.resume_read.empty()) launcher.environment["KINTSUGI_RESUME_READ"] = options.resume_read;

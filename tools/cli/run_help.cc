@@ -25,7 +25,7 @@ const std::vector<Group>& Groups() {
         "--shrink-after", "--controller", "--witness", "--bind", "--port", "--ports", "--tls-cert", "--tls-key",
         "--tls-ca"}},
       {"What counts as a fault",
-       {"--silence", "--step-timeout", "--hang-factor", "--hang-least", "--join-timeout", "--verify-every",
+       {"--silence", "--step-timeout", "--hang-factor", "--hang-least", "--join-timeout", "--verify-every", "--veto",
         "--inject-must-strike"}},
       {"Checkpoints",
        {"--keep", "--keep-every", "--save-with", "--save-format", "--save-only", "--save-aoa", "--max-shard-size",

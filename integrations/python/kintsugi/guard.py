@@ -22,6 +22,7 @@ from ._errors import Error
 from ._modules import report_modules
 from .abi import Code, Outcome, TaskKind
 from .terms import HANDLERS, RUNGS, Handler, Incident
+from .verdicts import Rejected
 
 
 class Guard:
@@ -138,6 +139,8 @@ class Guard:
     def _leave(self, error: BaseException) -> None:
         """Type and text reach the report; the traceback is printed, as an uncaught one would be."""
         outcome = self._outcome_of(error)
+        if isinstance(error, Rejected):
+            return self._agent.left_loop(outcome, "", str(error))  # where it was raised says nothing: not the same place three times
         if outcome in (Outcome.RAISED, Outcome.REFUSED):
             traceback.print_exception(error)
             sys.stderr.flush()

@@ -55,6 +55,7 @@ class Turns(Protocol):
     def restore_iteration(self) -> None: ...
     def enter_step(self) -> None: ...
     def arrived(self) -> None: ...
+    def leaves_out(self, k: int) -> bool: ...
     def enter_iteration_again(self) -> None: ...
     def leave_loop(self, number: int) -> None: ...
     def note_loop_end(self) -> None: ...
@@ -107,7 +108,8 @@ class Loops:
             self._begin_iteration(k)
             try:
                 self._run.begin_step(k)
-                step(k)
+                if not self._run.leaves_out(k):
+                    step(k)
                 self._run.end_step(k)
             except BaseException as error:
                 self._run.settle(error)
@@ -195,6 +197,9 @@ class Loops:
                         run.note_iteration()
                     if batches is not None:
                         self._began = batches.state_dict(), batches.position()
+                if self._part == 0 and run.leaves_out(self._expected):
+                    self._pass_by(batches)
+                    continue
                 try:
                     item = self._next(batches) if batches is not None else None
                 except StopIteration:
@@ -214,6 +219,36 @@ class Loops:
             self._expected, self._again, self._asked, self._batches = 0, False, True, None
             if self._number == number:
                 self._end()
+
+    def _pass_by(self, batches: Batches | None) -> None:
+        """The script is not given this iteration: the batches of its step are left out, and the step is empty."""
+        run, k, arrives = self._run, self._expected, self._leave_out
+        if batches is not None:
+            with contextlib.suppress(StopIteration):  # the last step of a pass may have fewer
+                for _ in range(1 if arrives else self._parts):
+                    self._next(batches)
+        if arrives:
+            self._leave_out = False
+            return self._take_place(batches)
+        self._inside = True
+        try:
+            run.begin_step(k)
+            run.enter_step()
+            run.end_step(k)
+        except BaseException as error:
+            run.settle(error)
+        finally:
+            self._leave_inside()
+        if run.committed < k:
+            run.restore_iteration()
+            self._go_back(batches)
+
+    def _take_place(self, batches: Batches | None) -> None:
+        """A newcomer is behind the iteration of the newest step."""
+        self._arrive()
+        if batches is not None and self._divided is not None:
+            batches.load_state_dict(self._divided)
+        self._divided = None
 
     def _begin_iteration(self, k: int) -> None:
         self._crew = self._run.crew
@@ -350,10 +385,7 @@ class Loops:
             return isinstance(error, LeftOut)
         if self._leave_out:
             self._leave_out, self._left_out = False, k
-            self._arrive()
-            if self._batches is not None and self._divided is not None:
-                self._batches.load_state_dict(self._divided)
-            self._divided = None
+            self._take_place(self._batches)
             return isinstance(error, LeftOut)
         if error is None:
             self._part += 1

@@ -47,6 +47,7 @@ class Program:
         self._passing: dict[str, Recorded] = {}
         self._whole: set[str] = set()  # lasting ones that have all of their changes
         self._past: bytes | None = None  # start, loops and lasting sections as they travel: a step does not cost more as they become many
+        self.left_out: tuple[int, ...] = ()  # steps that are empty, since their data was to blame
         self._ended = 0  # the newest step whose objects were taken at its end, not at its gate; which had changed between
         self._ended_keys: dict[str, str] = {}
         self._loaders: dict[int, Any] = {}  # by loop: state of what it walks, of the one under way and the one before
@@ -61,7 +62,7 @@ class Program:
         if self._past is None:
             self._past = pickle.dumps({"start": self._start, "begun_with": self._begun_with, "ends": self._ends, "sections": _plain(self._lasting), "crew": self._crew})
         return {"past": self._past, "iterations": dict(self._at_iterations), "sections": _plain(self._passing), "loaders": self._loaders,
-                "ended": self._ended, "ended_keys": self._ended_keys}  # fmt: skip
+                "left_out": self.left_out, "ended": self._ended, "ended_keys": self._ended_keys}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Where this process is in the script is not changed by it."""
@@ -69,6 +70,7 @@ class Program:
         self._start, self._begun_with, self._ends = past["start"], list(past["begun_with"]), list(past["ends"])
         self._at_iterations, self._loaders = dict(state["iterations"]), dict(state["loaders"])
         self._ended, self._ended_keys = state["ended"], state["ended_keys"]
+        self.left_out = tuple(state.get("left_out", ()))
         self._crew = past.get("crew")
         self._take({name: Recorded(*kept) for name, kept in {**past["sections"], **state["sections"]}.items()})
 
@@ -174,6 +176,9 @@ class Program:
         """What was noted in the loop that this process is in."""
         return self._loaders.get(self._begun - 1)
 
+    def note_left_out(self, step: int) -> None:
+        self.left_out = (*self.left_out, step)
+
     # ---- sections -----------------------------------------------------------------------------------------------------
 
     def begin_iteration(self, step: int) -> None:
@@ -220,6 +225,7 @@ class Program:
         """The run goes on from an older step: what came behind it has not happened."""
         self._take({name: kept for name, kept in self._all().items() if kept.behind <= step})
         self._ends = [end for end in self._ends if end[0] <= step]
+        self.left_out = tuple(one for one in self.left_out if one <= step)
 
     def _all(self) -> dict[str, Recorded]:
         return {**self._lasting, **self._passing}

@@ -11,8 +11,9 @@ import contextlib
 import json
 import pickle
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _core
 from ._errors import Error, InjectedFault, Interrupted
@@ -30,21 +31,26 @@ from .reshard import Resharding
 from .sections import pickled
 from .take_over import take_over_of
 from .terms import ACTIVITIES, HANDLERS, PHASES, Guarded, Handler, Incident
+from .verdicts import Figures, Veto, Verdicts, may_be_replaced, of_environment
 from .worlds import Worlds
 
 _PAUSED = int(Code.PAUSED)  # every step looks for it
+_LOOKS_EVERY_S = 0.005
 
 
 def join(**options: Any) -> Run:
     """Joins the run that `kintsugi run` began, or the one that the options name (controller, job, secret, rank, world_size). `macros`: words of
-    one's own that programs of --save-aoa and --resume-aoa may use (aoa.py)."""
-    return Run(_core.Agent(**with_macros(options)))
+    one's own that programs of --save-aoa and --resume-aoa may use (aoa.py). `veto`: the rules of --veto, the same on all ranks."""
+    veto = of_environment(options.pop("veto", None))
+    if veto.norm:
+        raise Error("--veto norm is of gradients, which torch has: without it leave norm out, and call run.reject", Code.INVALID_ARGUMENT)
+    return Run(_core.Agent(**with_macros(options)), veto)
 
 
 class Run(Resharding):
     """One rank. Made by `join`."""
 
-    def __init__(self, agent: _core.Agent) -> None:
+    def __init__(self, agent: _core.Agent, veto: Veto | None = None) -> None:
         self._program = Program()
         super().__init__(agent, self._program)
         self.at = 0  # the step in hand, else the newest that is committed
@@ -55,6 +61,7 @@ class Run(Resharding):
         self._loops = Loops(self, self._program, self._outside)
         self._news = News(agent, self._program, self._objects)
         self._worlds = Worlds(agent, self._program, self._objects, self._news, agent.note_inexact)
+        self._verdicts = Verdicts(veto or Veto(), self.sums_of_collectives, may_be_replaced(agent.incarnation))
         self._plain = False  # is outside of loops and sections
         self.committed = 0  # the newest step that this rank has committed
         self.handler("rebuild", self._note_crew)  # before all others
@@ -275,6 +282,8 @@ class Run(Resharding):
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
             self._guard.leaves = True
             raise error
+        if self._in_step:
+            self._verdicts.close()
         self._go_on_from(self._guard.settle(self._explained(error)))
 
     def _explained(self, error: BaseException) -> BaseException:
@@ -318,6 +327,10 @@ class Run(Resharding):
         """A newcomer's script has come to where the run stands: objects are as they were there."""
         self._objects.put_back_end()
 
+    def leaves_out(self, k: int) -> bool:
+        """Whether step k is empty, since its data was to blame."""
+        return k in self._program.left_out
+
     def leave_loop(self, number: int) -> None:
         """The script leaves the loop, or a newcomer passes it by."""
         if self._loops.arriving:
@@ -328,6 +341,14 @@ class Run(Resharding):
     def enter_iteration_again(self) -> None:
         """A newcomer's script comes to the iteration of the newest step."""
         self._objects.load(self._program.variables_of_iteration())
+
+    def sums_of_collectives(self) -> Figures:
+        """Of what this process has given to collectives since this was asked last, as far as a door to a framework knows."""
+        return {}
+
+    def gradient_norm(self) -> float | None:
+        """Of all gradients together, as far as a door to a framework knows them."""
+        return None
 
     def collectives(self) -> int:
         """How many this process has begun, as far as a door to a framework knows."""
@@ -347,6 +368,8 @@ class Run(Resharding):
         if not self._tensors:
             raise Error("nothing is registered: run.register comes before the first step and the first section", Code.FAILED_PRECONDITION)
         self._register_random()
+        if self._verdicts.veto.spike:
+            self.register_object("veto.losses", self._verdicts.usual, "rank-zero")
         crew = self.agent.crew  # by whose numbers all was registered
         ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
         if not self._layouts or 0 in self._layouts:
@@ -376,15 +399,17 @@ class Run(Resharding):
         return Randomness(lambda: self.rank)
 
     def _add_news_handler(self) -> None:
-        def tell(incident: Incident) -> None:
+        def tell(incident: Incident) -> str:
             store = self.agent.open_store(incident.generation)
             limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
             self._worlds.note_lost(incident.step)
-            facts = {**self._news.facts(incident.step), "worlds": self._worlds.offered, "ran in": self._worlds.ran_in}
+            facts = {**self._news.facts(incident.step), "worlds": self._worlds.offered, "ran in": self._worlds.ran_in,
+                     "refused": self._verdicts.facts(incident.step)}
             store.set(f"news/{self.agent.rank}", json.dumps(facts).encode())
             told = {rank: json.loads(store.get(f"news/{rank}", limit_ms)) for rank in self.agent.crew}
             self._worlds.compare(told)
             self._news.learn(incident.generation, incident.step, told, limit_ms, self._worlds.comes_among(told))
+            return self._verdicts.learn(incident.step, {rank: facts["refused"] for rank, facts in told.items()})
 
         self.handler("rebuild", tell)
 
@@ -399,6 +424,8 @@ class Run(Resharding):
             self._program.go_on_among(self.agent.crew)
         else:
             self._worlds.go_on(step, self._guard.generation)
+        if self._verdicts.leaves_out(step + 1):
+            self._program.note_left_out(step + 1)
 
     def _make_section_again(self, section: str) -> None:
         """A fault struck within, before all ranks had done it."""
@@ -451,11 +478,18 @@ class Run(Resharding):
                 self._guard.work_off(task)
         self._check(code)
         self.at = k
+        self._verdicts.begin(k)
+        self._verdicts.leave_if_guilty(self.rank)
         self._in_step = True
+        if self.leaves_out(k):
+            self._refuse_to_leave_out()
         self.mark("forward")
 
     def end_step(self, k: int) -> None:
         """What `train` does after each step: a step without an update commits an empty one."""
+        if self.committed < k and self.leaves_out(k):
+            self._pass_gate()
+            Run.end_update(self)
         self.mark("between")
         if self.committed == k:
             self._objects.put_at_end(k)
@@ -468,7 +502,47 @@ class Run(Resharding):
 
     def report(self, loss: float, samples: Iterable[int] = ()) -> None:
         """This step's loss and the samples it consumed; before the update."""
-        self._check(self.agent.report(self.at, float(loss), [int(sample) for sample in samples]))
+        numbers = [int(sample) for sample in samples]
+        self._verdicts.note_loss(float(loss), numbers)
+        self._check(self.agent.report(self.at, float(loss), numbers))
+
+    def reject(self, reason: str) -> NoReturn:
+        """In a step, before its update: nothing of it is to become part of the state. Does not return; it is enough that one rank says so.
+
+        All make the step again, from the same state and with the same batches. Refused again by the same numbers, the data is to blame: its batches are
+        left out, on all ranks, as by `continue` in a plain loop. Where one rank alone computes otherwise than before, its machine is, and a new process
+        takes its place. --veto refuses by rules, without a call (docs/refused_steps.md)."""
+        if not self._in_step or self.committed == self.at:
+            raise Error("run.reject outside of a step, or behind its update: a step is refused before it changes anything", Code.FAILED_PRECONDITION)
+        self._refuse_step(str(reason))
+
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """Steps whose batches were left out, since their data was to blame."""
+        return self._program.left_out
+
+    def _refuse_step(self, why: str) -> NoReturn:
+        rejected = self._verdicts.refuse(why)
+        until = time.monotonic() + self._verdicts.patience(self.rank)
+        while time.monotonic() < until:
+            if self.agent.poll() != 0:
+                raise Interrupted
+            time.sleep(_LOOKS_EVERY_S)
+        raise rejected
+
+    def _refuse_to_leave_out(self) -> None:
+        """Where it may not be, or cannot: the run saves what it has, and ends."""
+        most = self._verdicts.veto.most
+        if len(self._program.left_out) > most:
+            raise RuntimeError(f"step {self.at} is refused ({self._verdicts.why_left_out()}), and {most} have been left out: no more may be (--veto most)")
+        if self._loops.marks_steps:
+            raise RuntimeError(f"step {self.at} is refused ({self._verdicts.why_left_out()}), and this loop, a framework's, cannot leave its batches out")
+
+    def _judge_step(self) -> None:
+        """Before the gate."""
+        if why := self._verdicts.why_by_rules(self.gradient_norm):
+            self._refuse_step(why)
+        self._verdicts.pass_gate()
 
     @contextlib.contextmanager
     def update(self) -> Iterator[None]:
@@ -478,6 +552,10 @@ class Run(Resharding):
         self.end_update()
 
     def begin_update(self) -> None:
+        self._judge_step()
+        self._pass_gate()
+
+    def _pass_gate(self) -> None:
         self._loops.note_gate()
         self._objects.put_at_gate(self.at)
         self._check(self.agent.enter_update(self.at))

@@ -21,6 +21,11 @@ std::atomic<CollectiveMarker> collective_marker{nullptr};
 std::atomic<void*> collective_agent{nullptr};
 std::atomic<const MarkCalls*> mark_calls{nullptr};
 
+std::atomic<bool> sums_collectives{false};
+std::mutex sums_mutex;
+// Guarded by sums_mutex. Never destroyed: tensors are freed before the interpreter is gone, or not at all.
+auto& sums_given = *new std::map<std::string, std::vector<at::Tensor>>;
+
 std::mutex groups_mutex;
 std::vector<c10::weak_intrusive_ptr<OuterGroup>> groups;  // guarded by groups_mutex
 
@@ -57,6 +62,44 @@ void CopyInto(const at::Tensor& to, const at::Tensor& from) {
 }  // namespace
 
 uint64_t Calls() { return all_calls.load(std::memory_order_relaxed); }
+
+void SumCollectives(bool yes) { sums_collectives = yes; }
+
+std::map<std::string, std::vector<int64_t>> SumsOfCollectives() {
+  std::map<std::string, std::vector<at::Tensor>> taken;
+  {
+    std::lock_guard lock(sums_mutex);
+    taken.swap(sums_given);
+  }
+  std::map<std::string, std::vector<int64_t>> numbers;
+  for (const auto& [group, of_group] : taken)
+    for (const at::Tensor& sum : of_group) numbers[group].push_back(sum.item<int64_t>());
+  return numbers;
+}
+
+namespace {
+
+void SumUp(const std::string& group, const std::vector<at::Tensor>& given) {
+  if (!sums_collectives.load(std::memory_order_relaxed)) return;
+  at::NoGradGuard no_grad;
+  for (const at::Tensor& tensor : given) {
+    if (!tensor.defined() || tensor.numel() == 0 || tensor.layout() != at::kStrided) continue;
+    at::Tensor words = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(at::kByte);
+    if (words.numel() % 4 == 0 && reinterpret_cast<uintptr_t>(words.const_data_ptr()) % 4 == 0)
+      words = words.view(at::kInt);
+    at::Tensor sum = words.sum(at::kLong);
+    std::lock_guard lock(sums_mutex);
+    sums_given[group].push_back(std::move(sum));
+  }
+}
+
+// Whether what it gives lies where its result will.
+bool GivesItsOutputs(OpType type) {
+  return type == OpType::ALLREDUCE || type == OpType::ALLREDUCE_COALESCED || type == OpType::REDUCE ||
+         type == OpType::SEND;
+}
+
+}  // namespace
 
 void TellCollectives(CollectiveMarker marker, void* agent) {
   collective_marker = nullptr;
@@ -354,6 +397,7 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outpu
   if (marker && marker(collective_agent.load(std::memory_order_relaxed)) == kThrow)
     throw std::runtime_error("injected exception: at collective " + c10d::opTypeToString(type) + " of '" + name_ + "'");
   const Marked marked = Mark(type, asks, marks);
+  SumUp(name_, GivesItsOutputs(type) ? outputs : inputs);
   c10::intrusive_ptr<c10d::Work> begun;
   try {
     begun = call(inner->collectives());
@@ -598,7 +642,8 @@ OuterGroup::WorkPtr OuterGroup::PartOfSum(OpType type, const Tensors& outputs, c
       },
       [outputs, sums, rank, size] {
         for (size_t i = 0; i < outputs.size(); ++i) TakeOwnPart(outputs[i], (*sums)[i], rank, size);
-      });
+      },
+      inputs);
 }
 
 OuterGroup::WorkPtr OuterGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
@@ -625,7 +670,7 @@ OuterGroup::WorkPtr OuterGroup::_reduce_scatter_base(at::Tensor& output, at::Ten
     return Run(
         OpType::_REDUCE_SCATTER_BASE, Of({output}, opts.reduceOp), {output},
         [&](Backend& inner) { return inner._reduce_scatter_base(output, input, opts); },
-        [&] { TakeOwnPart(output, input, getRank(), getSize()); });
+        [&] { TakeOwnPart(output, input, getRank(), getSize()); }, {}, {input});
   return PartOfSum(OpType::_REDUCE_SCATTER_BASE, {output}, {input}, opts.reduceOp, opts.timeout);
 }
 
@@ -637,7 +682,8 @@ OuterGroup::WorkPtr OuterGroup::reduce_scatter_tensor_coalesced(Tensors& outputs
         [&](Backend& inner) { return inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts); },
         [&] {
           for (size_t i = 0; i < outputs.size(); ++i) TakeOwnPart(outputs[i], inputs[i], getRank(), getSize());
-        });
+        },
+        {}, inputs);
   return PartOfSum(kReduceScatterCoalesced, outputs, inputs, opts.reduceOp, opts.timeout);
 }
 

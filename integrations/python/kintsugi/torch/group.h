@@ -19,6 +19,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -159,6 +160,12 @@ void Renumber(const c10::intrusive_ptr<c10d::ProcessGroup>& group, OuterGroup& o
 
 // Collectives of all outer groups of this process so far.
 uint64_t Calls();
+
+// What this process gives to collectives is summed up, by its bytes: whoever computes the same again has the same sums, and a single bit shows.
+// One pass over that memory for each; what only receives counts for nothing.
+void SumCollectives(bool yes);
+// Since it was asked last, by group, in the order of its collectives. A device's sums are waited for.
+std::map<std::string, std::vector<int64_t>> SumsOfCollectives();
 
 // kintsugi_begin_collective and its agent: told of every collective that goes out to other ranks, before it does. Where
 // it answers kThrow an exception was asked for, and is thrown. Null: nobody is told.

@@ -221,6 +221,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   // Collectives of all outer groups so far.
   module.def("calls", &kintsugi::torch_door::Calls);
+  module.def("sum_collectives", &kintsugi::torch_door::SumCollectives, py::arg("yes"));
+  // By group, of what was given to its collectives since this was asked last.
+  module.def("sums_of_collectives", &kintsugi::torch_door::SumsOfCollectives);
   // (address of kintsugi_begin_collective, address of the agent); 0: nobody is told any more.
   module.def(
       "tell_collectives",

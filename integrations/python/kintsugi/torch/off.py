@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -44,6 +44,7 @@ class PlainRun:
     """What a script calls of a run (`TorchRun`), as plain torch does it."""
 
     replaces = resumes = again = False
+    left_out: tuple[int, ...] = ()
     exit_code = 0
     exchange_object = register_values = register_object = register_alias = set_replicas = on_stop = offer = lambda *_, **__: None
     offers = False
@@ -165,6 +166,9 @@ class PlainRun:
 
     def report(self, loss: Any, samples: Iterable[int] = ()) -> None:
         self._facts.report(self.at, float(loss))
+
+    def reject(self, reason: str) -> NoReturn:
+        raise RuntimeError(f"step {self.at} is refused: {reason}")  # which nobody makes again
 
     def update(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

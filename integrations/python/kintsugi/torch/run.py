@@ -25,6 +25,7 @@ from ..run import Run
 from ..take_over import TakeOver
 from ..terms import Incident, Piece
 from ..variables import Variable
+from ..verdicts import Figures, Veto, of_environment
 from . import _build, agentless, fewer_ranks, iterators, off, parallel, pickled_tensors, refused, shards, warm
 from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
@@ -34,6 +35,7 @@ from .devices import Device, kind_here
 from .facts import Facts
 from .forgotten import Forgotten, variables_here
 from .framework import Framework
+from .gradients import norm_of_gradients
 from .groups import Groups, refuse_others
 from .loaders import Batches
 from .prepared import Prepared, is_prepared
@@ -59,7 +61,8 @@ def join(**options: Any) -> TorchRun:
     alone = "controller" not in options and agentless.is_wanted()
     if alone:
         agentless.find_controller()
-    run = TorchRun(_core.Agent(**with_macros(options)), extension)
+    veto = of_environment(options.pop("veto", None))
+    run = TorchRun(_core.Agent(**with_macros(options)), extension, veto)
     if alone:
         agentless.save_before_leaving(run.trains)
     return run
@@ -85,8 +88,10 @@ class TorchRun(Run):
 
     REDUCERS = pickled_tensors.REDUCERS
 
-    def __init__(self, agent: _core.Agent, extension: Any) -> None:
-        super().__init__(agent)
+    def __init__(self, agent: _core.Agent, extension: Any, veto: Veto | None = None) -> None:
+        self._sums_of_collectives: Callable[[], Figures] = extension.sums_of_collectives
+        extension.sum_collectives(veto is not None and veto != Veto())
+        super().__init__(agent, veto)
         self._mark_of_ours = str(extension.FAILURE_MARK)
         self.device = Device(agent, extension)
         self._groups = Groups(agent, extension, self.device)
@@ -396,6 +401,12 @@ class TorchRun(Run):
             return Outcome.COMM_ERROR if self.agent.poll() == 0 else Outcome.WAS_INTERRUPTED
         return super().outcome_of(error) if not isinstance(error, dist.DistError) else Outcome.RAISED
 
+    def sums_of_collectives(self) -> Figures:
+        return self._sums_of_collectives()
+
+    def gradient_norm(self) -> float | None:
+        return norm_of_gradients(self._registry.parameters)
+
     def collectives(self) -> int:
         """How many this process has begun."""
         return int(self._calls())
@@ -487,6 +498,8 @@ class TorchRun(Run):
             self._check(code)
         for framework in self._registry.frameworks:
             framework.note_gate(has_update)
+        if has_update:
+            self._judge_step()
         self._loops.note_gate()
         self._objects.put_at_gate(self.at)
         if code := self.agent.enter_update(self.at, self.device.stream()):

@@ -1,0 +1,147 @@
+"""A loop whose batches are bad here and there, and a machine that computes wrongly once. PLAIN=1: plain torch over Gloo, which leaves the bad ones out by
+`continue`, as somebody would write it who knew them.
+
+  torch_refused.py FOLDER [--bad ITERATION:RANK[:large]]... [--flip ITERATION:RANK]... [--call] [--loop batches|range|train|guard] [--shards] [--accumulate N]
+      bad: this rank's batch is not finite there (large: its targets are 1e4 times what is usual), each time it is computed; plain torch leaves it out on all
+      flip: a bit of a gradient is another one there, the first time, before ranks sum them up
+      call: the script finds out by itself, and calls run.reject
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from beside import PLAIN, begin, digest, leave
+
+SAMPLES, EPOCHS, OF_BATCH = 96, 2, 4
+
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", type=Path)
+parser.add_argument("--bad", action="append", default=[])
+parser.add_argument("--flip", action="append", default=[])
+parser.add_argument("--call", action="store_true")
+parser.add_argument("--loop", default="batches")
+parser.add_argument("--shards", action="store_true")
+parser.add_argument("--accumulate", type=int, default=1)
+options = parser.parse_args()
+bad = {int(word.split(":")[0]): (int(word.split(":")[1]), 1e4 if word.endswith(":large") else float("nan")) for word in options.bad}
+flips = [tuple(map(int, word.split(":"))) for word in options.flip]
+
+run: Any = begin() or SimpleNamespace(
+    step=contextlib.nullcontext, range=range, enumerate=lambda loader, epoch, accumulate: loader.sampler.set_epoch(epoch) or enumerate(loader), report=lambda *_: None)
+rank = dist.get_rank()
+torch.manual_seed(7)
+net = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Dropout(0.2), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+model: Any = net
+if options.shards:
+    fully_shard(model, mesh=dist.init_device_mesh("cpu", (dist.get_world_size(),)))
+else:
+    model = DistributedDataParallel(net)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-2, total_steps=100)
+data = TensorDataset(torch.randn(SAMPLES, 6), torch.arange(SAMPLES))
+loader = DataLoader(data, batch_size=OF_BATCH, sampler=DistributedSampler(data))
+losses: list[float] = []
+total = 0.0
+if not PLAIN:
+    run.register(model=model, optimizer=optimizer, scheduler=scheduler)
+    run.keep(globals(), "losses", "total")
+
+
+def flip(gradient: torch.Tensor) -> torch.Tensor:
+    changed = gradient.clone()
+    changed.view(torch.int32)[0, 0] ^= 1 << 30
+    return changed
+
+
+def flips_here(i: int) -> bool:
+    """Once in the life of the run."""
+    if PLAIN or (i, rank) not in flips:
+        return False
+    mark = options.folder / f"flipped-{i}-{rank}"
+    first = not mark.exists()
+    mark.touch()
+    return first
+
+
+def compute(i: int, x: torch.Tensor, indices: torch.Tensor) -> None:
+    target = x[:, :1].sin()
+    if i in bad and rank == bad[i][0]:
+        x, target = x * (bad[i][1] if bad[i][1] != 1e4 else 1.0), target * bad[i][1]
+    hook = net[0].weight.register_hook(flip) if flips_here(i) and not options.shards else None
+    loss = (model(x) - target).square().mean()
+    if options.call and not PLAIN and not torch.isfinite(loss):
+        run.reject(f"a loss of {float(loss)}")
+    (loss / options.accumulate).backward()
+    if hook is not None:
+        hook.remove()
+    run.report(float(loss), indices.tolist())
+    losses.append(float(loss.detach()))
+
+
+def update() -> None:
+    optimizer.step()
+    scheduler.step()
+    optimizer.zero_grad()
+
+
+def batch_of(i: int) -> tuple[torch.Tensor, torch.Tensor]:
+    drawn = torch.randint(0, SAMPLES, (OF_BATCH,), generator=torch.Generator().manual_seed(100 * i + rank))
+    return data.tensors[0][drawn], drawn
+
+
+if options.loop == "batches":
+    for epoch in range(EPOCHS):
+        for position, (x, indices) in run.enumerate(loader, epoch, accumulate=options.accumulate):
+            i = epoch * len(loader) + position
+            first = i - i % options.accumulate
+            if PLAIN and any(one in bad for one in range(first, first + options.accumulate)):
+                continue
+            with run.step():
+                compute(i, x, indices)
+                if (i + 1) % options.accumulate == 0:
+                    update()
+            if not PLAIN and run.again:
+                continue
+            total += i * losses[-1]
+elif options.loop == "range":
+    for i in run.range(20):
+        if PLAIN and i in bad:
+            continue
+        with run.step():
+            compute(i, *batch_of(i))
+            update()
+        if not PLAIN and run.again:
+            continue
+        total += i * losses[-1]
+else:
+    def step(k: int) -> None:
+        compute(k - 1, *batch_of(k - 1))
+        update()
+
+    if PLAIN:
+        for i in range(20):
+            if i not in bad:
+                step(i + 1)
+    elif options.loop == "train":
+        run.train(step, 20)
+    else:
+        def loop(first: int) -> None:
+            for k in range(first + 1, 21):
+                run.begin_step(k)
+                step(k)
+                run.end_step(k)
+
+        run.guard(loop)
+leave(options.folder, {"weights": {"all": digest(*model.parameters())}, "losses": {"all": repr(losses), "total": total},
+                       "rate": {"last": scheduler.get_last_lr()[0]}})  # fmt: skip

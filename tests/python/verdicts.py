@@ -1,0 +1,51 @@
+"""Rules by which steps are refused, and whose fault it is: pure, without a run."""
+import math
+
+import kintsugi
+from kintsugi.verdicts import Usual, Veto, differ, judge
+
+
+def of(why="", times=0, differ=None):
+    return {"why": why, "times": times, "differ": differ}
+
+
+def says(*told):
+    verdict = judge(dict(enumerate(told)))
+    return verdict and (verdict.says, verdict.to_blame, verdict.is_exact)
+
+
+assert says(of(), of()) is None
+assert says(of(), of("nan")) == ("again", (), True)
+assert says(of(times=1, differ=False), of("nan", times=1, differ=False)) == ("data", (), True)
+assert says(of(times=1, differ=True), of("nan", times=1, differ=False)) == ("machine", (0,), True)
+assert says(of(times=1, differ=False), of("nan", times=1, differ=True)) == ("machine", (1,), True)
+assert says(of(times=1, differ=True), of("nan", times=1, differ=True)) == ("data", (), False)  # a program that is not deterministic
+assert says(of("nan"), of(times=1, differ=False)) == ("data", (), True)  # one of them has come since
+assert says(of("nan", times=1, differ=True)) == ("data", (), False)  # alone it is not told apart from such a program
+assert says(of(times=1, differ=False), of(times=1, differ=False)) is None
+
+assert not differ({"loss": [1], "dp": [1, 2, 3]}, {"dp": [1, 2]})  # as far as both came
+assert differ({"dp": [1, 2, 3]}, {"dp": [1, 4]})
+assert differ({"loss": [1], "dp": [1]}, {"loss": [2], "dp": [1]})
+
+assert Veto.read("") == Veto()
+assert Veto.read(" nan, spike:6 ,norm:1e3,most:0") == Veto(True, 6.0, 1000.0, 0)
+for wrong in ("nan:1", "spike", "spike:0", "spike:-1", "norm:inf", "norm:x", "most:-1", "most:1.5", "nans", "6"):
+    try:
+        Veto.read(wrong)
+    except kintsugi.Error as error:
+        assert f"'{wrong}' is no rule" in str(error), error
+    else:
+        raise AssertionError(wrong)
+
+usual = Usual()
+for k in range(15):
+    usual.note(1.0 + k % 2)
+assert usual.deviations(1e9) == 0.0  # too few to say
+usual.note(2.0)
+assert math.isclose(usual.deviations(3.5), 4.0)
+assert usual.deviations(-1e9) < 0.0
+for _ in range(100):
+    usual.note(1.0)
+assert usual.deviations(1.0) == 0.0 and usual.deviations(1.1) == math.inf  # the older ones are forgotten
+assert len(usual.state_dict()) == 64
