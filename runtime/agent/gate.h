@@ -95,7 +95,7 @@ class Gate {
       if ((*found & ~kLockBit) != Pack(core::GateState::kUpdating, step.value())) [[unlikely]]
         return false;
       // Before the word says committed: its reader looks for the fence next.
-      if (update) fence_.store(update, std::memory_order_release);
+      if (update) SetFence(update, step);
     } while (
         !word().compare_exchange_weak(*found, Pack(core::GateState::kCommitted, step.value()) | (*found & kLockBit)));
     return true;
@@ -104,11 +104,19 @@ class Gate {
   void MoveTo(core::GateState state, Step step);
   // What the update that was committed last waits for; null: its device has done it.
   const DeviceFence* fence() const { return fence_.load(std::memory_order_relaxed); }
-  void DropFence() { fence_.store(nullptr, std::memory_order_release); }
+  void DropFence() {
+    fence_.store(nullptr, std::memory_order_release);
+    words_->device_behind.store(0, std::memory_order_release);
+  }
 
   static constexpr uint64_t kLockBit = core::GateWord::kLockBit;
 
  private:
+  // Its launcher looks at the page when the process is gone.
+  void SetFence(const DeviceFence* update, Step step) {
+    words_->device_behind.store(step.value(), std::memory_order_release);
+    fence_.store(update, std::memory_order_release);
+  }
   static constexpr uint64_t Pack(core::GateState state, uint64_t step) { return core::GateWord::Pack(state, step); }
   std::atomic<uint64_t>& word() const { return words_->gate_word; }
 

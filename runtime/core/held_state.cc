@@ -1,5 +1,7 @@
 #include "runtime/core/held_state.h"
 
+#include "runtime/core/device_commit.h"
+
 namespace kintsugi::core {
 
 std::optional<Step> StepHeld(const GateWord& word) {
@@ -23,7 +25,7 @@ bool LeavesHeldWhole(StateMark mark, bool given) {
 std::optional<HeldState> HeldAfter(const std::optional<HeldState>& before, const LastWords& last) {
   if (LeavesHeldWhole(last.mark, last.given)) return before;
   if (last.mark != StateMark::kWhole || !last.offered) return std::nullopt;
-  const std::optional<Step> step = StepHeld(last.word);
+  const std::optional<Step> step = StepHeld(WithDevice(last.word, last.device_behind));
   if (!step) return std::nullopt;
   return HeldState{last.of, *step, last.clean};
 }

@@ -42,6 +42,7 @@ struct LastWords {
   bool offered = false;  // it gave its own memory
   bool clean = false;
   bool given = true;  // it had got what was held
+  bool device_behind = false;  // nobody has seen its device do the update that it committed last
 };
 std::optional<HeldState> HeldAfter(const std::optional<HeldState>& before, const LastWords& last);
 

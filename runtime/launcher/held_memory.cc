@@ -119,7 +119,8 @@ std::optional<core::HeldState> HeldMemory::OnExit(Incarnation incarnation, const
                                   .word = core::GateWord::Unpack(words.gate_word.load()),
                                   .offered = own_.has_value(),
                                   .clean = IsClean(cause),
-                                  .given = given_});
+                                  .given = given_,
+                                  .device_behind = words.device_behind.load() != 0});
   if (held_ && held_->of == incarnation) left_ = std::move(own_);
   if (!held_) left_.reset();
   own_.reset();

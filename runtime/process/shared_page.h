@@ -26,7 +26,7 @@ namespace kintsugi {
 // The page's layout. Words with different writers lie on different cache lines.
 struct SharedWords {
   static constexpr uint64_t kMagic = 0x6b696e7473756769;  // "kintsugi"
-  static constexpr uint64_t kVersion = 3;
+  static constexpr uint64_t kVersion = 4;
 
   // Constant after creation.
   alignas(64) std::atomic<uint64_t> magic{kMagic};
@@ -37,6 +37,8 @@ struct SharedWords {
   alignas(64) std::atomic<uint64_t> gate_word{0};
   // The trainer's thread: what it has done to its registered memory (core::StateMark).
   std::atomic<uint64_t> state_mark{0};
+  // The trainer's thread: the newest update that its device was not seen to have done; 0: none. A process that ends then takes the rest with it.
+  std::atomic<uint64_t> device_behind{0};
 
   // The agent's thread: counts up while it lives.
   alignas(64) std::atomic<uint64_t> beat{0};

@@ -15,7 +15,7 @@ from kintsugi.torch.accelerated import Counts
 from kintsugi.torch.prepared import Prepared
 from kintsugi.torch.run import TorchRun
 
-RUN = SimpleNamespace(rank=0, world_size=1, replaces=False, resumes=False)
+RUN = SimpleNamespace(rank=0, world_size=1, replaces=False, resumes=False, device=None)
 
 
 class Numbers(Dataset):
@@ -74,6 +74,6 @@ accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4, rng_types=["t
 loader = accelerator.prepare(DataLoader(Numbers(), shuffle=True))
 refused("its rng_types torch are made the same on all ranks", Prepared, loader)
 refused("it skips batches", Prepared, accelerator.skip_first_batches(accelerator.prepare(DataLoader(Endless())), 1))
-run = SimpleNamespace(_loaders=[], _has_accelerator=False)
+run = SimpleNamespace(_loaders=[], _has_accelerator=False, device=None)
 refused("accumulate=2, and accelerate's gradient_accumulation_steps is 4", TorchRun._walk, run, loader, None, 2, None)
 refused("loader 'number 0' is one of Accelerate's, which counts its batches: register(accelerator=accelerator, ...)", TorchRun.walked, run, loader)

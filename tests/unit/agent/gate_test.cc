@@ -85,7 +85,9 @@ TEST(Gate, CallsAnUpdateUnderWayWhoseDeviceIsBehind) {
   EXPECT_FALSE(*open.gate.IsSettled());
   EXPECT_EQ(open.gate.Lock().state, GateState::kUpdating);
   EXPECT_EQ(open.gate.Word().state, GateState::kCommitted);
+  EXPECT_EQ(open.words.device_behind, 5u) << "its launcher takes what the process leaves for step 5";
   open.gate.DropFence();
+  EXPECT_EQ(open.words.device_behind, 0u);
   EXPECT_TRUE(*open.gate.IsSettled());
   EXPECT_EQ(open.gate.Lock().state, GateState::kCommitted);
 }

@@ -106,6 +106,17 @@ TEST(HeldMemory, KeepsWhatAKilledProcessLeftForTheNext) {
   EXPECT_EQ(kept.held(), std::nullopt);
 }
 
+TEST(HeldMemory, KeepsNothingOfAnUpdateThatItsDeviceWasNotSeenToHaveDone) {
+  for (const uint64_t behind : {0, 5}) {
+    HeldMemory kept;
+    Life first(kept, 1);
+    first.Offer('a');
+    first.Stand(StateMark::kWhole);
+    first.page.words().device_behind = behind;
+    EXPECT_EQ(first.End(kept).has_value(), behind == 0);
+  }
+}
+
 TEST(HeldMemory, KeepsItThroughReplacementsThatNeverRan) {
   HeldMemory kept;
   Life first(kept, 1);
