@@ -121,7 +121,7 @@ if __name__ == "__main__":
                                   nproc=2, paths=[["adopt", "retry"]]))),
         ("Lightning's Trainer under torchrun on two nodes, told to end, goes on from what it saved", with_lightning(door.stopped_on_two_nodes)),
         *((f"{name} on a device: an exception at the gate, killed in its backward pass", guard(
-            device.same(device.names_cuda(*program), [*slow, "--inject", "throw:0@2:gate", "--inject", "kill:1@4:backward"], nproc=2, paths=[["retry", "adopt"]])))
+            device.same(device.names_cuda(*program), [*slow, "--inject", "throw:0@2:gate", "--inject", "kill:1@4:backward"], nproc=2, paths=[["retry", "adopt"], ["retry", "respawn"]])))
           for name, program, guard in (("Hugging Face's Trainer", [*trainer, "--steps", "6"], lambda test: test),
                                        ("a loop with Accelerate", [*loop, "--steps", "6"], lambda test: test),
                                        ("Lightning's Trainer", [*lightning, "--epochs", "1"], with_lightning))),
