@@ -49,6 +49,8 @@ const char* kintsugi_code_name(kintsugi_code code) {
       return "PAUSED";
     case KINTSUGI_THROW:
       return "THROW";
+    case KINTSUGI_FLIP:
+      return "FLIP";
     default:
       return kintsugi::StatusCodeName(static_cast<kintsugi::StatusCode>(code)).data();
   }

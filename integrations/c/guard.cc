@@ -333,6 +333,7 @@ kintsugi_code kintsugi_mark(kintsugi_agent* agent, uint64_t step, kintsugi_phase
 
 kintsugi_code kintsugi_begin_collective(kintsugi_agent* agent) {
   const kintsugi_code code = Marked(agent, [&] { return agent->agent->BeginCollective(); });
+  if (code != KINTSUGI_OK && agent && AgentInternals::TakeInjectedFlip(*agent->agent)) return KINTSUGI_FLIP;
   return code != KINTSUGI_OK && agent && AgentInternals::TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
 }
 

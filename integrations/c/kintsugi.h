@@ -63,7 +63,8 @@ typedef enum kintsugi_code {
   KINTSUGI_ENDED = 12,              /* the run is over */
   KINTSUGI_INTERNAL = 13,           /* a bug of ours, or an exception of the trainer's */
   KINTSUGI_PAUSED = 14,             /* kintsugi_begin_step: call kintsugi_next until CONTINUE or UNWIND comes */
-  KINTSUGI_THROW = 15               /* kintsugi_mark, kintsugi_begin_collective: an exception was asked for here (--inject throw): throw one */
+  KINTSUGI_THROW = 15,              /* kintsugi_mark, kintsugi_begin_collective: an exception was asked for here (--inject throw): throw one */
+  KINTSUGI_FLIP = 16                /* kintsugi_begin_collective: flip a bit of what this rank gives to it (--inject flip-grad), and go on */
 } kintsugi_code;
 
 typedef enum kintsugi_join_kind {

@@ -169,5 +169,6 @@ Status AgentInternals::SetSnapshotService(Agent& agent, std::shared_ptr<Snapshot
   return agent.impl_->shared.registered.SetSnapshotService(std::move(service));
 }
 bool AgentInternals::TakeInjectedThrow(Agent& agent) { return agent.impl_->trainer.injections.TakeThrow(); }
+bool AgentInternals::TakeInjectedFlip(Agent& agent) { return agent.impl_->trainer.injections.TakeFlip(); }
 
 }  // namespace kintsugi

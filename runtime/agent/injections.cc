@@ -42,6 +42,10 @@ Status Injections::Strike(const Injection& injection, Step step) {
       break;
     case InjectionKind::kFlip:
       break;  // done, and nobody is told
+    case InjectionKind::kFlipGrad:
+      flip_ = true;
+      return {StatusCode::kInternal,
+              "'" + ToString(injection) + "' is for trainers whose collectives flip the bit, as kintsugi.torch's"};
     case InjectionKind::kThrow:
       throw_ = true;
       return {StatusCode::kInternal, "injected exception: " + ToString(injection)};

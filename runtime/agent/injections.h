@@ -27,6 +27,8 @@ class Injections {
   Status StrikeIfDue(Step step, const std::function<bool(const Injection&)>& is_here);
   // Whether the one that struck last is an exception, which the caller's own code has to throw.
   bool TakeThrow() { return std::exchange(throw_, false); }
+  // ... is a bit that the caller has to flip in what it gives to the collective.
+  bool TakeFlip() { return std::exchange(flip_, false); }
 
  private:
   Status Strike(const Injection& injection, Step step);
@@ -41,6 +43,7 @@ class Injections {
   const StateDamage damage_;
   Duration slow_{};
   bool throw_ = false;
+  bool flip_ = false;
 };
 
 }  // namespace kintsugi

@@ -27,6 +27,8 @@ class AgentInternals {
   // Whether the newest EnterPhase or BeginCollective of this agent carried out an injected `throw`; true once. For the
   // C ABI, whose callers raise it as an exception of their own language.
   static bool TakeInjectedThrow(Agent& agent);
+  // ... a `flip-grad`, which its callers carry out.
+  static bool TakeInjectedFlip(Agent& agent);
 };
 
 }  // namespace kintsugi

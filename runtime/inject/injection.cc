@@ -19,7 +19,7 @@ struct KindEntry {
   std::string_view keys;  // for messages
 };
 
-constexpr std::array<KindEntry, 9> kKinds{{
+constexpr std::array<KindEntry, 10> kKinds{{
     {InjectionKind::kKill, "kill", "the key collective of kill"},
     {InjectionKind::kExit, "exit", "the keys code or collective of exit"},
     {InjectionKind::kThrow, "throw", "the key collective of throw"},
@@ -28,16 +28,18 @@ constexpr std::array<KindEntry, 9> kKinds{{
     {InjectionKind::kUce, "uce", "the keys level or tensors of uce"},
     {InjectionKind::kSlow, "slow", "the key ms of slow"},
     {InjectionKind::kFlip, "flip", "the key tensors of flip"},
+    {InjectionKind::kFlipGrad, "flip-grad", "the key collective of flip-grad"},
     {InjectionKind::kDevice, "device", "the key xid or tensors of device, one of them"},
 }};
 
 constexpr std::string_view kGrammar =
     "  grammar: KIND:RANK@STEP[:PHASE][,key=value]...\n"
-    "  KIND     kill, exit, throw, freeze, hang, slow, uce, flip or device\n"
+    "  KIND     kill, exit, throw, freeze, hang, slow, uce, flip, flip-grad or device\n"
     "  RANK     from 0; STEP: the step being computed, from 1\n"
     "  PHASE    forward (default), backward, gradient-sync, gate, update, param-sync or between\n"
     "  keys     kill, exit, throw, freeze: collective=N, from 1: no phase, but where the step is about to\n"
     "           begin its N-th collective (of trainers that tell of theirs, as kintsugi.torch does);\n"
+    "           flip-grad: collective=N (default 1), a bit of what it is given; no phase;\n"
     "           exit: code=1..255 (default 1); hang: until=kill|stop (default kill);\n"
     "           slow: ms=1..3600000 (default 100);\n"
     "           uce: level=low|high (default low); uce, flip: tensors=PATTERN (* and ?);\n"
@@ -103,8 +105,7 @@ class Parser {
     if (error == std::errc() && end == token.data() + token.size() && !token.empty() && value >= low && value <= high) {
       return true;
     }
-    return FailAt(token_at_, token,
-                  std::string(what) + " from " + std::to_string(low) + " to " + std::to_string(high));
+    return FailAt(token_at_, token, std::string(what) + " from " + std::to_string(low) + " to " + std::to_string(high));
   }
 
   bool ParseHead() {
@@ -117,13 +118,14 @@ class Parser {
       if (entry.name == name) kind_ = &entry;
     }
     if (kind_ == nullptr)
-      return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze, hang, slow, uce, flip or device");
+      return FailAt(token_at_, name, "a kind: kill, exit, throw, freeze, hang, slow, uce, flip, flip-grad or device");
     injection_.kind = kind_->kind;
+    if (injection_.kind == InjectionKind::kFlipGrad) injection_.collective = 1;
     uint64_t rank = 0;
     uint64_t step = 0;
     if (!Expect(':', "a colon and the rank") ||
-        !TakeNumber("@:,", 0, std::numeric_limits<int32_t>::max(), "a rank", rank) ||
-        !Expect('@', "@ and the step") || !TakeNumber(":,", 1, kMaxProgressStep, "a step", step)) {
+        !TakeNumber("@:,", 0, std::numeric_limits<int32_t>::max(), "a rank", rank) || !Expect('@', "@ and the step") ||
+        !TakeNumber(":,", 1, kMaxProgressStep, "a step", step)) {
       return false;
     }
     injection_.rank = Rank(static_cast<int32_t>(rank));
@@ -137,10 +139,11 @@ class Parser {
     const std::string_view name = Take(",");
     const std::optional<TrainPhase> phase = TrainPhaseFromName(name);
     if (!phase) {
-      return FailAt(token_at_, name,
-                    "a phase: forward, backward, gradient-sync, gate, update, param-sync or between");
+      return FailAt(token_at_, name, "a phase: forward, backward, gradient-sync, gate, update, param-sync or between");
     }
     injection_.phase = *phase;
+    if (injection_.kind == InjectionKind::kFlipGrad && *phase != TrainPhase::kForward)
+      return FailAt(token_at_, name, "no phase: the N-th collective is that of the whole step");
     return true;
   }
 
@@ -166,7 +169,7 @@ class Parser {
   bool KeyBelongs(std::string_view key) const {
     if (injection_.kind == InjectionKind::kExit) return key == "code" || key == "collective";
     if (injection_.kind == InjectionKind::kKill || injection_.kind == InjectionKind::kThrow ||
-        injection_.kind == InjectionKind::kFreeze)
+        injection_.kind == InjectionKind::kFreeze || injection_.kind == InjectionKind::kFlipGrad)
       return key == "collective";
     if (injection_.kind == InjectionKind::kHang) return key == "until";
     if (injection_.kind == InjectionKind::kSlow) return key == "ms";

@@ -19,15 +19,16 @@
 namespace kintsugi {
 
 enum class InjectionKind {
-  kKill,    // SIGKILL to itself
-  kExit,    // leaves with exit_code
-  kThrow,   // throws an exception out of the loop's body
-  kFreeze,  // SIGSTOP to itself, never continued
-  kHang,    // its trainer's thread stands still, its agent lives
-  kUce,     // uncorrectable memory error, simulated: tensors are poisoned and the error is signalled at once
-  kSlow,    // every forward pass takes longer from this step on, in this life of the rank
-  kFlip,    // one bit of a tensor flips, and nobody is told
-  kDevice,  // its device reports an Xid (runtime/device says what follows), or damaged memory of named tensors
+  kKill,      // SIGKILL to itself
+  kExit,      // leaves with exit_code
+  kThrow,     // throws an exception out of the loop's body
+  kFreeze,    // SIGSTOP to itself, never continued
+  kHang,      // its trainer's thread stands still, its agent lives
+  kUce,       // uncorrectable memory error, simulated: tensors are poisoned and the error is signalled at once
+  kSlow,      // every forward pass takes longer from this step on, in this life of the rank
+  kFlip,      // one bit of a tensor flips, and nobody is told
+  kFlipGrad,  // one bit of what it gives to a collective flips, and nobody is told: a device that computes wrongly
+  kDevice,    // its device reports an Xid (runtime/device says what follows), or damaged memory of named tensors
 };
 
 // How much of a rank's memory an uncorrectable error makes untrusted.
@@ -47,14 +48,14 @@ struct Injection {
   Rank rank{0};
   Step step{1};  // the number being computed, from 1
   TrainPhase phase = TrainPhase::kForward;
-  // kKill, kExit, kThrow, kFreeze: where the step is about to begin its n-th collective, not at a mark; 0: at the mark.
+  // kKill, kExit, kThrow, kFreeze, and kFlipGrad, which has no other place (1): where the step is about to begin its n-th collective, not at a mark; 0: at the mark.
   // Only together with the phase that every step begins in.
   int collective = 0;
-  int exit_code = 1;                // kExit: 1 to 255
+  int exit_code = 1;                   // kExit: 1 to 255
   HangUntil until = HangUntil::kKill;  // kHang
   int slow_ms = 100;                   // kSlow: 1 to 3,600,000
   int xid = 94;                        // kDevice, without tensors: 1 to 9,999
-  UceLevel level = UceLevel::kLow;  // kUce
+  UceLevel level = UceLevel::kLow;     // kUce
   std::string tensors;  // kUce, kFlip, kDevice: pattern of tensor names (see glob.h); empty: all of the rank's first
                         // layout. A flip takes the first of them in order of their names. kDevice: empty: an Xid
 

@@ -28,7 +28,7 @@ void FiredInjections::AttributeThose(Sort sort, IncidentResult* incident, TimePo
 }
 
 FiredInjections::Sort FiredInjections::SortOf(InjectionKind kind) {
-  return kind == InjectionKind::kFlip || kind == InjectionKind::kSlow ? Sort::kQuiet : Sort::kLoud;
+  return kind == InjectionKind::kFlip || kind == InjectionKind::kFlipGrad || kind == InjectionKind::kSlow ? Sort::kQuiet : Sort::kLoud;
 }
 
 std::vector<FiredInjection> FiredInjections::All() const {

@@ -66,7 +66,7 @@ if __name__ == "__main__":
         left_out("a norm that is too large, the first batch and two of the second pass, one after the other", "--bad", "0:0:large", "--bad", "14:1:large", "--bad", "15:1:large",
                  veto=norm, paths=(("retry",) * 6,)),
         left_out("a step of two batches, shards", "--bad", "5:1", "--accumulate", "2", "--shards", paths=twice),
-        left_out("a machine that computes wrongly once", "--flip", "5:1", veto=norm, paths=None, replaced=(1,)),
+        left_out("a machine that computes wrongly once", veto=norm, faults=("flip-grad:1@6",), paths=None, replaced=(1,)),
         ("a run that was saved behind what was left out", resumed(6)),
         ("more than may be left out", ends(1, ["step 9 is refused (rank 0: its loss is nan (samples", "1 have been left out: no more may be"], veto=("--veto", "nan,most:1"),
                                            program=("--bad", "5:1", "--bad", "8:0"), saved=8)),
@@ -79,7 +79,7 @@ if __name__ == "__main__":
             left_out("a spike of the loss, the last step of all", "--bad", "19:0:large", "--loop", "train", veto=("--veto", "spike:8"), paths=twice),
             left_out("a rank that is killed behind the step that is left out", "--bad", "5:1", faults=("kill:1@7:forward",), paths=None),
             left_out("... in the step that is left out", "--bad", "5:1", "--bad", "6:0", faults=("kill:1@7:gradient-sync",), paths=None),
-            left_out("a machine that nobody may come in the place of", "--flip", "5:1", veto=(*norm, "--max-respawns", "0"), paths=(("retry",),), replaced=()),
+            left_out("a machine that nobody may come in the place of", faults=("flip-grad:0@6",), veto=(*norm, "--max-respawns", "0"), paths=(("retry",),), replaced=()),
             ("a run that was saved one step later", resumed(7)),
             ("a loop that marks its steps itself", ends(1, ["rank 1: its loss is nan (samples", "cannot leave its batches out"], program=("--bad", "5:1", "--loop", "guard"), saved=5)),
         ]

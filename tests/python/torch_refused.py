@@ -1,9 +1,8 @@
-"""A loop whose batches are bad here and there, and a machine that computes wrongly once. PLAIN=1: plain torch over Gloo, which leaves the bad ones out by
+"""A loop whose batches are bad here and there. PLAIN=1: plain torch over Gloo, which leaves the bad ones out by
 `continue`, as somebody would write it who knew them.
 
-  torch_refused.py FOLDER [--bad ITERATION:RANK[:large]]... [--flip ITERATION:RANK]... [--call] [--loop batches|range|train|guard] [--shards] [--accumulate N]
+  torch_refused.py FOLDER [--bad ITERATION:RANK[:large]]... [--call] [--loop batches|range|train|guard] [--shards] [--accumulate N]
       bad: this rank's batch is not finite there (large: its targets are 1e4 times what is usual), each time it is computed; plain torch leaves it out on all
-      flip: a bit of a gradient is another one there, the first time, before ranks sum them up
       call: the script finds out by itself, and calls run.reject
 """
 
@@ -28,14 +27,12 @@ SAMPLES, EPOCHS, OF_BATCH = 96, 2, 4
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--bad", action="append", default=[])
-parser.add_argument("--flip", action="append", default=[])
 parser.add_argument("--call", action="store_true")
 parser.add_argument("--loop", default="batches")
 parser.add_argument("--shards", action="store_true")
 parser.add_argument("--accumulate", type=int, default=1)
 options = parser.parse_args()
 bad = {int(word.split(":")[0]): (int(word.split(":")[1]), 1e4 if word.endswith(":large") else float("nan")) for word in options.bad}
-flips = [tuple(map(int, word.split(":"))) for word in options.flip]
 
 run: Any = begin() or SimpleNamespace(
     step=contextlib.nullcontext, range=range, enumerate=lambda loader, epoch, accumulate: loader.sampler.set_epoch(epoch) or enumerate(loader), report=lambda *_: None)
@@ -58,33 +55,14 @@ if not PLAIN:
     run.keep(globals(), "losses", "total")
 
 
-def flip(gradient: torch.Tensor) -> torch.Tensor:
-    changed = gradient.clone()
-    changed.view(torch.int32)[0, 0] ^= 1 << 30
-    return changed
-
-
-def flips_here(i: int) -> bool:
-    """Once in the life of the run."""
-    if PLAIN or (i, rank) not in flips:
-        return False
-    mark = options.folder / f"flipped-{i}-{rank}"
-    first = not mark.exists()
-    mark.touch()
-    return first
-
-
 def compute(i: int, x: torch.Tensor, indices: torch.Tensor) -> None:
     target = x[:, :1].sin()
     if i in bad and rank == bad[i][0]:
         x, target = x * (bad[i][1] if bad[i][1] != 1e4 else 1.0), target * bad[i][1]
-    hook = net[0].weight.register_hook(flip) if flips_here(i) and not options.shards else None
     loss = (model(x) - target).square().mean()
     if options.call and not PLAIN and not torch.isfinite(loss):
         run.reject(f"a loss of {float(loss)}")
     (loss / options.accumulate).backward()
-    if hook is not None:
-        hook.remove()
     run.report(float(loss), indices.tolist())
     losses.append(float(loss.detach()))
 

@@ -2,7 +2,7 @@
 import math
 
 import kintsugi
-from kintsugi.verdicts import Usual, Veto, differ, judge
+from kintsugi.verdicts import Usual, Veto, Verdicts, differ, judge
 
 
 def of(why="", times=0, differ=None):
@@ -49,3 +49,44 @@ for _ in range(100):
     usual.note(1.0)
 assert usual.deviations(1.0) == 0.0 and usual.deviations(1.1) == math.inf  # the older ones are forgotten
 assert len(usual.state_dict()) == 64
+
+
+class Ranks:
+    """Of which the first refuses step 5, each time it is made; `sums`: of what each gives to collectives."""
+
+    def __init__(self):
+        self.sums = [[1], [2]]
+        self.all = [Verdicts(Veto(nan=True), lambda rank=rank: {"dp": self.sums[rank]}, may_be_replaced=False) for rank in range(2)]
+
+    def compute(self):
+        for rank in self.all:
+            rank.begin(5)
+        self.all[0].refuse("nan")
+
+    def learn(self, *ranks, told=None):
+        told = told or {number: rank.facts(4) for number, rank in enumerate(self.all)}
+        return [self.all[number].learn(4, told) for number in ranks]
+
+    def left_out(self):
+        return [rank.leaves_out(5) for rank in self.all]
+
+
+ranks = Ranks()
+ranks.compute()
+ranks.learn(0)  # a fault, before the other one has heard of it: all begin anew
+assert all("computed again" in said for said in ranks.learn(0, 1)) and ranks.left_out() == [False, False]
+ranks.compute()
+ranks.learn(1)
+assert all("the data is to blame" in said for said in ranks.learn(0, 1)) and ranks.left_out() == [True, True]
+ranks.all[1] = Verdicts(Veto(nan=True), dict, may_be_replaced=False)  # is lost before the step is left out
+ranks.learn(0, 1)
+assert ranks.left_out() == [True, True]
+ranks.all[0].begin(6)
+assert not ranks.all[0].leaves_out(5)
+
+ranks = Ranks()
+ranks.compute()
+ranks.learn(0, 1)
+ranks.sums[1] = [3]
+ranks.compute()
+assert "rank 1 alone computed otherwise" in ranks.learn(0, 1)[0] and ranks.left_out() == [False, False]

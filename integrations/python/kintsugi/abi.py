@@ -27,6 +27,7 @@ class Code(enum.IntEnum):
     INTERNAL = 13
     PAUSED = 14
     THROW = 15
+    FLIP = 16
 
 
 class Joined(enum.IntEnum):

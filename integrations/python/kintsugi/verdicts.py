@@ -144,6 +144,7 @@ class Verdicts:
         self._finds_of_all = False  # in gradients that all ranks have summed up
         self._figures: Figures | None = None  # once it is over
         self._case: _Case | None = None
+        self._before: _Case | None = None  # ... as the step in hand began: what is told of it is the same in each attempt at an incident
         self._verdict: Verdict | None = None
 
     # ---- in a step ----------------------------------------------------------------------------------------------------
@@ -154,6 +155,7 @@ class Verdicts:
         self._sums()
         if self._case is not None and self._case.step != step:
             self._case = self._verdict = None
+        self._before = self._case
 
     def note_loss(self, loss: float, samples: Iterable[int]) -> None:
         self._loss, self._samples = loss, list(samples)
@@ -195,9 +197,9 @@ class Verdicts:
         """The step is good. Where its first attempt was not, and this rank computed otherwise then, its machine is to blame."""
         if self.veto.spike and self._loss is not None:
             self.usual.note(self._loss)
-        if self._case is not None and self._case.figures is not None:
+        if self._before is not None and self._before.figures is not None:
             self.close()
-            if differ(self._case.figures, self._figures or {}):
+            if differ(self._before.figures, self._figures or {}):
                 self._give_way("the second time it is good")
 
     def close(self) -> None:
@@ -210,7 +212,7 @@ class Verdicts:
 
     def facts(self, step: int) -> dict[str, Any]:
         """Of the step behind `step`, for the others."""
-        case = self._case if self._case is not None and self._case.step == step + 1 else None
+        case = self._before if self._before is not None and self._before.step == step + 1 else None
         told: dict[str, Any] = {"why": "", "times": case.times if case else 0, "differ": None}
         if self.leaves_out(step + 1) and self._verdict is not None:
             told["left out"] = self._verdict.refused_by
@@ -232,8 +234,7 @@ class Verdicts:
             return ""
         self._verdict = verdict
         own = self._figures if self._step == step + 1 else None
-        self._case = _Case(step + 1, times + 1, own or (self._case.figures if self._case else None))
-        self._why = ""
+        self._case = _Case(step + 1, times + 1, own or (self._before.figures if self._before else None))
         who = "; ".join(f"rank {rank}: {why}" for rank, why in self._verdict.refused_by.items())
         then = {
             "again": "it is computed again",

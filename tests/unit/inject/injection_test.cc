@@ -77,6 +77,14 @@ TEST(Injection, StrikesAtACollectiveOfTheStepInsteadOfAtAPhase) {
   EXPECT_THAT(ErrorOf("slow:1@5,collective=2"), HasSubstr("the key ms of slow"));
 }
 
+TEST(Injection, FlipsABitOfWhatACollectiveIsGiven) {
+  EXPECT_EQ(ToString(*ParseInjection("flip-grad:1@5")), "flip-grad:1@5:forward,collective=1");
+  EXPECT_EQ(*ParseInjection("flip-grad:1@5:forward,collective=1"), *ParseInjection("flip-grad:1@5"));
+  EXPECT_EQ(ParseInjection("flip-grad:1@5,collective=3")->collective, 3);
+  EXPECT_THAT(ErrorOf("flip-grad:1@5:gate"), HasSubstr("no phase"));
+  EXPECT_THAT(ErrorOf("flip-grad:1@5,tensors=*"), HasSubstr("the key collective of flip-grad"));
+}
+
 TEST(Injection, NamesColumnFindingGrammarAndExample) {
   const std::string error = ErrorOf("kil:2@7");
   EXPECT_THAT(error, HasSubstr("column 1: found \"kil\""));

@@ -93,6 +93,16 @@ void SumUp(const std::string& group, const std::vector<at::Tensor>& given) {
   }
 }
 
+// The highest bit of the first element's exponent, where that is a float.
+void FlipBit(const std::vector<at::Tensor>& given, const std::string& type) {
+  if (given.empty() || given.front().numel() == 0 || !given.front().is_contiguous())
+    throw std::runtime_error("injected flip-grad: " + type +
+                             " is given nothing in which a bit could flip: name another collective");
+  at::NoGradGuard no_grad;
+  const at::Tensor first = given.front().detach().view(-1).slice(0, 0, 1).view(at::kByte);
+  first.slice(0, first.numel() - 1).bitwise_xor_(at::Scalar(0x40));
+}
+
 // Whether what it gives lies where its result will.
 bool GivesItsOutputs(OpType type) {
   return type == OpType::ALLREDUCE || type == OpType::ALLREDUCE_COALESCED || type == OpType::REDUCE ||
@@ -394,10 +404,13 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outpu
   }
   // An exception of the trainer's, as far as anybody can see: its text must not look like a failure of ours.
   const CollectiveMarker marker = collective_marker.load(std::memory_order_acquire);
-  if (marker && marker(collective_agent.load(std::memory_order_relaxed)) == kThrow)
+  const int asked = marker ? marker(collective_agent.load(std::memory_order_relaxed)) : 0;
+  if (asked == kThrow)
     throw std::runtime_error("injected exception: at collective " + c10d::opTypeToString(type) + " of '" + name_ + "'");
+  const Tensors& given = GivesItsOutputs(type) ? outputs : inputs;
+  if (asked == kFlip) FlipBit(given, c10d::opTypeToString(type));
   const Marked marked = Mark(type, asks, marks);
-  SumUp(name_, GivesItsOutputs(type) ? outputs : inputs);
+  SumUp(name_, given);
   c10::intrusive_ptr<c10d::Work> begun;
   try {
     begun = call(inner->collectives());

@@ -168,8 +168,8 @@ void SumCollectives(bool yes);
 std::map<std::string, std::vector<int64_t>> SumsOfCollectives();
 
 // kintsugi_begin_collective and its agent: told of every collective that goes out to other ranks, before it does. Where
-// it answers kThrow an exception was asked for, and is thrown. Null: nobody is told.
-inline constexpr int kThrow = 15;  // KINTSUGI_THROW; this extension needs nothing else of kintsugi.h
+// it answers kThrow an exception was asked for, and is thrown; where kFlip, a bit flips of what is given. Null: nobody is told.
+inline constexpr int kThrow = 15, kFlip = 16;  // KINTSUGI_THROW, KINTSUGI_FLIP; this extension needs nothing else of kintsugi.h
 using CollectiveMarker = int (*)(void* agent);
 void TellCollectives(CollectiveMarker marker, void* agent);
 // By whom collectives are marked from now on.
