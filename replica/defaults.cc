@@ -303,7 +303,7 @@ Result<std::unique_ptr<Link>> ReplicaDefaults::OpenFor(HandlerContext& call, con
 }
 
 StreamLimits ReplicaDefaults::LimitsOf(const HandlerContext& call) const {
-  return {.bytes_per_second_min = options_.bytes_per_second_min, .deadline = call.deadline};
+  return {options_.bytes_per_second_min, options_.patience, call.deadline};
 }
 
 bool ReplicaDefaults::HasDeviceTensors(int layout) const {

@@ -1,5 +1,6 @@
 #include "integrations/cpp/kintsugi.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include "replica/defaults.h"
@@ -178,13 +179,15 @@ Status SetOtherFormats(const AgentOptions& options, const aoa::UserMacros& macro
 Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr<LogSink> log,
                                     const ReplicaOptions& replica, const aoa::UserMacros& macros) {
   KINTSUGI_ASSIGN_OR_RETURN(std::unique_ptr<Agent> agent, Agent::Join(options, log));
-  auto plane = std::make_shared<StatePlane>(AgentInternals::registry(*agent), replica);
+  ReplicaOptions links = replica;
+  links.patience = std::max(links.patience, options.silence);
+  auto plane = std::make_shared<StatePlane>(AgentInternals::registry(*agent), links);
   plane->save.job = options.job;
   plane->save.aliases = &AgentInternals::aliases(*agent);
   plane->save.side_files = options.save_with;
   plane->save.keep = {options.save_keep, options.save_keep_every};
   KINTSUGI_RETURN_IF_ERROR(SetReshape(options, macros, *agent, log, &plane->save));
-  KINTSUGI_RETURN_IF_ERROR(SetReadShare(options, *agent, replica, &plane->save));
+  KINTSUGI_RETURN_IF_ERROR(SetReadShare(options, *agent, links, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(SetOtherFormats(options, macros, *agent, std::move(log), plane.get()));
   plane->replica.SetLoader(checkpoint::LoadHandler, &plane->save);
   KINTSUGI_RETURN_IF_ERROR(

@@ -159,7 +159,7 @@ Status ReadShare::Move(HandlerContext& call, const Flow& flow, Step step) {
   link_options.memory = registry_->device_memory();
   KINTSUGI_ASSIGN_OR_RETURN(const auto link, MakeLink(*call.store, link_options));
   const CancelToken::Subscription superseded(*call.cancel, [&] { link->Abort(); });
-  const StreamLimits limits{.bytes_per_second_min = options_.bytes_per_second_min, .deadline = call.deadline};
+  const StreamLimits limits{options_.bytes_per_second_min, options_.patience, call.deadline};
   if (sends) {
     SendOptions options{.checksum = options_.checksum, .limits = limits};
     if (options.checksum != ChecksumAlgorithm::kNone && has_device) options.checksum = ChecksumAlgorithm::kMultilinear;

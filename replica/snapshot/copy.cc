@@ -105,8 +105,8 @@ Status Snapshots::Send(SnapshotLinks& links, const SnapshotOrder& order, const S
     entry->set_key(tensor.key);
     entry->set_size_bytes(tensor.size_bytes);
   }
-  const StreamLimits limits{.bytes_per_second_min = options_.bytes_per_second_min,
-                            .deadline = SteadyClock::SteadyNow() + links.session().limit};
+  const StreamLimits limits{options_.bytes_per_second_min, options_.patience,
+                            SteadyClock::SteadyNow() + links.session().limit};
   KINTSUGI_RETURN_IF_ERROR(SendFrame(*link, FrameKind::kSnapshotOffer, offer.SerializeAsString(), limits.deadline));
   return SendState(*link, snapshot.Items(), order.step,
                    {.checksum = options_.checksum, .objects = snapshot.objects, .limits = limits});

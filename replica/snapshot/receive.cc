@@ -59,10 +59,10 @@ Status Snapshots::ReceiveOne(SnapshotLinks& links, Rank owner, Link& link, const
   KINTSUGI_ASSIGN_OR_RETURN(const auto kept, store_.Begin(owner, report->step, Step(offer.keep()), tensors));
   ReceiveLedger ledger;
   StreamResult result;
-  Status status = ReceiveState({&link}, kept->Items(), report->step, ledger,
-                               {.limits = {.bytes_per_second_min = options_.bytes_per_second_min,
-                                           .deadline = SteadyClock::SteadyNow() + links.session().limit}},
-                               &result);
+  Status status = ReceiveState(
+      {&link}, kept->Items(), report->step, ledger,
+      {.limits = {options_.bytes_per_second_min, options_.patience, SteadyClock::SteadyNow() + links.session().limit}},
+      &result);
   std::optional<std::map<int, uint64_t>> digests;
   if (status.ok()) digests = kept->Digests(links.aborted());
   if (status.ok() && !digests) status = {StatusCode::kCancelled, "an incident has begun"};

@@ -37,10 +37,11 @@ struct StreamItem {
   Memory memory;
 };
 
-// Every wait is bounded by the deadline of the call, and all but a sender's for its receiver to begin by one second
+// Every wait is bounded by the deadline of the call, and all but a sender's for its receiver to begin by `patience`
 // plus the bytes it is about at this rate.
 struct StreamLimits {
   double bytes_per_second_min = 50e6;
+  Duration patience = std::chrono::seconds(1);
   TimePoint deadline = TimePoint::Max();
 };
 

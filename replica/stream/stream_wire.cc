@@ -33,14 +33,13 @@ Result<Frame> ReceiveFrame(Link& link, TimePoint deadline) {
                                              std::to_string(header.size_bytes) +
                                              " bytes that is no frame of the state stream");
   Frame frame{static_cast<FrameKind>(header.kind), std::string(header.size_bytes, '\0')};
-  if (header.size_bytes > 0)
-    KINTSUGI_RETURN_IF_ERROR(link.Receive(frame.body.data(), frame.body.size(), deadline));
+  if (header.size_bytes > 0) KINTSUGI_RETURN_IF_ERROR(link.Receive(frame.body.data(), frame.body.size(), deadline));
   return frame;
 }
 
 TimePoint WaitLimit(const StreamLimits& limits, uint64_t bytes) {
   const auto transfer = std::chrono::duration<double>(static_cast<double>(bytes) / limits.bytes_per_second_min);
-  const Duration wait = std::chrono::seconds(1) + std::chrono::duration_cast<Duration>(transfer);
+  const Duration wait = limits.patience + std::chrono::duration_cast<Duration>(transfer);
   return std::min(limits.deadline, SteadyClock::SteadyNow() + wait);
 }
 

@@ -23,7 +23,7 @@ struct Frame {
 Status SendFrame(Link& link, FrameKind kind, const std::string& body, TimePoint deadline);
 Result<Frame> ReceiveFrame(Link& link, TimePoint deadline);
 
-// Now plus one second plus `bytes` at the slowest rate, but not after the call's deadline.
+// Now plus the patience plus `bytes` at the slowest rate, but not after the call's deadline.
 TimePoint WaitLimit(const StreamLimits& limits, uint64_t bytes);
 
 // Collects one checksum per block while the bytes of a run pass.

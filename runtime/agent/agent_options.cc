@@ -57,6 +57,10 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t state_fd, Number("KINTSUGI_STATE_FD", 0, 1 << 20));
     options.state_fd = static_cast<int>(state_fd);
   }
+  if (std::getenv("KINTSUGI_SILENCE")) {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t silence, Number("KINTSUGI_SILENCE", 1, 1'000'000'000));
+    options.silence = std::chrono::milliseconds(silence);
+  }
   if (std::getenv("KINTSUGI_INCARNATION")) {
     KINTSUGI_ASSIGN_OR_RETURN(const int64_t life,
                               Number("KINTSUGI_INCARNATION", 0, std::numeric_limits<int64_t>::max()));

@@ -28,6 +28,7 @@ struct AgentOptions {
   int device_fd = -1;       // where simulated device faults are told; -1: nowhere
   // An update that its device has not finished this long after an incident began is torn (Agent::EndUpdate).
   Duration device_limit = std::chrono::seconds(5);
+  Duration silence = std::chrono::seconds(1);  // the run's limit: who says nothing for so long is not given up yet
   // A resumed checkpoint in other names, shapes or types: a file with an AOA program, and what keys on one side only
   // are (replica/layout/strict.h; empty: an error).
   std::string resume_aoa, resume_strict;
@@ -55,7 +56,7 @@ struct AgentOptions {
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends
 
   // RANK, WORLD_SIZE, KINTSUGI_CONTROLLER (HOST:PORT), KINTSUGI_JOB, KINTSUGI_SECRET_FD, KINTSUGI_PAGE_FD,
-  // KINTSUGI_STATE_FD, KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY,
+  // KINTSUGI_STATE_FD, KINTSUGI_SILENCE (ms), KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY,
   // KINTSUGI_TLS_CA, KINTSUGI_RESUME_AOA, KINTSUGI_RESUME_STRICT, KINTSUGI_RESUME_SHAPES, KINTSUGI_RESUME_READ, KINTSUGI_SAVE_FORMAT,
   // KINTSUGI_SAVE_AOA, KINTSUGI_SAVE_ONLY, KINTSUGI_SAVE_FILE_BYTES, KINTSUGI_SAVE_KEEP, KINTSUGI_SAVE_KEEP_EVERY, KINTSUGI_SAVE_WITH (a path
   // a line); in a spare KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument names the variable, its value and what was expected.

@@ -1,7 +1,9 @@
 // kintsugi run: starts ranks, watches and repairs them, says how it went.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -408,6 +410,7 @@ Result<std::unique_ptr<PreparedRun>> Prepare(const RunOptions& options, const lo
     launcher.args.assign(options.command.begin() + 1, options.command.end());
   }
   if (options.replicas) launcher.environment["KINTSUGI_REPLICAS"] = std::to_string(*options.replicas);
+  launcher.environment["KINTSUGI_SILENCE"] = std::to_string(std::max<int64_t>(std::llround(options.silence * 1000), 1));
   if (!options.veto.empty()) launcher.environment["KINTSUGI_VETO"] = options.veto;
   launcher.environment["KINTSUGI_MAX_RESPAWNS"] = std::to_string(options.max_respawns);
   if (!options.resume_strict.empty()) launcher.environment["KINTSUGI_RESUME_STRICT"] = options.resume_strict;

@@ -278,12 +278,17 @@ TEST(StateStream, ASilentSourceEndsAtItsLimitAndTheOtherTakesOver) {
   StreamResult result;
   ReceiveOptions options;
   options.limits.bytes_per_second_min = 1e12;
+  options.limits.patience = std::chrono::milliseconds(300);
   const Status status = ReceiveState({silent.get(), alive.get()}, target.items, Step(4), ledger, options, &result);
   sender.join();
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_TRUE(source == target);
   EXPECT_EQ(result.source_status[0].code(), StatusCode::kDeadlineExceeded);
-  EXPECT_NE(result.source_status[0].message().find("rank 1"), std::string::npos);
+  const std::string& said = result.source_status[0].message();
+  EXPECT_NE(said.find("rank 1"), std::string::npos);
+  const size_t limit = said.find("limit ");
+  ASSERT_NE(limit, std::string::npos) << said;
+  EXPECT_LE(std::stoi(said.substr(limit + 6)), 300) << said;
 }
 
 TEST(StateStream, AnEmptyStateStillBringsItsObjects) {
