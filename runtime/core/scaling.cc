@@ -207,7 +207,9 @@ void Scaling::Refuse(const std::string& why) {
 }
 
 void Scaling::Drop(const std::string& why) {
-  KINTSUGI_CHECK(board_.members.crew() == board_.members.kept(), "an order is refused while it is carried out");
+  // In an attempt with another crew it may be, whose newcomers are lost: that goes by what was lost before.
+  KINTSUGI_CHECK(board_.members.crew() == board_.members.kept() || board_.members.crew() != order_->crew,
+                 "an order is refused while it is carried out");
   const Order order = *std::exchange(order_, std::nullopt);
   for (Rank rank : order.coming)
     if (const Life life = board_.At(rank).life;

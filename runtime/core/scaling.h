@@ -56,7 +56,7 @@ class Scaling {
   void OnReady(Rank rank);
   // REQUIRES: it is coming. Its process has ended, or is of no use.
   void OnLost(Rank rank, const std::string& why);
-  // REQUIRES: no attempt with another crew is under way.
+  // REQUIRES: no attempt with the crew that was asked for is under way.
   void Refuse(const std::string& why);
   // Why what is late is.
   std::string WhyLate() const;

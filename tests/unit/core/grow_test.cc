@@ -122,6 +122,32 @@ TEST(Grow, AnObjectThatIsEachRanksOwnKeepsOthersFromComing) {
   EXPECT_NE(bench.core.WhyNotScaled(2).find("object 'rng' is each rank's own"), std::string::npos);
 }
 
+TEST(Grow, ANewcomerThatIsLostWhileOthersAreDoneWithoutCostsNothing) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.max_respawns = 0;
+  Bench bench(policy);
+  for (int rank = 0; rank < 4; ++rank) {
+    bench.claims[rank][0] = {Places({0, 1, 2, 3}), 4};
+    bench.offers[rank] = {{Rank(rank)}, {1, 2, 3, 4}};
+  }
+  bench.Run();
+  bench.CommitAll(5);
+  bench.Exit(1);
+  bench.CommitAll(6);
+  bench.replacements_come = false;
+  bench.Feed(OperatorScale{4});
+  bench.hold = Phase::kVerify;
+  bench.Exit(2);
+  ASSERT_EQ(bench.core.phase(), Phase::kVerify) << "0 and 3 go on alone";
+  bench.seen.clear();
+  bench.Exit(1, "exited with code 3");
+  ASSERT_EQ(bench.All<ScaleRefused>().size(), 1u);
+  bench.hold.reset();
+  for (int rank : {0, 3}) bench.Say(rank, PhaseDone{.phase = Phase::kVerify, .digests = {{0, 1}}});
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.core.crew().ranks(), Places({0, 3}));
+}
+
 TEST(Grow, ANewcomerThatDoesNotComeCostsNothing) {
   const auto end_of = [](const std::function<void(Bench&)>& what) {
     Bench bench = WithoutRank1();
