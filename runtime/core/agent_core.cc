@@ -102,6 +102,7 @@ bool AgentCore::Advance(Generation generation) {
   handler_.due.reset();
   handler_.done.reset();
   resumed_ = false;
+  cut_anew_ = false;
   news_.OnGeneration();
   // An incident ends all pauses: ranks that stored one and ranks that did not would park at different steps.
   pause_.due = false;
@@ -178,8 +179,8 @@ void AgentCore::StartHandler() {
   // What is damaged from here on the digests do not prove.
   if (order.phase == Phase::kVerify) news_.OnVerify();
   if (order.phase == Phase::kRollback) {
-    offer_valid_ = news_.OnRollback();
-    holds_state_ = true;
+    cut_anew_ = order.relayout;
+    if (!cut_anew_) TakeVerified();
     word_ = {true, GateState::kCommitted, order.step};
     out_.push_back(SetCommitted{order.step});
   }
@@ -188,9 +189,15 @@ void AgentCore::StartHandler() {
   out_.push_back(RunOnTrainer{generation_, order, next_crew_});
 }
 
+void AgentCore::TakeVerified() {
+  offer_valid_ = news_.OnRollback();
+  holds_state_ = true;
+}
+
 void AgentCore::OnResume(const ResumeOrder& order) {
   if (!locked_ && resumed_) return Send(Resumed{});  // asked again: the answer was lost
   if (trainer_ != Trainer::kParked || !locked_) return;
+  if (std::exchange(cut_anew_, false)) TakeVerified();
   locked_ = false;
   released_ = true;
   // Of a crew that was always whole there is nothing to say.

@@ -182,6 +182,8 @@ class AgentCore {
   void Report(const FaultReport& fault);
   void ReportParked();
   void StartHandler();
+  // What it holds was brought to a step and compared.
+  void TakeVerified();
   void Send(AgentMessage message) { out_.push_back(SendMessage{generation_, std::move(message)}); }
 
   // What the trainer's thread does, or is to do, for a phase. The same phase comes again for another step (saves).
@@ -219,6 +221,7 @@ class AgentCore {
   Generation crew_since_;
   bool holds_state_ = false;  // was brought to the run's state
   bool released_ = false;     // ever
+  bool cut_anew_ = false;     // in this generation: until the run goes on its offer is of what was registered before
   Trainer trainer_ = Trainer::kInLoop;
   GateWord word_;  // once the trainer's thread is parked; until then the driver's counts
   bool objects_ahead_ = false;

@@ -31,6 +31,12 @@ std::vector<Rank> Board::LiveRanks() const {
   return members.Where([](const Member& m) { return m.life == Life::kReady; });
 }
 
+std::vector<Rank> Board::LiveOfNextCrew() const {
+  std::vector<Rank> ranks = LiveRanks();
+  std::erase_if(ranks, [this](Rank rank) { return !NextCrew().Has(rank); });
+  return ranks;
+}
+
 void Board::BeginIn(Phase phase) {
   KINTSUGI_CHECK(transitions_ == 0, "a run begins once");
   phase_ = phase;
@@ -93,7 +99,7 @@ void Board::Ask(Rank rank, ControllerMessage message) {
     if (order->rung == Rung::kResume) order->rung = plan.decision.rung;
   }
   // In any phase: an attempt with another crew may have been given up since the rank was last told.
-  if (order) order->crew = members.crew().Told();
+  if (order) order->crew = NextCrew().Told(), order->registered_in = registered.since();
   if (order && !registered.gone().empty()) {
     order->unregistered = registered.gone().keys();
     registered.gone().TakeFrom(&member.registry);

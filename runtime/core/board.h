@@ -59,6 +59,11 @@ class Board {
   Member& At(Rank rank) { return members.At(rank); }
   const Member& At(Rank rank) const { return members.At(rank); }
   std::vector<Rank> LiveRanks() const;
+  // Who is in the run once this attempt has brought it back: all that take part, but for those that only give away what
+  // they hold.
+  const Crew& NextCrew() const { return plan.relayout ? *plan.relayout : members.crew(); }
+  // ... and lives.
+  std::vector<Rank> LiveOfNextCrew() const;
   // Whether all that were asked for something have answered.
   bool NobodyWaits() const { return members.waiting() == 0; }
 

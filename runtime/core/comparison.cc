@@ -80,6 +80,8 @@ DigestVerdict Comparison::Verdict() const {
   const Step step = *board_.plan.choice.step;
   const std::vector<Copy> copies = Copies();
   const bool compares = board_.policy.verify_every > 0;
+  // What was recorded is of state that was cut otherwise, and of what is there now nothing came from another copy.
+  if (board_.plan.relayout) return CompareDigests(board_.replicas(), digests_, {});
   const bool from_snapshot =
       board_.phase() == Phase::kVerify && board_.course.ever_ran && board_.plan.ReloadsSnapshot();
   // What was recorded is over what partners mirrored, who are others in another crew.
@@ -100,6 +102,8 @@ void Comparison::OnMismatch(const DigestVerdict& verdict) {
   const std::string text = ToString(verdict, *board_.plan.choice.step);
   if (!board_.course.ever_ran)
     return end_.End(kExitStartup, text + ": replicas must start equal (same seed, same initialisation)");
+  // Nothing of what was registered before was written: all of that is as good as it was.
+  if (board_.plan.relayout) return faults_.Lock("state that was cut anew: " + text);
   KINTSUGI_CHECK(!verdict.odd.empty(), "replicas differ, and none is in doubt: " + text);
   for (Rank rank : verdict.odd) {
     Member& member = board_.At(rank);

@@ -87,16 +87,29 @@ void Halt::Lock(const std::string& reason) {
 // what they hold. But where ranks came who were found to hold by now what those before have lost, it is the run's.
 void Halt::GoBackToCrew(const std::string& reason) {
   Roster& members = board_.members;
-  if (members.crew() == members.kept()) return;
+  const bool relayout = ForgetRelayout(reason);
+  if (members.crew() == members.kept() && !relayout) return;
   KINTSUGI_CHECK(before_.has_value(), "the crew was changed, and what the one before held is forgotten");
   const ReplicaMap before = *std::exchange(before_, std::nullopt);
-  if (members.crew().size() > members.kept().size() && !HoldsAll(before, members.kept()) &&
+  if (!relayout && members.crew().size() > members.kept().size() && !HoldsAll(before, members.kept()) &&
       HoldsAll(board_.replicas(), members.crew()))
     return recovery_.SettleCrew();
   members.Revert();
   board_.registered.Use(before);
   comparison_.ForgetRecord();
   if (scaling_.waits()) scaling_.Refuse("a fault came in between: " + reason);
+}
+
+// What was registered before counts still, and is as it was. False: there was none.
+bool Halt::ForgetRelayout(const std::string& reason) {
+  RepairPlan& plan = board_.plan;
+  if (!plan.relayout) return false;
+  plan.relayout.reset();
+  plan.holders.clear();
+  ++plan.relayouts_failed;
+  plan.relayout_failure = reason;
+  for (size_t seat = 0; seat < board_.members.seats(); ++seat) board_.members[seat].next.reset();
+  return true;
 }
 
 // As far as it is known before they have answered.
@@ -341,7 +354,9 @@ void Halt::AfterStop() {
   board_.incident.record().step = board_.plan.choice.step;
   if (rung == Rung::kDump) return rescue_.Enter();
   if (rung == Rung::kExit) return end_.EndWithoutSave(WhyNoRung());
-  if (rung != Rung::kReload)
+  if (board_.plan.relayout)
+    board_.plan.moves.clear();  // nobody gets what another holds
+  else if (rung != Rung::kReload)
     board_.plan.moves = PlanMoves(facts, board_.replicas());
   else if (board_.plan.reload_snapshot)
     board_.plan.moves = rounds_.table().PlanMoves(board_.replicas(), *board_.plan.choice.step);
@@ -373,14 +388,31 @@ bool Halt::IsRetriedInVain() {
 // comes back to all of them. Who comes has nothing yet.
 void Halt::ChangeCrew(IncidentFacts* facts) {
   const Crew crew = *board_.plan.decision.crew;
-  Result<ReplicaMap> map = board_.registered.MapOf(board_.members, crew, board_.policy.takes_over);
-  KINTSUGI_CHECK(map.ok(), "another world was chosen that has no map: " + map.status().message());
   before_ = board_.replicas();
-  board_.members.Change(crew);
-  board_.registered.Use(std::move(map).value());
+  if (survey_.OffersAnyLayout()) {
+    BeginRelayout(crew, *facts);
+  } else {
+    Result<ReplicaMap> map = board_.registered.MapOf(board_.members, crew, board_.policy.takes_over);
+    KINTSUGI_CHECK(map.ok(), "another world was chosen that has no map: " + map.status().message());
+    board_.members.Change(crew);
+    board_.registered.Use(std::move(map).value());
+  }
   comparison_.ForgetRecord();  // digests are over what partners mirror, too
   gate_.Close(crew);
   *facts = survey_.Take();
+}
+
+// Who leaves takes part until what it holds is elsewhere. The map of what they hold then is made once all have cut it.
+void Halt::BeginRelayout(const Crew& crew, const IncidentFacts& facts) {
+  std::vector<Rank> leaving;
+  for (const RankFacts& rank : facts.ranks) {
+    if (rank.condition != Condition::kGood) continue;
+    board_.plan.holders.push_back(rank.rank);
+    if (!crew.Has(rank.rank)) leaving.push_back(rank.rank);
+  }
+  KINTSUGI_CHECK(!board_.plan.holders.empty(), "state is cut anew that nobody holds");
+  board_.plan.relayout = crew;
+  board_.members.Change(crew.With(leaving));
 }
 
 void Halt::ReloadFrom(const IncidentFacts& facts) {

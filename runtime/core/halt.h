@@ -42,6 +42,7 @@ class Halt : public NextAttempt {
  private:
   void SetState(HaltState to);
   void GoBackToCrew(const std::string& reason);
+  bool ForgetRelayout(const std::string& reason);
   bool HoldsAll(const ReplicaMap& map, const Crew& crew) const;
   void CheckLength(const std::string& reason);
   void AfterLock();
@@ -56,6 +57,7 @@ class Halt : public NextAttempt {
   void AfterStop();
   RungDecision Decide(IncidentFacts* facts);
   void ChangeCrew(IncidentFacts* facts);
+  void BeginRelayout(const Crew& crew, const IncidentFacts& facts);
   void ReloadFrom(const IncidentFacts& facts);
   void RestartStart();
   bool IsRetriedInVain();

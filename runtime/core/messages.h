@@ -70,6 +70,8 @@ struct Offer {
   std::vector<int> worlds;  // sizes in which it can run, ascending
   // An object that every rank has for itself, so that one that comes to the run could not have it from others; empty: none.
   std::string own_object = {};
+  // Whatever the crew, its ranks register their state as they cut it then, and its pieces move there.
+  bool any_layout = false;
   bool operator==(const Offer&) const = default;
 };
 // Registration is over and the trainer's thread waits inside the guard.
@@ -81,6 +83,11 @@ struct Ready {
   std::vector<std::string> unregistered;  // tensors that were registered once and are no part of the state any more
   bool state_held = false;                // its launcher keeps its state whole should the process end
   Offer offer = {};
+};
+// What a rank holds once its state is cut anew: told when its REBUILD is done, its own from ROLLBACK on.
+struct Registered {
+  RegistrySummary registry;
+  std::map<int, GroupClaim> layouts;
 };
 struct Beat {
   uint64_t count = 0;
@@ -118,6 +125,7 @@ struct PhaseDone {
   std::vector<std::string> unregistered;  // as Ready's, with what the trainer took out of its state in this task
   bool objects_ahead = false;             // as Parked's, of objects that were adopted in kRepair
   std::vector<UnreachedPeer> unreached;   // kRebuild, where it failed
+  std::vector<Registered> next = {};      // kRebuild with relayout: one
 };
 struct Resumed {};  // the trainer's loop runs again
 struct Finished {   // the loop returned ok; the rank keeps its state until all have finished
@@ -196,6 +204,10 @@ struct PhaseOrder {
   bool moves_latest = true;               // kRename: false for ranks that save without a majority
   std::vector<std::string> unregistered;  // what is no part of the state any more, on whatever rank it was said
   std::vector<Rank> crew = {};            // who takes part in this generation; no ranks: all
+  bool relayout = false;                  // kRebuild, kRepair: the state of this crew is cut anew
+  std::vector<Rank> holders = {};         // kRepair with relayout: who holds what is registered by now at `step`
+  // The newest generation in which state was cut anew for good: what was registered in it counts. 0: what was first.
+  Generation registered_in = {};
 };
 struct ResumeOrder {  // back to the loop, from `step`
   Step step;

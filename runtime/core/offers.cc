@@ -24,6 +24,7 @@ Status CheckOffer(const Crew& crew, Rank rank, const Offer& offer) {
     return std::is_sorted(all.begin(), all.end()) && std::adjacent_find(all.begin(), all.end()) == all.end();
   };
   const std::string who = "the slice that rank " + rank.ToString() + " offers ";
+  if (offer.any_layout && offer.slice.size() != 1) return Misfit(who + "is not itself alone, with any layout");
   if (!ascending(offer.slice)) return Misfit(who + "is not ascending, without repeats");
   if (!std::binary_search(offer.slice.begin(), offer.slice.end(), rank)) return Misfit(who + "is without it");
   for (Rank other : offer.slice)
@@ -44,7 +45,10 @@ Result<OfferedWorlds> OfferedBy(const Crew& crew, const std::function<const Offe
     const Offer* const its = offer(rank);
     if (!IsOffer(its)) continue;
     KINTSUGI_RETURN_IF_ERROR(CheckOffer(crew, rank, *its));
-    if (first.value() < 0) first = rank, slices.worlds = its->worlds;
+    if (first.value() < 0) first = rank, slices.worlds = its->worlds, slices.any_layout = its->any_layout;
+    if (its->any_layout != slices.any_layout)
+      return Misfit("rank " + first.ToString() + " offers " + (slices.any_layout ? "any layout" : "slices") +
+                    ", rank " + rank.ToString() + " does not");
     if (its->worlds != slices.worlds)
       return Misfit("rank " + first.ToString() + " offers worlds of " + ListOf(slices.worlds) + " ranks, rank " +
                     rank.ToString() + " of " + ListOf(its->worlds));

@@ -3,6 +3,7 @@
 //
 // What a trainer offers are data-parallel slices: ranks that together hold one whole replica of the model. One of them
 // can be left out without a byte that moves. How the ranks that stay divide a batch follows from number and world size.
+// Or any layout: each rank is a slice, and state is cut anew for every crew (RepairPlan::relayout).
 //
 // Rule: every slice that lost a rank for good leaves; then, until the size is one that is offered, more of them: first
 // those that would need a repair, then those with the highest ranks. So the world is the largest that can be had.
@@ -28,6 +29,7 @@ struct OfferedWorlds {
   std::vector<std::vector<Rank>> all;
   size_t of_slice = 0;      // ranks of each, but of that one
   std::vector<int> worlds;  // ascending
+  bool any_layout = false;  // in each of them state is cut anew, and who takes part matters to nobody
 };
 
 // offer(rank): what the rank, or its lost process, registered; null: nobody here knows. A rank of which nobody knows

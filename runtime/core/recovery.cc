@@ -186,7 +186,7 @@ bool Recovery::AllUnregistered() {
 void Recovery::Rebuild() {
   ForgetUnregistered();
   // A replacement that registers what its predecessor did changes nothing.
-  if (board_.registered.changed())
+  if (board_.registered.changed() && !board_.plan.relayout)
     if (const Status mapped = MapReplicas(); !mapped.ok()) return OnMisfit(mapped.message());
   if (board_.phase() == Phase::kAdmit) board_.SetPhase(Phase::kRebuild, "all ranks are ready");
   KINTSUGI_CHECK(board_.registered.mapped(), "REBUILD without a map of replicas");
@@ -195,13 +195,56 @@ void Recovery::Rebuild() {
   plan.replaced.resize(std::min(plan.replaced.size(), IncidentCase::kNamedMax));
   if (!plan.choice.step) plan.choice = {board_.policy.resume_step, StepReason::kAbandoned};
   const Duration limit = times_.Limit(Phase::kRebuild, board_.policy.HandlerLimit());
-  board_.Order(board_.LiveRanks(), limit, [&](Rank rank) {
+  board_.Order(board_.LiveOfNextCrew(), limit, [&](Rank rank) {
     return PhaseOrder{.phase = Phase::kRebuild,
                       .step = *plan.choice.step,
                       .limit = limit,
-                      .partners = board_.replicas().Partners(rank),
-                      .begins = !board_.course.ever_ran};
+                      .partners = plan.relayout ? std::vector<Rank>() : board_.replicas().Partners(rank),
+                      .begins = !board_.course.ever_ran,
+                      .relayout = plan.relayout.has_value()};
   });
+}
+
+// ---- state that is cut anew --------------------------------------------------------------------------------------
+
+// Who holds what then is known: all that hold anything now, and all that will, move it.
+void Recovery::CutAnew() {
+  Result<ReplicaMap> map = board_.registered.MapOfNext(board_.members, *board_.plan.relayout);
+  if (!map.ok()) return faults_.Lock("state is not cut anew: " + map.status().message());
+  board_.registered.Use(std::move(map).value());
+  Relayout();
+}
+
+void Recovery::Relayout() {
+  const RepairPlan& plan = board_.plan;
+  for (Rank rank : plan.holders)
+    KINTSUGI_CHECK(board_.members.crew().Has(rank) && !board_.At(rank).needs_repair,
+                   "rank " + rank.ToString() + " gives away what it does not hold");
+  if (board_.incident.open()) {
+    board_.incident.record().rebuilt_at = board_.now();
+    board_.incident.NoteSources(plan.holders);
+  }
+  board_.SetPhase(Phase::kRepair, "state is cut anew for " + plan.relayout->ToString());
+  const Duration limit = board_.policy.RepairLimit();
+  board_.Order(board_.LiveRanks(), limit, [&](Rank rank) {
+    return PhaseOrder{.phase = Phase::kRepair,
+                      .step = *plan.choice.step,
+                      .rung = plan.decision.rung,
+                      .limit = limit,
+                      .partners = plan.relayout->Has(rank) ? board_.replicas().Partners(rank) : std::vector<Rank>(),
+                      .relayout = true,
+                      .holders = plan.holders};
+  });
+}
+
+// All have gone over to what they cut: what was registered before is nobody's from here on.
+void Recovery::SettleRelayout() {
+  const Crew crew = *std::exchange(board_.plan.relayout, std::nullopt);
+  board_.plan.holders.clear();
+  board_.registered.TakeNext(board_.members, crew, board_.generation());
+  board_.members.Change(crew);
+  rounds_.ForgetPartners();
+  TrustAll();
 }
 
 bool Recovery::Reloads() const {
@@ -271,6 +314,7 @@ void Recovery::OnDone(Rank rank, const PhaseDone& done) {
   board_.Heard(rank, board_.phase());
   Unregister(rank, done.unregistered);
   if (done.code != StatusCode::kOk) return OnFailed(rank, done);
+  if (!done.next.empty() && board_.plan.relayout) board_.At(rank).next = done.next.front();
   if (board_.incident.open()) {
     board_.incident.record().bytes_moved += done.bytes_moved;
     board_.incident.Remark(done.text);
@@ -306,6 +350,9 @@ void Recovery::OnFailed(Rank rank, const PhaseDone& done) {
     checkpoints_.PutAside(board_.plan.reload, done.text);
     return faults_.Lock(checkpoints_.damage());
   }
+  // What was registered before is as it was, and in its old layout nobody is the worse for this.
+  if (board_.plan.relayout && !IsEcho(done.code))
+    return faults_.Lock("state is not cut anew: rank " + rank.ToString() + ": " + done.text);
   // Nor does a configuration that its handlers refuse become another one in a new process.
   if (!ever_ran && done.code == StatusCode::kInvalidArgument)
     return end_.End(ExitOf(done.code), "rank " + rank.ToString() +
@@ -411,7 +458,7 @@ void Recovery::AfterPhase() {
       board_.SetPhase(Phase::kRebuild, "all ranks are ready");
       return Rebuild();
     case Phase::kRebuild:
-      return Repair();
+      return board_.plan.relayout ? CutAnew() : Repair();
     case Phase::kRepair:
       return Verify();
     case Phase::kVerify:
@@ -450,11 +497,27 @@ void Recovery::Verify() {
   const PhaseOrder order{.phase = Phase::kVerify,
                          .step = *board_.plan.choice.step,
                          .limit = times_.Limit(Phase::kVerify, board_.policy.RepairLimit())};
-  board_.Order(board_.LiveRanks(), order.limit, [&](Rank) { return order; });
+  board_.Order(board_.LiveOfNextCrew(), order.limit, [&](Rank) { return order; });
 }
 
 void Recovery::Rollback() {
   if (!comparison_.Agree()) return;
+  if (!board_.plan.relayout) TrustAll();
+  comparison_.Remember();
+  board_.SetPhase(Phase::kRollback, "digests agree");
+  const Duration limit = times_.Limit(Phase::kRollback, board_.policy.HandlerLimit());
+  board_.Order(board_.LiveOfNextCrew(), limit, [&](Rank rank) {
+    return PhaseOrder{.phase = Phase::kRollback,
+                      .step = *board_.plan.choice.step,
+                      .rung = board_.plan.decision.rung,
+                      .limit = limit,
+                      .partners = board_.replicas().Partners(rank),
+                      .relayout = board_.plan.relayout.has_value()};
+  });
+}
+
+// What was compared counts.
+void Recovery::TrustAll() {
   for (Member& member : board_.members) {
     member.fresh = false;
     member.left_behind = false;
@@ -464,16 +527,6 @@ void Recovery::Rollback() {
     member.digest_mismatches = 0;
     member.held.reset();
   }
-  comparison_.Remember();
-  board_.SetPhase(Phase::kRollback, "digests agree");
-  const Duration limit = times_.Limit(Phase::kRollback, board_.policy.HandlerLimit());
-  board_.Order(board_.LiveRanks(), limit, [&](Rank rank) {
-    return PhaseOrder{.phase = Phase::kRollback,
-                      .step = *board_.plan.choice.step,
-                      .rung = board_.plan.decision.rung,
-                      .limit = limit,
-                      .partners = board_.replicas().Partners(rank)};
-  });
 }
 
 void Recovery::Resume() {
@@ -487,6 +540,7 @@ void Recovery::Resume() {
   comparison_.ForgetAfter(step);
   board_.Act(StepDecided{step});
   repeats_.HandlersHeld();
+  if (board_.plan.relayout) SettleRelayout();
   KINTSUGI_CHECK(board_.members.all_ready(), "the run goes on while a rank is not there");
   SettleCrew();
   for (Rank rank : board_.LiveRanks()) {

@@ -83,10 +83,14 @@ class Recovery {
   void OnMisfit(const std::string& error);
   bool Reloads() const;
   void CheckMoves(bool reload, bool from_snapshot) const;
+  void CutAnew();
+  void Relayout();
+  void SettleRelayout();
   void Repair();
   void Verify();
   void Rollback();
   void AfterPhase();
+  void TrustAll();
   void Resume();
   void AwaitResumed();
   void LimitTheLast();

@@ -59,15 +59,19 @@ void Widen(const Crew& crew, Claims* claims) {
     }
 }
 
+const RegistrySummary& Own(const Member& member) { return member.registry; }
+const RegistrySummary& Next(const Member& member) { return member.next ? member.next->registry : member.registry; }
+
 // Holders of one shard registered the same.
-Status CompareHolders(const ReplicaMap& replicas, const Roster& members) {
+Status CompareHolders(const ReplicaMap& replicas, const Roster& members,
+                      const RegistrySummary& (*registry)(const Member&) = Own) {
   for (const ReplicaMap::Shard& shard : replicas.shards())
     for (Rank holder : shard.holders) {
       const Rank first = shard.holders.front();
       if (!members.At(holder).registered || !members.At(first).registered)
         continue;  // lost with the controller before this one
       KINTSUGI_RETURN_IF_ERROR(
-          CompareReplicas(shard.layout, first, members.At(first).registry, holder, members.At(holder).registry));
+          CompareReplicas(shard.layout, first, registry(members.At(first)), holder, registry(members.At(holder))));
     }
   return Status::Ok();
 }
@@ -107,6 +111,33 @@ Result<ReplicaMap> Registrations::MapOf(const Roster& members, const Crew& crew,
     Widen(crew, &claims);
   }
   return ReplicaMap::Build(crew, claims);
+}
+
+Result<ReplicaMap> Registrations::MapOfNext(const Roster& members, const Crew& crew) const {
+  Claims claims;
+  for (Rank rank : crew.ranks()) {
+    const Member& member = members.At(rank);
+    if (!member.next && !member.fresh)
+      return Status(StatusCode::kInvalidArgument, "rank " + rank.ToString() + " has not said what it holds among " +
+                                                      crew.ToString() +
+                                                      ": its rebuild_group handler calls Agent::CutAnew");
+    claims[rank] = member.next ? member.next->layouts : member.layouts;
+  }
+  KINTSUGI_ASSIGN_OR_RETURN(ReplicaMap map, ReplicaMap::Build(crew, claims));
+  if (const Status same = CompareHolders(map, members, Next); !same.ok())
+    return Status(StatusCode::kInvalidArgument, same.message());
+  return map;
+}
+
+void Registrations::TakeNext(Roster& members, const Crew& crew, Generation generation) {
+  for (Rank rank : crew.ranks()) {
+    Member& member = members.At(rank);
+    if (!member.next) continue;
+    member.registry = std::move(member.next->registry);
+    member.layouts = std::move(member.next->layouts);
+    member.next.reset();
+  }
+  since_ = generation;
 }
 
 void Registrations::Use(ReplicaMap map) {

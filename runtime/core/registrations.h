@@ -43,6 +43,13 @@ class Registrations {
   // The map that there would be if these took part, fewer than do or more. kFailedPrecondition: bytes would have to move
   // first; it names which.
   Result<ReplicaMap> MapOf(const Roster& members, const Crew& crew, bool claims_for_lost) const;
+  // State that is cut anew: who of these holds what, by what each has registered in this attempt, or as a newcomer.
+  // kInvalidArgument: it does not fit together.
+  Result<ReplicaMap> MapOfNext(const Roster& members, const Crew& crew) const;
+  // From now on that is what they hold, and nothing else.
+  void TakeNext(Roster& members, const Crew& crew, Generation generation);
+  // The newest generation in which state was cut anew for good; 0: none was.
+  Generation since() const { return since_; }
   // Why these cannot take part together, by what they registered: kInvalidArgument names two that differ.
   Status Compare(const Roster& members, const Crew& crew, bool claims_for_lost) const;
 
@@ -51,6 +58,7 @@ class Registrations {
   Unregistered gone_;
   bool mapped_ = false;
   bool changed_ = true;
+  Generation since_;
   std::string told_warning_;  // the newest
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/core/ladder.h"
@@ -20,6 +21,13 @@ struct RepairPlan {
   Checkpoint reload;                 // with the rung reload: fixed when it was chosen
   bool reload_snapshot = false;      // ... the in-memory snapshot of choice.step instead
   std::optional<Step> suspect_from;  // updates from this one on may hold damage that was found later
+  // The crew that state is cut anew for, until the run goes on. Meanwhile who leaves takes part, too, to give away what it
+  // holds, and nothing that was registered before is written.
+  std::optional<Crew> relayout;
+  std::vector<Rank> holders;  // with it: whose state is that of choice.step
+  // Of this incident: attempts to cut the state anew that came to nothing, and why the last one did.
+  int relayouts_failed = 0;
+  std::string relayout_failure;
 
   // The rank maps the memory of the process before it.
   bool Adopts(Rank rank) const {
@@ -34,6 +42,7 @@ struct RepairPlan {
     decision = {};
     choice = {};
     moves.clear();
+    relayouts_failed = 0;
   }
 };
 

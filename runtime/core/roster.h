@@ -91,7 +91,8 @@ struct Member {
   std::optional<Step> left_save_point;  // the newest one it was told to leave
   RegistrySummary registry;
   std::map<int, GroupClaim> layouts;
-  Offer offer;  // with `registered`
+  std::optional<Registered> next;  // what it holds once its state is cut anew, in this attempt
+  Offer offer;                     // with `registered`
   std::vector<std::string> injections;
 
   bool lost() const { return life == Life::kReady && !connected; }

@@ -67,6 +67,8 @@ std::string Scaling::WhyNotFree(Rank rank) const {
 Result<Crew> Scaling::FindMore(int ranks, const OfferedWorlds& offered, bool by_itself) const {
   const Roster& members = board_.members;
   const Crew& crew = members.kept();
+  if (offered.any_layout)
+    if (std::string why = survey_.WhyNoRelayout(); !why.empty()) return NotToBeHad(std::move(why));
   if (!board_.policy.can_spawn) return NotToBeHad("no launcher of this run starts processes");
   for (const Member& member : members)
     if (member.registered && !member.offer.own_object.empty())
@@ -180,6 +182,7 @@ std::string Scaling::WhyUnfit() const {
   for (Rank each : order_->coming)
     if (const std::string& object = board_.At(each).offer.own_object; !object.empty())
       return "rank " + each.ToString() + " came with an object of its own, '" + object + "'";
+  if (offered->any_layout) return survey_.WhyNoRelayout();  // what they hold then shows in REBUILD
   return board_.registered.Compare(board_.members, order_->crew, board_.policy.takes_over).message();
 }
 

@@ -10,6 +10,8 @@ namespace {
 
 // So often is a process of one rank started only to save what is held of it.
 constexpr int kRescuesMax = 2;
+// So often is the state cut anew in one incident in vain.
+constexpr int kRelayoutsMax = 3;
 
 // Of the layouts that the rank holds, those that a damaged tensor is of: all, where its registry does not say.
 std::vector<int> LayoutsOf(const RegistrySummary& registry, const std::string& key, std::vector<int> held) {
@@ -63,17 +65,36 @@ Result<OfferedWorlds> Survey::Offered() const {
   });
 }
 
+bool Survey::OffersAnyLayout() const {
+  const Result<OfferedWorlds> offered = Offered();
+  return offered.ok() && offered->any_layout;
+}
+
+// A controller that takes over could not tell yet which of two registrations counts.
+std::string Survey::WhyNoRelayout() const {
+  if (board_.policy.needs_consent || board_.policy.takes_over) return "state is cut anew in runs on one host alone";
+  if (!board_.registered.gone().empty()) return "tensors were unregistered: what is left is not cut anew";
+  if (board_.plan.relayouts_failed >= kRelayoutsMax)
+    return "the state could not be cut anew " + std::to_string(kRelayoutsMax) +
+           " times, last: " + board_.plan.relayout_failure;
+  return "";
+}
+
 RungReason Survey::WhyNotWithin(const Crew& crew) const {
   const auto refused = [](Refusal reason, std::string why) {
     return RungReason{Rung::kShrink, reason, std::move(why)};
   };
-  const Result<ReplicaMap> map = board_.registered.MapOf(board_.members, crew, board_.policy.takes_over);
-  if (!map.ok()) return refused(Refusal::kBytesWouldMove, map.status().message());
-  for (const ReplicaMap::Shard& shard : board_.replicas().shards())
-    if (std::none_of(shard.holders.begin(), shard.holders.end(), [&](Rank holder) { return crew.Has(holder); }))
-      return refused(Refusal::kBytesWouldMove, "layout " + std::to_string(shard.layout) + " of rank " +
-                                                   shard.holders.front().ToString() +
-                                                   " is held by none of those that would stay");
+  if (OffersAnyLayout()) {
+    if (std::string why = WhyNoRelayout(); !why.empty()) return refused(Refusal::kBytesWouldMove, std::move(why));
+  } else {
+    const Result<ReplicaMap> map = board_.registered.MapOf(board_.members, crew, board_.policy.takes_over);
+    if (!map.ok()) return refused(Refusal::kBytesWouldMove, map.status().message());
+    for (const ReplicaMap::Shard& shard : board_.replicas().shards())
+      if (std::none_of(shard.holders.begin(), shard.holders.end(), [&](Rank holder) { return crew.Has(holder); }))
+        return refused(Refusal::kBytesWouldMove, "layout " + std::to_string(shard.layout) + " of rank " +
+                                                     shard.holders.front().ToString() +
+                                                     " is held by none of those that would stay");
+  }
   if (!board_.majority.HasWithout(board_.members, crew, board_.now()))
     return refused(Refusal::kNoMajorityStays, "those that would stay, " + crew.ToString() + ", are no majority");
   return {Rung::kShrink, Refusal::kChosen, ""};
@@ -101,12 +122,23 @@ SmallerWorld Survey::FindWithout(const std::vector<Rank>& lost, const IncidentFa
   if (!crew.ok()) return refused(Refusal::kNotOffered, crew.status().message());
   if (RungReason why = WhyNotWithin(*crew); why.reason != Refusal::kChosen)
     return refused(why.reason, std::move(why.text));
-  if (LacksState(facts.Within(*crew), *board_.registered.MapOf(members, *crew, board_.policy.takes_over)))
+  if (!HoldEveryShard(*crew, facts, slices->any_layout))
     return refused(Refusal::kNoSource, "those that would stay do not hold every shard at one step");
   return {*crew, Refusal::kChosen,
           "on with " + crew->ToString() + ": every shard is held by them, and rank " + lost.front().ToString() +
               (lost.size() > 1 ? " and " + std::to_string(lost.size() - 1) + " more are" : " is") +
               (facts.At(lost.front()).absent ? " on a node that stays away" : " lost for good")};
+}
+
+// Where state is cut anew nothing is repaired or adopted: the pieces come from those whose state is whole, also where they leave.
+bool Survey::HoldEveryShard(const Crew& crew, const IncidentFacts& facts, bool any_layout) const {
+  if (!any_layout)
+    return !LacksState(facts.Within(crew), *board_.registered.MapOf(board_.members, crew, board_.policy.takes_over));
+  const auto& shards = board_.replicas().shards();
+  return facts.step.step && std::all_of(shards.begin(), shards.end(), [&](const ReplicaMap::Shard& shard) {
+           return std::any_of(shard.holders.begin(), shard.holders.end(),
+                              [&](Rank holder) { return facts.At(holder).condition == Condition::kGood; });
+         });
 }
 
 bool Survey::CanDoWithout(const std::vector<Rank>& ranks) const {

@@ -29,9 +29,14 @@ class Survey {
   bool CanDoWithout(const std::vector<Rank>& ranks) const;
   // What those that take part offer together.
   Result<OfferedWorlds> Offered() const;
+  // They cut their state anew for whoever takes part.
+  bool OffersAnyLayout() const;
+  // Empty: with OffersAnyLayout they may do so now.
+  std::string WhyNoRelayout() const;
 
  private:
   SmallerWorld FindWithout(const std::vector<Rank>& lost, const IncidentFacts& facts) const;
+  bool HoldEveryShard(const Crew& crew, const IncidentFacts& facts, bool any_layout) const;
   RankFacts Of(Rank rank) const;
   // Why what can be saved is saved, and nothing repaired any more.
   std::string Leaving() const;

@@ -29,7 +29,8 @@ KINTSUGI_FIELDS(RepairMove, (layout, 1), (destination, 2), (sources, 3), (keys, 
                 (snapshot_of, 6, RankPlusOne))
 KINTSUGI_FIELDS(SaveEntry, (layout, 1), (holders, 2), (objects_of, 3))
 KINTSUGI_FIELDS(UnreachedPeer, (rank, 1), (port, 2))
-KINTSUGI_FIELDS(core::Offer, (slice, 18), (worlds, 19), (own_object, 20, SaidIfAny))
+KINTSUGI_FIELDS(core::Offer, (slice, 18), (worlds, 19), (own_object, 20, SaidIfAny), (any_layout, 21, SaidIfAny))
+KINTSUGI_FIELDS(core::Registered, (registry, 1), (layouts, 2, Rows<"layout">))
 KINTSUGI_FIELDS(core::HeldState, (of, 3), (step, 4), (clean, 5))
 KINTSUGI_FIELDS(core::Checkpoint, (step, 1), (directory, 2))
 KINTSUGI_FIELDS(core::CollectiveMark, (number, 1), (kind, 2), (type, 3), (operation, 4), (root, 5, RankOrNone),
@@ -57,7 +58,7 @@ KINTSUGI_MESSAGE(13, "fault", core::FaultReport, (kind, 1), (text, 2), (damaged_
 KINTSUGI_MESSAGE(14, "locked", core::LockReply, (state, 1), (step, 2), (valid, 3))
 KINTSUGI_MESSAGE(15, "parked", core::Parked, (state, 1), (step, 2), (valid, 3), (objects_ahead, 4))
 KINTSUGI_MESSAGE(16, "done", core::PhaseDone, (phase, 1), (code, 2), (text, 3), (bytes_moved, 4), (digests, 5),
-                 (loaded, 6), (unregistered, 7), (objects_ahead, 8), (unreached, 9))
+                 (loaded, 6), (unregistered, 7), (objects_ahead, 8), (unreached, 9), (next, 10, SaidIfAny))
 KINTSUGI_MESSAGE(17, "resumed", core::Resumed)
 KINTSUGI_MESSAGE(18, "finished", core::Finished, (step, 1), (objects_ahead, 2), (changed, 3))
 KINTSUGI_MESSAGE(19, "at_gate", core::GateEntered, (step, 1))
@@ -82,7 +83,8 @@ KINTSUGI_MESSAGE(42, "stop", core::StopOrder, (step, 1), (step_exists, 2), (stop
 KINTSUGI_MESSAGE(43, "order", core::PhaseOrder, (phase, 1), (step, 2), (rung, 3), (fault_ranks, 11),
                  (replaced_ranks, 12), (limit, 4, Limit), (partners, 5), (moves, 6), (entries, 7), (directory, 8),
                  (from_snapshot, 10), (moves_latest, 9, Inverted), (unregistered, 13), (begins, 14),
-                 (crew, 25, SaidIfAny))
+                 (crew, 25, SaidIfAny), (relayout, 26, SaidIfAny), (holders, 27, SaidIfAny),
+                 (registered_in, 28, SaidIfAny))
 KINTSUGI_MESSAGE(44, "resume", core::ResumeOrder, (step, 1))
 KINTSUGI_MESSAGE(45, "continue", core::ContinueOrder)
 KINTSUGI_MESSAGE(46, "pause_at", core::PauseAt, (step, 1))

@@ -79,6 +79,7 @@ void Bench::Answer(const Send& send) {
     if (Muted(rank, order->phase)) return;
     PhaseDone done{.phase = order->phase};
     if (unregisters.phase == order->phase && unregisters.ranks.count(rank)) done.unregistered = unregisters.keys;
+    if (order->phase == Phase::kRebuild && order->relayout && next.count(rank)) done.next = {next[rank]};
     if (order->phase == Phase::kRollback) at = {GateState::kCommitted, order->step, true};
     if (order->phase == Phase::kVerify)
       for (const auto& [layout, claim] : claims[rank])

@@ -61,6 +61,7 @@ class Bench {
   std::map<int, std::map<int, GroupClaim>> claims;
   std::map<int, Offer> offers;                // what each rank's trainer offers
   std::map<int, RegistrySummary> registries;  // what each rank registers
+  std::map<int, Registered> next;             // what each rank cuts its state to where it is asked for that
   // With what they answer in this phase, these ranks say that these tensors are no part of the state any more.
   struct Unregisters {
     std::optional<Phase> phase;
