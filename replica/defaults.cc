@@ -181,7 +181,8 @@ Result<std::map<int, StateDigest>> ReplicaDefaults::Digests(CancelToken& cancel)
   std::atomic<bool> cancelled{false};
   const CancelToken::Subscription until(cancel, [&cancelled] { cancelled.store(true); });
   std::map<int, std::vector<StreamItem>> layouts;
-  for (const auto& [key, tensor] : registry_.tensors()) layouts[tensor.layout].push_back({key, tensor.memory});
+  for (const auto& [key, tensor] : (next_ ? *next_ : registry_).tensors())
+    layouts[tensor.layout].push_back({key, tensor.memory});
   std::map<int, StateDigest> digests;
   for (const auto& [layout, items] : layouts) {
     const auto digest = DigestState(items, cancelled, registry_.device_memory().get());
@@ -197,6 +198,7 @@ Status ReplicaDefaults::Repair(HandlerContext& call) {
   self_ = call.rank;
   AwaitQuiet();
   EnterLedgers(call.from_snapshot);
+  if (call.relayout) return CutAnew(call);
   if (call.from_snapshot) KINTSUGI_RETURN_IF_ERROR(RestoreOwn(call));
   if (call.rung == Rung::kReload && !call.from_snapshot) {
     ledgers_.clear();
@@ -217,9 +219,14 @@ Status ReplicaDefaults::TakeOverObjects(const HandlerContext& call) {
   const auto move = std::find_if(call.moves.begin(), call.moves.end(),
                                  [&](const RepairMove& each) { return each.destination == call.rank; });
   if (move == call.moves.end() || !registry_.HasMirrored()) return Status::Ok();
-  MirroredObjects theirs, own;
+  MirroredObjects theirs;
   for (Rank source : move->sources)
     if (theirs.empty()) theirs = mirrored_.Get(source, call.step).value_or(MirroredObjects());
+  return TakeOver(call, theirs);
+}
+
+Status ReplicaDefaults::TakeOver(const HandlerContext& call, const MirroredObjects& theirs) {
+  MirroredObjects own;
   for (const auto& [key, object] : registry_.objects()) {
     if (object.kind != ObjectKind::kMirrored) continue;
     // One of kOwn its trainer makes its own in rollback (Agent::HandOverObjects), else nobody had come.
@@ -240,6 +247,35 @@ Status ReplicaDefaults::TakeOverObjects(const HandlerContext& call) {
   }
   mirrored_.Put(call.rank, call.step, std::move(own));
   return Status::Ok();
+}
+
+// What is registered is read alone. Its partners are known now: who holds the same of what is there then.
+Status ReplicaDefaults::CutAnew(HandlerContext& call) {
+  if (!mover_)
+    return {StatusCode::kFailedPrecondition, "nothing moves state that is cut anew here: join through kintsugi::Join"};
+  ledgers_.clear();
+  const bool holds = Contains(call.holders, call.rank);
+  const bool stays = call.crew.empty() || Contains(call.crew, call.rank);
+  if (stays) KINTSUGI_RETURN_IF_ERROR(Open(call));
+  const auto tensors_of = [](const StateRegistry& registry) {
+    std::vector<ShardedTensor> tensors;
+    for (const auto& [key, tensor] : registry.tensors()) tensors.push_back(tensor);
+    return tensors;
+  };
+  Cut cut;
+  if (holds) cut.source = tensors_of(registry_);
+  if (stays) cut.target = tensors_of(next_ ? *next_ : registry_);
+  const bool has_objects = registry_.HasMirrored();
+  const std::optional<MirroredObjects> own = mirrored_.Get(call.rank, call.step);
+  if (holds && has_objects) {
+    if (!own) return Mirrored(call.step).status();
+    cut.objects = JoinMirrored(*own);
+  }
+  KINTSUGI_RETURN_IF_ERROR(mover_(call, &cut));
+  call.bytes_moved += cut.bytes_moved;
+  if (!has_objects || !stays || own) return Status::Ok();
+  KINTSUGI_ASSIGN_OR_RETURN(const MirroredObjects theirs, SplitMirrored(cut.objects));
+  return TakeOver(call, theirs);
 }
 
 void ReplicaDefaults::AwaitQuiet() {

@@ -48,6 +48,15 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   void SetStartCheck(std::function<Status(HandlerContext& call)> check) { start_check_ = std::move(check); }
   // Where a reload from memory takes what it gives back; outlives this object. Null: there is no such reload.
   void SetSnapshots(Snapshots* snapshots) { snapshots_ = snapshots; }
+  // What one rank brings where state is cut anew, and what it gets.
+  struct Cut {
+    std::vector<ShardedTensor> source, target;
+    std::vector<uint8_t> objects;  // its own; then those of the first rank that brought any
+    uint64_t bytes_moved = 0;      // to this rank
+  };
+  // Moves what all bring to where all want it. Without it no state is cut anew.
+  using Mover = std::function<Status(HandlerContext& call, Cut* cut)>;
+  void SetMover(Mover mover) { mover_ = std::move(mover); }
 
   Status Open(HandlerContext& call) override;
   Status Mirror(Step step, const MirroredObjects& mine) override;
@@ -59,6 +68,7 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   void TakeMirrored(Step step, std::vector<RankObjects> known) override { mirrored_.Take(step, std::move(known)); }
   Result<std::map<int, StateDigest>> Digests(CancelToken& cancel) override;
   void AwaitQuiet() override;
+  void SetNext(const StateRegistry* next) override { next_ = next; }
   void Abort() override;
 
   // Mirrored bytes of any rank this one holds some of; a save needs its partners'.
@@ -75,6 +85,8 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   Status WorkOff(HandlerContext& call);
   // Of a rank that comes to a live run: its own objects are made of those of whom it has the state from.
   Status TakeOverObjects(const HandlerContext& call);
+  Status CutAnew(HandlerContext& call);
+  Status TakeOver(const HandlerContext& call, const MirroredObjects& theirs);
   Status ServeMove(HandlerContext& call, const RepairMove& move, size_t number);
   Status ReceiveMove(HandlerContext& call, const RepairMove& move, size_t number);
   Result<std::vector<StreamItem>> ItemsOf(const RepairMove& move) const;
@@ -85,11 +97,13 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   StreamLimits LimitsOf(const HandlerContext& call) const;
 
   const StateRegistry& registry_;
+  const StateRegistry* next_ = nullptr;
   const ReplicaOptions options_;
   HandlerFunction load_ = nullptr;
   void* load_context_ = nullptr;
   std::function<Status(HandlerContext& call)> start_check_;
   Snapshots* snapshots_ = nullptr;
+  Mover mover_;
   Rank self_{-1};  // known from the first Open on
   MirrorStore mirrored_;
   std::map<std::string, ReceiveLedger> ledgers_;  // by layout and keys; trainer's thread only

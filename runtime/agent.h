@@ -91,6 +91,18 @@ using LoopFunction = Status (*)(Step first_step, void* context);
 // A barrier over all ranks; kCommFailure or kCancelled when it was aborted. Must not throw.
 using GateFunction = Status (*)(Step step, void* context);
 
+// What a rank registers for other ranks (Agent::CutAnew).
+struct CutState {
+  struct Layout {  // as SetReplicaLayout
+    int layout = 0;
+    std::vector<Rank> group;
+    int replicas = 1;
+  };
+  std::vector<ShardedTensor> tensors;
+  std::vector<ShardedObject> objects;
+  std::vector<Layout> layouts;
+};
+
 class KINTSUGI_EXPORT Agent {
  public:
   // Connects, proves the secret, joins. Blocks for at most options.join_timeout; in a spare first of all until a rank
@@ -142,6 +154,17 @@ class KINTSUGI_EXPORT Agent {
   // the larger crew(), and have state and mirrored objects from the others; so each object's take_over must be kRankZero or
   // kDerived, or nobody comes. The same `worlds` on all ranks. Without it a run keeps its world. kInvalidArgument says what is no offer.
   Status OfferWorlds(const std::vector<Rank>& slice, const std::vector<int>& worlds);
+  // The trainer can go on with any ranks, in so many: for each crew it cuts its state anew. In rebuild_group of such a change the
+  // context says `relayout`, and CutAnew says what this rank is to hold among those that take part then (a process that comes
+  // for that has registered it: it need not). The pieces come from whoever holds them, and ranks that leave stay until
+  // theirs are elsewhere. Rollback, which begins once all of that was compared, goes by what was cut, and once the loop is entered
+  // it is what is registered: what was there before is as it was until then, and in AllocateState's memory it is freed then.
+  // Where the change comes to nothing what was cut is dropped and freed instead, unless the next handler's context names its
+  // generation (`registered_in`). The same `worlds` on all ranks. On one host, with state in host memory and without aliases; kintsugi::Join's repair moves it.
+  Status OfferAnyLayout(const std::vector<int>& worlds);
+  // In rebuild_group, once a call, where its context says so: memory of its own, objects of the same keys, kinds and take_over,
+  // tensors that together with those of the other ranks are what is registered by now. kInvalidArgument says what does not fit.
+  Status CutAnew(const CutState& state);
   // Where other ranks take part the trainer's rollback handler itself lets objects of kOwn go on among them: until then a rank that
   // comes has what the rank had that it is given the state by. Without it such an object keeps ranks from coming.
   Status HandOverObjects();

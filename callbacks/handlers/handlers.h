@@ -69,6 +69,14 @@ struct HandlerContext {
   bool begins = false;             // rebuild_group: the run begins, no rank was in its loop yet; the same on all ranks
   bool from_snapshot = false;      // repair on reload: from the in-memory snapshot of `step`, not from `directory`
   bool moves_latest = true;        // rename: false where a minority saves; the checkpoint is visible, `latest` stays
+  // rebuild_group, repair, rollback: state is cut anew for those that take part now. In rebuild_group this rank says what it is
+  // to hold among them (Agent::CutAnew); in repair the pieces come from `holders`, some of whom may take no part any more;
+  // rollback goes by what was cut.
+  bool relayout = false;
+  std::vector<Rank> holders;
+  // What was said to CutAnew in this generation is what is registered; 0: what was before Agent::Run. What was said in
+  // another one since then came to nothing: its memory is free.
+  Generation registered_in;
   // Sorted: tensors that are no part of the state any more, taken out by any rank; what is older may still hold them.
   std::vector<std::string> unregistered;
   uint64_t bytes_moved = 0;  // repair: set by the handler on the receiving side

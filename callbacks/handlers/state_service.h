@@ -40,6 +40,9 @@ class KINTSUGI_EXPORT StateService {
   // Returns when nothing beside the trainer's thread, a snapshot say, reads the registry or registered memory any more.
   // Within an incident.
   virtual void AwaitQuiet() = 0;
+  // State is cut anew: this is what this rank is to hold, which a repair with HandlerContext::relayout fills, and what Digests are
+  // of. Null: what is registered is all there is.
+  virtual void SetNext(const StateRegistry* next) = 0;
   virtual void Abort() = 0;
 };
 

@@ -24,6 +24,7 @@ std::vector<std::string> MannerOf(const LiveOptions& options) {
   std::vector<std::string> manner;
   manner.push_back("cast=" + std::to_string(options.allow_cast));
   manner.push_back("copies_by_place=" + std::to_string(options.copies_by_place));
+  manner.push_back("whole_target=" + std::to_string(options.whole_target));
   manner.push_back("strict=" + std::string(StrictHandlingName(options.strict)));
   manner.push_back("window_bytes=" + std::to_string(options.window_bytes));
   manner.push_back("program=" + std::string(options.statements ? options.reverse ? "reverse" : "yes" : "no"));

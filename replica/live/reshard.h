@@ -38,6 +38,8 @@ struct LiveOptions {
   bool allow_cast = false;  // where types differ, and no program says so, elements are cast on arrival
   // Of several ranks that hold one piece of the source the lowest has the main copy, whatever replica ids say.
   bool copies_by_place = false;
+  // What all ranks ask for together is each tensor whole, its copies held by several ranks of which the lowest is the main one.
+  bool whole_target = false;
   // Of keys on one side only (layout/strict.h).
   layout::StrictHandling strict = layout::StrictHandling::kRaiseUnexpected;
   int64_t window_bytes = 4 << 20;  // execute.h

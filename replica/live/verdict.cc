@@ -92,6 +92,7 @@ Metadata WithMainsByPlace(const Metadata& metadata) {
 Status Judge(const LiveOptions& options, Proposal* all, LiveResult* result) {
   if (options.copies_by_place) all->source = WithMainsByPlace(all->source);
   KINTSUGI_RETURN_IF_ERROR(FirstOf(Validate(all->source), "source"));
+  if (options.whole_target) KINTSUGI_RETURN_IF_ERROR(FirstOf(Validate(WithMainsByPlace(all->target)), "target"));
   KINTSUGI_RETURN_IF_ERROR(FirstOf(Validate(all->target, {.is_request = true}), "target"));
   if (options.statements) return Status::Ok();
   const layout::StrictVerdict verdict = JudgeStrictly(options.strict, all->source, all->target);

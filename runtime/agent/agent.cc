@@ -52,6 +52,8 @@ Status Agent::SetReplicaLayout(int layout, const std::vector<Rank>& group, int r
 Status Agent::OfferWorlds(const std::vector<Rank>& slice, const std::vector<int>& worlds) {
   return impl_->shared.registered.SetOffer(slice, worlds);
 }
+Status Agent::OfferAnyLayout(const std::vector<int>& worlds) { return impl_->shared.registered.SetOffer(worlds); }
+Status Agent::CutAnew(const CutState& state) { return impl_->trainer.tasks.CutAnew(state); }
 Status Agent::HandOverObjects() { return impl_->shared.registered.SetHandsOverObjects(); }
 Status Agent::RegisterHandler(HandlerKind kind, HandlerFunction function, void* context) {
   return impl_->shared.registered.SetHandler(kind, function, context);

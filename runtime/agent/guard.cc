@@ -41,6 +41,7 @@ Result<GuardTask> Guard::NextTask(TimePoint until) {
         if (tasks_.Begin(*taken.order, taken.cancel)) return tasks_.open();
         break;
       case Inbox::Taken::Kind::kRelease:
+        tasks_.OnRelease();
         pass_.OnRelease(taken.release);
         if (parked) return EnterLoop();
         released_at_save_point_ = true;

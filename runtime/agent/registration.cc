@@ -17,23 +17,27 @@ Status Registration::AddObject(const ShardedObject& object) {
   return registry_.AddObject(object);
 }
 
-Status Registration::SetLayout(int layout, const std::vector<Rank>& group, int replicas) {
+Result<core::GroupClaim> Registration::ClaimOf(int layout, const std::vector<Rank>& group, int replicas) const {
+  const auto wrong = [layout](const std::string& what) {
+    return Status(StatusCode::kInvalidArgument, "layout " + std::to_string(layout) + ": " + what);
+  };
   const Rank self = self_.options.rank;
-  if (begun_)
-    return {StatusCode::kFailedPrecondition, "layout " + std::to_string(layout) + " set after Agent::Run began"};
   if (layout < 0 || group.empty() || replicas < 1 || group.size() % static_cast<size_t>(replicas) != 0)
-    return {StatusCode::kInvalidArgument, "layout " + std::to_string(layout) + ": " + std::to_string(replicas) +
-                                              " replicas do not divide a group of " + std::to_string(group.size()) +
-                                              " ranks"};
+    return wrong(std::to_string(replicas) + " replicas do not divide a group of " + std::to_string(group.size()) +
+                 " ranks");
   if (std::find(group.begin(), group.end(), self) == group.end())
-    return {StatusCode::kInvalidArgument,
-            "layout " + std::to_string(layout) + ": rank " + self.ToString() + " is not in the group it names"};
+    return wrong("rank " + self.ToString() + " is not in the group it names");
   std::vector<Rank> sorted = group;
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
-    return {StatusCode::kInvalidArgument,
-            "layout " + std::to_string(layout) + ": rank " + twice->ToString() + " is in its group twice"};
-  layouts_[layout] = {std::move(sorted), replicas};
+    return wrong("rank " + twice->ToString() + " is in its group twice");
+  return core::GroupClaim{std::move(sorted), replicas};
+}
+
+Status Registration::SetLayout(int layout, const std::vector<Rank>& group, int replicas) {
+  if (begun_)
+    return {StatusCode::kFailedPrecondition, "layout " + std::to_string(layout) + " set after Agent::Run began"};
+  KINTSUGI_ASSIGN_OR_RETURN(layouts_[layout], ClaimOf(layout, group, replicas));
   return Status::Ok();
 }
 
@@ -50,6 +54,12 @@ Status Registration::SetOffer(const std::vector<Rank>& slice, const std::vector<
                                               std::to_string(self_.options.world_size) +
                                               " ranks, ascending, without repeats"};
   offer_ = {slice, worlds};
+  return Status::Ok();
+}
+
+Status Registration::SetOffer(const std::vector<int>& worlds) {
+  KINTSUGI_RETURN_IF_ERROR(SetOffer({self_.options.rank}, worlds));
+  offer_.any_layout = true;
   return Status::Ok();
 }
 
@@ -125,7 +135,8 @@ Status Registration::CheckHandlers() const {
 
 Status Registration::CheckState() const {
   if (begun_) return {StatusCode::kFailedPrecondition, "the guard was begun twice (Agent::Run, Agent::BeginGuard)"};
-  KINTSUGI_RETURN_IF_ERROR(CheckLayouts());
+  KINTSUGI_RETURN_IF_ERROR(CheckLayouts(registry_, layouts_));
+  if (offer_.any_layout) KINTSUGI_RETURN_IF_ERROR(CheckAnyLayout());
   for (const auto& [key, tensor] : registry_.tensors())
     if (service_) KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
   if (registry_.HasMirrored() && !service_)
@@ -133,22 +144,36 @@ Status Registration::CheckState() const {
   return Status::Ok();
 }
 
+// What is not carried along where state is cut anew.
+Status Registration::CheckAnyLayout() const {
+  const auto refused = [](const std::string& why) {
+    return Status(StatusCode::kFailedPrecondition, "any layout is offered (OfferAnyLayout), " + why);
+  };
+  if (!service_) return refused("and nobody moves state: join through kintsugi::Join");
+  if (!aliases_.all().empty())
+    return refused("and alias '" + aliases_.all().begin()->first + "' would not go with the tensor it names");
+  for (const auto& [key, tensor] : registry_.tensors())
+    if (tensor.memory.kind == MemoryKind::kDevice)
+      return refused("and tensor '" + key + "' lies on a device: state in host memory alone is cut anew");
+  return Status::Ok();
+}
+
 // What no layout holds would never be repaired, and nobody would notice.
-Status Registration::CheckLayouts() const {
+Status Registration::CheckLayouts(const StateRegistry& registry, const std::map<int, core::GroupClaim>& layouts) {
   std::map<int, size_t> tensors;
-  for (const auto& [key, tensor] : registry_.tensors()) {
+  for (const auto& [key, tensor] : registry.tensors()) {
     ++tensors[tensor.layout];
-    if (layouts_.count(tensor.layout)) continue;
+    if (layouts.count(tensor.layout)) continue;
     std::string declared;
-    for (const auto& [layout, claim] : layouts_) declared += (declared.empty() ? "" : ", ") + std::to_string(layout);
+    for (const auto& [layout, claim] : layouts) declared += (declared.empty() ? "" : ", ") + std::to_string(layout);
     return {StatusCode::kFailedPrecondition,
             "tensor '" + key + "' is of layout " + std::to_string(tensor.layout) +
                 ", which nobody declared: call SetReplicaLayout(" + std::to_string(tensor.layout) +
                 ", group, replicas), with a group of this rank alone where no other holds it (declared: " +
                 (declared.empty() ? "none" : declared) + ")"};
   }
-  for (const auto& [layout, claim] : layouts_)
-    if (!tensors.count(layout) && !(registry_.tensors().empty() && registry_.HasMirrored()))
+  for (const auto& [layout, claim] : layouts)
+    if (!tensors.count(layout) && !(registry.tensors().empty() && registry.HasMirrored()))
       return {
           StatusCode::kFailedPrecondition,
           "layout " + std::to_string(layout) + " was declared (SetReplicaLayout), but no registered tensor is of it"};

@@ -38,6 +38,8 @@ class Registration {
   Status AddAlias(const std::string& alias, const std::string& key) { return aliases_.Add(alias, key, registry_); }
   Status SetLayout(int layout, const std::vector<Rank>& group, int replicas);
   Status SetOffer(const std::vector<Rank>& slice, const std::vector<int>& worlds);
+  // Any layout, in these worlds.
+  Status SetOffer(const std::vector<int>& worlds);
   Status SetHandsOverObjects();
   Status SetHandler(HandlerKind kind, HandlerFunction function, void* context);
   Status SetStateService(std::shared_ptr<StateService> service);
@@ -52,6 +54,10 @@ class Registration {
   // What Agent::Run needs, and every guard.
   Status CheckHandlers() const;
   Status CheckState() const;
+  // This rank's group for a layout, as it is claimed.
+  Result<core::GroupClaim> ClaimOf(int layout, const std::vector<Rank>& group, int replicas) const;
+  // Tensors of a registry against the layouts that were declared for it.
+  static Status CheckLayouts(const StateRegistry& registry, const std::map<int, core::GroupClaim>& layouts);
   void Seal();
   void Begin();
   bool begun() const { return begun_; }
@@ -63,6 +69,8 @@ class Registration {
   const std::shared_ptr<StateService>& service() const { return service_; }
   const std::shared_ptr<SnapshotService>& snapshots() const { return snapshots_; }
   const std::map<int, core::GroupClaim>& layouts() const { return layouts_; }
+  // Those of state that was cut anew, with the registry. After Begin, on the trainer's thread.
+  void SwapLayouts(std::map<int, core::GroupClaim>* layouts) { layouts_.swap(*layouts); }
   // With the object that keeps others from coming, of those that are registered by now.
   core::Offer offer() const;
   const TrainerGate& gate() const { return gate_; }
@@ -70,7 +78,7 @@ class Registration {
   const FaultClass* FaultClassOf(const std::string& text) const;
 
  private:
-  Status CheckLayouts() const;
+  Status CheckAnyLayout() const;
 
   const Membership& self_;
   StateRegistry registry_;

@@ -36,6 +36,19 @@ void StateKeeper::Describe(Memory* memory) const {
   }
 }
 
+void StateKeeper::Release(const StateRegistry& was) {
+  const auto holds_any = [](const StateRegistry& registry, const Memory& memory) {
+    const auto begin = reinterpret_cast<uintptr_t>(memory.data);
+    return std::any_of(registry.tensors().begin(), registry.tensors().end(), [&](const auto& each) {
+      const auto at = reinterpret_cast<uintptr_t>(each.second.memory.data);
+      return each.second.memory.size_bytes > 0 && at >= begin && at - begin < memory.size_bytes;
+    });
+  };
+  std::erase_if(memory_, [&](const auto& state) {
+    return holds_any(was, state->memory()) && !holds_any(registry_, state->memory());
+  });
+}
+
 // The memory that holds all registered tensors, in the order of its allocation, and a hash of what lies where in it: equal
 // for two processes whose tensors lie alike, whatever else they have allocated.
 struct StateKeeper::Home {
@@ -74,6 +87,9 @@ std::optional<StateKeeper::Home> StateKeeper::FindHome() {
   if (home.memory.empty() || places.size() < used.size()) return std::nullopt;
   for (const auto& [key, tensor] : registry_.tensors()) {
     shape += key + '\n';
+    // Of two cuts of one state pieces may lie alike that are others.
+    for (const int64_t offset : tensor.global_offset) add(static_cast<uint64_t>(offset));
+    if (tensor.flattened_range) add(static_cast<uint64_t>(tensor.flattened_range->start));
     if (tensor.memory.size_bytes == 0) continue;
     add(places.at(tensor.memory.shared_fd));
     add(tensor.memory.shared_offset);

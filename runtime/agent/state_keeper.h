@@ -31,6 +31,8 @@ class StateKeeper {
   Memory Add(std::unique_ptr<KeptMemory> memory);
   // The same place, with the file that it lies in where it is one of ours.
   void Describe(Memory* memory) const;
+  // What tensors of `was` lay in, and none of the registry's does: it is gone.
+  void Release(const StateRegistry& was);
 
   // Before anything is offered: the way to a launcher. Without one nothing is.
   void Open(UniqueFd channel);

@@ -1,5 +1,6 @@
 #include "runtime/agent/state_offer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -40,11 +41,13 @@ void StateOffer::Refresh(Step step, const MirroredObjects& objects) {
 }
 
 Status StateOffer::Prepare(const core::PhaseOrder& order) {
-  if (order.phase == core::Phase::kRollback) page_.Mark(core::StateMark::kWriting);
+  // Where state is cut anew what is offered is what was registered before, which nobody writes.
+  if (order.phase == core::Phase::kRollback && !order.relayout) page_.Mark(core::StateMark::kWriting);
   if (order.phase != core::Phase::kRepair) return Status::Ok();
   bool adopts = false, receives = order.rung == Rung::kReload;
   for (const RepairMove& move : order.moves)
     if (move.destination == self_.options.rank) (move.adopt ? adopts : receives) = true;
+  if (order.relayout) receives = !std::binary_search(order.holders.begin(), order.holders.end(), self_.options.rank);
   if (receives) page_.Mark(core::StateMark::kWriting);
   if (!adopts) return Status::Ok();
   if (!has_mirrored_) return keeper_.Adopt(order.step, nullptr);

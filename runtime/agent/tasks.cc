@@ -57,7 +57,8 @@ struct Tasks::Open {
 };
 
 Tasks::Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPosition& position,
-             StoreClient& store, AgentThread& thread, StopWatch& stop, StateOffer& offer, Relocations& relocations)
+             StoreClient& store, AgentThread& thread, StopWatch& stop, StateOffer& offer, Relocations& relocations,
+             NextState& next)
     : self_(self),
       registered_(registered),
       pass_(pass),
@@ -66,7 +67,8 @@ Tasks::Tasks(const Membership& self, const Registration& registered, const LoopP
       thread_(thread),
       stop_(stop),
       offer_(offer),
-      relocations_(relocations) {}
+      relocations_(relocations),
+      next_(next) {}
 
 Tasks::~Tasks() = default;
 
@@ -81,6 +83,7 @@ bool Tasks::Begin(const core::RunOnTrainer& run, std::shared_ptr<CancelToken> ca
   open_->done.phase = run.order.phase;
   const bool verifies = run.order.phase == core::Phase::kVerify;
   const Status begun = Guarded([&]() -> Status {
+    next_.Settle(run);
     KINTSUGI_RETURN_IF_ERROR(relocations_.Drop(run.order.unregistered));
     relocations_.Settle();
     return verifies ? Verify() : Prepare();
@@ -115,6 +118,9 @@ HandlerContext Tasks::ContextOf(const core::RunOnTrainer& run) const {
   call.from_snapshot = run.order.from_snapshot;
   call.moves_latest = run.order.moves_latest;
   call.unregistered = run.order.unregistered;
+  call.relayout = run.order.relayout;
+  call.holders = run.order.holders;
+  call.registered_in = run.order.registered_in;
   return call;
 }
 
@@ -143,6 +149,14 @@ Status Tasks::PrepareObjects() {
   return registry.RestoreMirrored(JoinMirrored(open_->objects));
 }
 
+Status Tasks::CutAnew(const CutState& state) {
+  if (position_.at() != TrainerAt::kInTask || !open_->call.relayout || open_->run.order.phase != core::Phase::kRebuild)
+    return {StatusCode::kFailedPrecondition,
+            "CutAnew while the trainer is " + std::string(position_.Name()) +
+                ": state is cut anew in rebuild_group, where its context says relayout"};
+  return next_.Take(state, open_->run.generation);
+}
+
 Status Tasks::CarryOut() {
   if (position_.at() != TrainerAt::kInTask) return position_.Misplaced("CarryOutTask");
   KINTSUGI_CHECK(open_, "the thread is within a task, and none is open");
@@ -168,6 +182,8 @@ Status Tasks::Conclude() {
   open_->done.loaded = open_->call.loaded_step;
   const core::Phase phase = open_->run.order.phase;
   // The agent's own channels belong to the generation just as the trainer's groups do.
+  if (phase == core::Phase::kRebuild)
+    if (auto told = next_.Told()) open_->done.next.push_back(*std::move(told));
   if (phase == core::Phase::kRebuild && registered_.service()) return registered_.service()->Open(open_->call);
   // Partners that were replaced hold nothing of ours yet.
   if (phase != core::Phase::kRollback || !offer_.has_mirrored()) return Status::Ok();

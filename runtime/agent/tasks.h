@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/agent/loop_pass.h"
+#include "runtime/agent/next_state.h"
 #include "runtime/agent/relocations.h"
 #include "runtime/agent/stop_watch.h"
 #include "runtime/agent/store_client.h"
@@ -21,7 +22,8 @@ namespace kintsugi {
 class Tasks {
  public:
   Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPosition& position,
-        StoreClient& store, AgentThread& thread, StopWatch& stop, StateOffer& offer, Relocations& relocations);
+        StoreClient& store, AgentThread& thread, StopWatch& stop, StateOffer& offer, Relocations& relocations,
+        NextState& next);
   ~Tasks();
 
   // False: the task is done already, or was the agent's own.
@@ -31,6 +33,10 @@ class Tasks {
   // By the registered handler, or as the trainer says.
   Status CarryOut();
   Status Finish(const Status& outcome);
+  // The run goes on with what its tasks have brought about.
+  void OnRelease() { next_.Keep(); }
+  // Within the trainer's part of a REBUILD.
+  Status CutAnew(const CutState& state);
 
  private:
   struct Open;
@@ -51,6 +57,7 @@ class Tasks {
   StopWatch& stop_;
   StateOffer& offer_;
   Relocations& relocations_;
+  NextState& next_;
   std::unique_ptr<Open> open_;  // with TrainerAt::kInTask
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/agent/tensor_addresses.h"
 
 #include <memory>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/device/cuda_fresh_memory.h"
@@ -47,6 +48,12 @@ Status TensorAddresses::Remove(const std::string& key) {
   const MutexLock lock(mutex_);
   KINTSUGI_CHECK(relocation_, "a tensor goes before Begin");
   return relocation_->Remove(key);
+}
+
+void TensorAddresses::Swap(StateRegistry* other) {
+  const MutexLock lock(mutex_);
+  KINTSUGI_CHECK(!relocation_ && other->sealed(), "state is replaced while tensors move, or by one that is not whole");
+  std::swap(registered_.registry(), *other);
 }
 
 bool TensorAddresses::Settle() {

@@ -26,6 +26,8 @@ class TensorAddresses {
   void Begin();
   Status Move(const ShardedTensor& tensor);
   Status Remove(const std::string& key);
+  // All of them at once: `other` is the registry from now on, and holds what that was. Nothing moves.
+  void Swap(StateRegistry* other);
   // False: nothing has moved.
   bool Settle();
 

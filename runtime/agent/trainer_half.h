@@ -23,10 +23,11 @@ struct TrainerHalf {
   TensorAddresses addresses{with.registered};
   StateOffer offer{with.self, with.registered, with.page, with.log};
   Relocations relocations{with.registered, position, addresses, offer, on.thread};
+  NextState next{with.registered, addresses, offer, relocations};
   FaultReports reports{with.self, with.registered, with.page, with.gate, pass,
                        commits,   addresses,       on.thread, on.orders, with.log};
   Injections injections{with.self, with.registered, with.page, with.gate, with.armed, reports};
-  Tasks tasks{with.self, with.registered, pass, position, with.store, on.thread, on.stop, offer, relocations};
+  Tasks tasks{with.self, with.registered, pass, position, with.store, on.thread, on.stop, offer, relocations, next};
   Parking parking{with.registered, with.page, with.gate, with.inbox, on.thread, commits, offer, reports};
   Guard guard{with.self, with.registered, with.gate,   with.inbox, with.armed, on.stop, pass,    activities,
               position,  offer,           relocations, reports,    tasks,      parking, with.log};

@@ -22,12 +22,13 @@ class Process {
     keeper_.Open(UniqueFd(dup(here.fd())));
     memory_ = keeper_.Add(std::make_unique<SharedMemory>(SharedMemory::Allocate(4096).value()));
   }
-  void Register(uint64_t offset = 0) {
+  void Register(uint64_t offset = 0, int64_t first_number = 0) {
     ShardedTensor w;
     w.key = "w";
     w.dtype = DType::kFloat32;
-    w.global_shape = w.local_shape = {4};
-    w.global_offset = {0};
+    w.global_shape = {8};
+    w.local_shape = {4};
+    w.global_offset = {first_number};
     w.memory = SliceOf(memory_, offset, 16);
     ASSERT_TRUE(registry_.AddTensor(w).ok());
   }
@@ -141,6 +142,44 @@ TEST_F(StateKeeperTest, StateThatLaysOtherwiseIsNotAdopted) {
   answers.join();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(refused.message().find("laid it out"), std::string::npos) << refused.message();
+}
+
+TEST_F(StateKeeperTest, AnotherPieceThatLiesAlikeIsNotAdopted) {
+  StateMessage tensors;
+  {
+    Process lost(launcher_);
+    lost.Register(0, 4);
+    EXPECT_EQ(lost.keeper().Offer(false), "");
+    tensors = Offered(launcher_);
+  }
+  Process next(next_launcher_);
+  next.Register(0, 0);
+  std::thread answers([&] { Answer(next_launcher_, tensors, nullptr); });
+  const Status refused = next.keeper().Adopt(Step(7), nullptr);
+  answers.join();
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.ToString();
+}
+
+TEST_F(StateKeeperTest, MemoryThatTheRegistryHasLeftIsReleased) {
+  Process process(launcher_);
+  process.Register();
+  StateRegistry was = process.registry();
+  Memory before = was.tensors().at("w").memory;
+  ShardedTensor w = was.tensors().at("w");
+  w.memory = SliceOf(process.keeper().Add(std::make_unique<SharedMemory>(SharedMemory::Allocate(4096).value())), 0, 16);
+  Memory idle = process.keeper().Add(std::make_unique<SharedMemory>(SharedMemory::Allocate(4096).value()));
+  StateRegistry is;
+  ASSERT_TRUE(is.AddTensor(w).ok());
+  process.registry() = is;
+  process.keeper().Release(was);
+  const auto is_kept = [&](Memory memory) {
+    memory.shared_fd = -1;
+    process.keeper().Describe(&memory);
+    return memory.shared_fd >= 0;
+  };
+  EXPECT_FALSE(is_kept(before));
+  EXPECT_TRUE(is_kept(w.memory));
+  EXPECT_TRUE(is_kept(idle)) << "nothing was ever registered there";
 }
 
 TEST_F(StateKeeperTest, WithoutALauncherNothingIsOfferedAndNothingAdopted) {
