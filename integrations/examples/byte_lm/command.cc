@@ -48,6 +48,8 @@ void AddOptions(CLI::App& app, Options& o) {
       ->capture_default_str();
   app.add_flag("--elastic", o.worker.elastic,
                "Offer to go on with fewer ranks where some are lost for good: those that are left share the same batch");
+  app.add_flag("--any-layout", o.worker.any_layout,
+               "Offer to go on with any number of ranks that divides the batch of all: the optimizer's shards are cut anew");
   app.add_option("--gate", o.gate, "Barrier before every update")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();

@@ -20,9 +20,12 @@ std::unique_ptr<ProcessGroups> GroupsFor(const WorkerOptions& options, const Ran
 
 }  // namespace
 
-Worker::Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout, std::vector<Rank> crew)
+Worker::Worker(Agent& agent, const WorkerOptions& options, const TextData& text, int64_t global_batch,
+               const RankLayout& layout, std::vector<Rank> crew)
     : agent_(agent),
       options_(options),
+      text_(text),
+      global_batch_(global_batch),
       layout_(layout),
       crew_(std::move(crew)),
       groups_(GroupsFor(options, layout)),
@@ -39,22 +42,29 @@ Result<std::unique_ptr<Worker>> Worker::Create(Agent& agent, const WorkerOptions
   if (place == crew.end())
     return Status(StatusCode::kFailedPrecondition,
                   "byte_lm: rank " + agent.rank().ToString() + " takes no part in the run any more");
+  const int number = static_cast<int>(place - crew.begin()), size = static_cast<int>(crew.size());
   KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout,
-                            whole.Among(static_cast<int>(place - crew.begin()), static_cast<int>(crew.size())));
-  auto worker = std::unique_ptr<Worker>(new Worker(agent, options, layout, std::move(crew)));
-  TrainerOptions trainer;
-  trainer.model = options.model;
-  trainer.train = options.train;
-  trainer.train.batch = options.train.batch * whole.dp_size / layout.dp_size;
-  trainer.layout = layout;
-  if (options.device) trainer.compute = &options.device->compute();
-  trainer.allocate_state = [self = worker.get()](const std::string&, size_t count) -> Result<float*> {
-    KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, self->AllocateState(count * sizeof(float)));
-    return static_cast<float*>(memory.data);
-  };
-  KINTSUGI_ASSIGN_OR_RETURN(worker->trainer_, Trainer::Create(trainer, text));
+                            options.any_layout ? RankLayout::Of(number, size, options.tensor_parallel, options.replicas)
+                                               : whole.Among(number, size));
+  auto worker = std::unique_ptr<Worker>(
+      new Worker(agent, options, text, options.train.batch * whole.dp_size, layout, std::move(crew)));
+  KINTSUGI_ASSIGN_OR_RETURN(worker->trainer_, worker->MakeTrainer(layout));
   KINTSUGI_RETURN_IF_ERROR(worker->Register());
   return worker;
+}
+
+Result<std::unique_ptr<Trainer>> Worker::MakeTrainer(const RankLayout& layout) {
+  TrainerOptions trainer;
+  trainer.model = options_.model;
+  trainer.train = options_.train;
+  trainer.train.batch = global_batch_ / layout.dp_size;
+  trainer.layout = layout;
+  if (options_.device) trainer.compute = &options_.device->compute();
+  trainer.allocate_state = [this](const std::string&, size_t count) -> Result<float*> {
+    KINTSUGI_ASSIGN_OR_RETURN(const Memory memory, AllocateState(count * sizeof(float)));
+    return static_cast<float*>(memory.data);
+  };
+  return Trainer::Create(trainer, text_);
 }
 
 Result<Memory> Worker::AllocateState(uint64_t size_bytes) {
@@ -72,30 +82,49 @@ void Worker::DescribeMemory(Memory* memory) const {
   memory->device = options_.device->device()->ordinal();
 }
 
-Status Worker::Register() {
+CutState Worker::StateOf(Trainer& trainer, const RankLayout& layout, const std::vector<Rank>& crew) const {
+  CutState state;
   std::vector<Rank> group;
-  for (int number : layout_.DataParallelGroup()) group.push_back(crew_[static_cast<size_t>(number)]);
-  KINTSUGI_RETURN_IF_ERROR(agent_.SetReplicaLayout(0, group, layout_.replicas));
-  KINTSUGI_RETURN_IF_ERROR(Offer());
-  if (options_.device) KINTSUGI_RETURN_IF_ERROR(agent_.SetDeviceMemory(options_.device->memory()));
-  for (ShardedTensor tensor : trainer_->StateTensors()) {
-    DescribeMemory(&tensor.memory);
-    KINTSUGI_RETURN_IF_ERROR(agent_.RegisterTensor(tensor));
-  }
-  if (options_.ballast_mib > 0) KINTSUGI_RETURN_IF_ERROR(RegisterBallast());
+  for (int number : layout.DataParallelGroup()) group.push_back(crew[static_cast<size_t>(number)]);
+  state.layouts = {{0, std::move(group), layout.replicas}};
+  state.tensors = trainer.StateTensors();
+  for (ShardedTensor& tensor : state.tensors) DescribeMemory(&tensor.memory);
   // The dropout generator moves within a step, and a resumed run begins anywhere in its data, so partners mirror both;
   // the schedule follows from the step.
-  KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject(trainer_->DropoutObject()));
-  KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject(trainer_->DataObject()));
-  KINTSUGI_RETURN_IF_ERROR(
-      agent_.RegisterObject({.key = "schedule", .kind = ObjectKind::kDerived, .take_over = TakeOver::kDerived}));
+  state.objects = {trainer.DropoutObject(),
+                   trainer.DataObject(),
+                   {.key = "schedule", .kind = ObjectKind::kDerived, .take_over = TakeOver::kDerived}};
+  return state;
+}
+
+Status Worker::Register() {
+  KINTSUGI_RETURN_IF_ERROR(Offer());
+  if (options_.device) KINTSUGI_RETURN_IF_ERROR(agent_.SetDeviceMemory(options_.device->memory()));
+  const CutState state = StateOf(*trainer_, layout_, crew_);
+  for (const CutState::Layout& each : state.layouts)
+    KINTSUGI_RETURN_IF_ERROR(agent_.SetReplicaLayout(each.layout, each.group, each.replicas));
+  for (const ShardedTensor& tensor : state.tensors) KINTSUGI_RETURN_IF_ERROR(agent_.RegisterTensor(tensor));
+  if (options_.ballast_mib > 0) KINTSUGI_RETURN_IF_ERROR(RegisterBallast());
+  for (const ShardedObject& object : state.objects) KINTSUGI_RETURN_IF_ERROR(agent_.RegisterObject(object));
   return RegisterHandlers();
 }
 
 Status Worker::Offer() {
-  if (!options_.elastic) return Status::Ok();
+  if (!options_.elastic && !options_.any_layout) return Status::Ok();
   if (options_.device)
-    return Status(StatusCode::kInvalidArgument, "byte_lm: --elastic is for --device cpu: groups of NCCL keep their ranks");
+    return Status(StatusCode::kInvalidArgument,
+                  "byte_lm: --elastic and --any-layout are for --device cpu: groups of NCCL keep their ranks");
+  if (options_.any_layout) {
+    if (options_.elastic || options_.ballast_mib > 0)
+      return Status(StatusCode::kInvalidArgument,
+                    "byte_lm: --any-layout goes with neither --elastic nor --ballast-mib");
+    std::vector<int> worlds;
+    for (int size = 1; size <= agent_.world_size(); ++size) {
+      const auto there = RankLayout::Of(0, size, options_.tensor_parallel, options_.replicas);
+      if (there.ok() && global_batch_ % there->dp_size == 0) worlds.push_back(size);
+    }
+    return agent_.OfferAnyLayout(worlds);
+  }
   const int copy = layout_.shards() * layout_.tp_size, first = layout_.replica() * copy;
   std::vector<Rank> slice(crew_.begin() + first, crew_.begin() + first + copy);
   const auto batch = static_cast<int64_t>(trainer_->batches().global_batch());
@@ -135,6 +164,7 @@ Status Worker::RegisterHandlers() {
     return Status::Ok();
   }));
   KINTSUGI_RETURN_IF_ERROR(on(HandlerKind::kClean, [](HandlerContext& call, void* self) {
+    Self(self).SettleNext(call);
     Self(self).holds_.Clear();
     return Self(self).groups_->Destroy(call.deadline);
   }));
@@ -142,14 +172,23 @@ Status Worker::RegisterHandlers() {
       on(HandlerKind::kRebuildGroup, [](HandlerContext& call, void* self) { return Self(self).RebuildGroups(call); }));
   // Parameters follow from the masters; learning rate and data position from the step's number.
   KINTSUGI_RETURN_IF_ERROR(
-      on(HandlerKind::kRollback, [](HandlerContext&, void* self) { return Self(self).trainer_->SyncParameters(); }));
+      on(HandlerKind::kRollback, [](HandlerContext& call, void* self) { return Self(self).Rollback(call); }));
   if (!options_.gate) return agent_.SetGate(GateMode::kOff);
   return agent_.SetGate(
       GateMode::kTrainer, [](Step step, void* self) { return Self(self).PassGate(step); }, this);
 }
 
 Status Worker::RebuildGroups(HandlerContext& call) {
-  const TimePoint start = SteadyClock::SteadyNow();
+  SettleNext(call);
+  if (options_.any_layout) {
+    KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout, RankLayout::Of(call.Number(), call.world_size,
+                                                                      options_.tensor_parallel, options_.replicas));
+    groups_->MoveTo(layout);
+    // Who comes has registered for these ranks.
+    if (call.relayout && layout != layout_) return CutAnew(call, layout);
+    if (layout != layout_) return Status(StatusCode::kInternal, "byte_lm: other ranks, and no state is cut anew");
+    return Connect(call, *trainer_);
+  }
   KINTSUGI_ASSIGN_OR_RETURN(const RankLayout layout, layout_.Among(call.Number(), call.world_size));
   if (layout != layout_) {
     const int64_t batch = static_cast<int64_t>(trainer_->batches().global_batch()) / layout.dp_size;
@@ -157,8 +196,43 @@ Status Worker::RebuildGroups(HandlerContext& call) {
     groups_->MoveTo(layout);
     layout_ = layout;
   }
+  return Connect(call, *trainer_);
+}
+
+Status Worker::CutAnew(HandlerContext& call, const RankLayout& layout) {
+  Next next{call.generation, layout, nullptr};
+  KINTSUGI_ASSIGN_OR_RETURN(next.trainer, MakeTrainer(layout));
+  std::vector<Rank> crew;
+  for (int number = 0; number < call.world_size; ++number) crew.push_back(call.RankOf(number));
+  KINTSUGI_RETURN_IF_ERROR(agent_.CutAnew(StateOf(*next.trainer, layout, crew)));
+  next_ = std::move(next);
+  return Connect(call, *next_->trainer);
+}
+
+Status Worker::Rollback(const HandlerContext& call) {
+  SettleNext(call);
+  return (next_ ? next_->trainer : trainer_)->SyncParameters();
+}
+
+void Worker::SettleNext(const HandlerContext& call) {
+  if (!next_) return;
+  if (call.registered_in == next_->generation)
+    KeepNext();
+  else if (call.generation != next_->generation)
+    next_.reset();
+}
+
+void Worker::KeepNext() {
+  if (!next_) return;
+  trainer_ = std::move(next_->trainer);
+  layout_ = next_->layout;
+  next_.reset();
+}
+
+Status Worker::Connect(HandlerContext& call, Trainer& trainer) {
+  const TimePoint start = SteadyClock::SteadyNow();
   KINTSUGI_RETURN_IF_ERROR(groups_->Connect(call));
-  trainer_->SetGroups(groups_->groups());
+  trainer.SetGroups(groups_->groups());
   if (options_.on_connected) options_.on_connected(call.generation, ToMilliseconds(SteadyClock::SteadyNow() - start));
   return Status::Ok();
 }
@@ -168,6 +242,7 @@ Status Worker::Run() {
 }
 
 Status Worker::Loop(Step first) {
+  KeepNext();
   for (Step step = first.Next(); step.value() <= static_cast<uint64_t>(options_.train.steps); step = step.Next())
     if (Status status = TrainStep(step); !status.ok()) return Judge(std::move(status));
   return Judge(WriteSamples());

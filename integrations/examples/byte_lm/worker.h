@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct WorkerOptions {
   int tensor_parallel = 1;
   int replicas = 0;  // 0: the fewest, two or more, that fit
   bool elastic = false;  // offers to go on with fewer ranks, and the same batch of all together
+  bool any_layout = false;  // offers to go on with any ranks, with the optimizer's shards cut anew
   bool gate = true;
   uint64_t ballast_mib = 0;   // extra registered state, for transfer measurements
   int sample_count = 1;       // texts to write after training, by rank 0
@@ -40,11 +42,23 @@ class Worker {
 
  private:
   // `crew`: the ranks by number.
-  Worker(Agent& agent, const WorkerOptions& options, const RankLayout& layout, std::vector<Rank> crew);
+  Worker(Agent& agent, const WorkerOptions& options, const TextData& text, int64_t global_batch,
+         const RankLayout& layout, std::vector<Rank> crew);
+  // As the run stands among so many ranks: on the host, in memory of its own.
+  Result<std::unique_ptr<Trainer>> MakeTrainer(const RankLayout& layout);
+  // What a trainer registers there, with the ranks by number.
+  CutState StateOf(Trainer& trainer, const RankLayout& layout, const std::vector<Rank>& crew) const;
   Status Register();
   Status RegisterBallast();
   Status RegisterHandlers();
   Status RebuildGroups(HandlerContext& call);
+  Status Connect(HandlerContext& call, Trainer& trainer);
+  // The shards are cut anew: a trainer for those that take part then, which trains once their state is in it.
+  Status CutAnew(HandlerContext& call, const RankLayout& layout);
+  Status Rollback(const HandlerContext& call);
+  // It trains from here on, or that came to nothing, as far as the context says.
+  void SettleNext(const HandlerContext& call);
+  void KeepNext();
   // Which worlds it can go on in: any number of whole copies of the state that divides the batch.
   Status Offer();
   // State memory: on the host where a replica's process can map it, the fastest to repair from; or the device's.
@@ -63,13 +77,22 @@ class Worker {
   Status HoldBack(Hold::Point point, Step step);
   Status WriteSamples();
 
+  struct Next {
+    Generation generation;
+    RankLayout layout;
+    std::unique_ptr<Trainer> trainer;
+  };
+
   Agent& agent_;
   const WorkerOptions options_;
+  const TextData& text_;
+  const int64_t global_batch_;
   RankLayout layout_;
   std::vector<Rank> crew_;  // by number
   const std::unique_ptr<ProcessGroups> groups_;
   Holds holds_;
   std::unique_ptr<Trainer> trainer_;
+  std::optional<Next> next_;
   std::vector<std::string> samples_;
 };
 
