@@ -1,5 +1,6 @@
-"""A model whose modules keep more than parameters and buffers: counters, a hidden state, lists, a generator, an extra state; parameters that are frozen
-and trained again, a layer that is switched to eval and another that drops more, each in one step. PLAIN=1: the same under plain torch over Gloo.
+"""A model whose modules keep more than parameters and buffers: counters, a hidden state, lists, a generator, an extra state; buffers that come later or get
+their shape later; parameters that are frozen and trained again, a layer that is switched to eval and another that drops more, each in one step; one that
+torch.compile has made. PLAIN=1: the same under plain torch over Gloo.
 
   torch_attributes.py FOLDER
 """
@@ -41,11 +42,34 @@ class Cooling(nn.Module):
         self.inside = collections.Counter(state)
 
 
+class Late(nn.Module):
+    """Buffers that the first batch gives their shape, or makes."""
+
+    least: Tensor
+    mean: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("least", torch.tensor([]))
+        self.register_buffer("mean", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            now = x.mean(0)
+            self.least = now.clone() if self.least.numel() == 0 else torch.minimum(self.least, now)
+            self.mean = now if self.mean is None else self.mean * 0.9 + now * 0.1
+            if "scale" not in self._buffers:
+                self.register_buffer("scale", torch.ones(4))
+            self.get_buffer("scale").mul_(0.99)
+        return (x - self.mean - self.least) * self.get_buffer("scale")
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.norm, self.drop = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.1)
-        self.cell, self.last, self.cooling = nn.GRUCell(8, 8), nn.Linear(8, 4), Cooling()
+        self.cell, self.last, self.cooling = nn.GRUCell(8, 8), nn.Linear(8, 4), torch.compile(Cooling(), backend="eager", disable=True)
+        self.late = Late()
         self.calls, self.hidden, self.mean = 0, None, torch.zeros(8)
         self.means: list[float] = []
         self.seen: collections.deque[int] = collections.deque(maxlen=3)
@@ -60,14 +84,14 @@ class Net(nn.Module):
         self.mean = self.mean * 0.9 + x.detach().mean(0) * 0.1
         self.means.append(float(x.mean()))
         self.seen.append(self.calls)
-        return self.cooling(self.last(hidden + self.mean)) + sum(self.means) * 0.01 + self.of_weight.mean()  # type: ignore[no-any-return]
+        return self.late(self.cooling(self.last(hidden + self.mean))) + sum(self.means) * 0.01 + self.of_weight.mean()  # type: ignore[no-any-return]
 
 
 def main() -> None:
     run = begin()
     torch.manual_seed(1)
     net = Net()
-    model = DistributedDataParallel(net, find_unused_parameters=True)
+    model = DistributedDataParallel(net, find_unused_parameters=True, broadcast_buffers=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     if run is not None:
         run.register(model=model, optimizer=optimizer)

@@ -1,4 +1,4 @@
-"""What modules of a registered model keep beside parameters and buffers, and what is said of their parameters.
+"""What modules of a registered model keep beside parameters and buffers, or in buffers that come later, and what is said of their parameters.
 
 A counter, a temperature, a hidden state that the next step begins with (`self.calls += 1`): a step that is made again would change it twice, and a
 process that takes a lost one's place would begin with the first. So the attributes of all modules are an object of the run's, as far as they are
@@ -17,11 +17,13 @@ import marshal
 import operator
 import pickle
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.nn import Module
+from torch.nn.modules.module import register_module_buffer_registration_hook
 
 from .._errors import Error
 from ..abi import Code
@@ -34,6 +36,7 @@ from .pickled_tensors import REDUCERS
 from .streams import kinds_of_generators, set_state, state_of
 
 MOST = 1 << 20
+_BUFFERS = " buffers"  # behind a module's path
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _OF_TORCH = frozenset(vars(Module())) - {"training"}
 _pickled = Pickling(REDUCERS).dumps
@@ -46,8 +49,17 @@ class Attributes(Encoder):
 
     def __init__(self, model: Module) -> None:
         self._model = model
+        self._known_buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}  # which the run keeps by themselves
         self._storages: set[int] | None = None  # of parameters and buffers, while it is looked
-        self._modules = {path: _Module(module, self._shares) for path, module in model.named_modules()}
+        # What torch.compile makes of a module has nothing of its own, and passes on what is set there.
+        self._modules = {path: _Module(module, self._shares) for path, module in model.named_modules() if "training" in vars(module)}
+        for path, module in model.named_modules(remove_duplicate=False):
+            if None in module._buffers.values():
+                self._add_late_buffers(path)
+        self._paths = {module: path for path, module in model.named_modules()}
+        noted = weakref.WeakMethod(self._note_buffer)
+        hook = register_module_buffer_registration_hook(lambda *arguments: note(*arguments) if (note := noted()) else None)
+        weakref.finalize(self, hook.remove)
         self._extra = {path: module for path, module in model.named_modules() if type(module).get_extra_state is not Module.get_extra_state}
         self._parameters = dict(model.named_parameters())
         self._trained = self._trained_now = self._flags()
@@ -67,7 +79,7 @@ class Attributes(Encoder):
         return self._encoded
 
     def missed(self) -> str:
-        large = [f"{path}.{name}".removeprefix(".") for path, module in self._modules.items() for name in module.too_large()]
+        large = [f"{path.removesuffix(_BUFFERS)}.{name}".removeprefix(".") for path, module in self._modules.items() for name in module.too_large()]
         return f"attributes that steps change, each a tensor of more than {MOST >> 20} MiB, which a buffer may be: {', '.join(large)}" if large else ""
 
     def state_dict(self) -> dict[str, Any]:
@@ -76,6 +88,8 @@ class Attributes(Encoder):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._changes = dict(state["changes"])
+        for path in self._changes.keys() - self._modules.keys():
+            self._add_late_buffers(path.removesuffix(_BUFFERS))
         for path, module in self._modules.items():
             module.become(self._changes.get(path, {}))
         for (name, parameter), first in zip(self._parameters.items(), self._trained):
@@ -91,10 +105,23 @@ class Attributes(Encoder):
     @staticmethod
     def take_over(saved: Mapping[int, Any]) -> Any:
         first, *others = saved.values()
-        if any(other != first for other in others):
+        if any(_but_buffers(other) != _but_buffers(first) for other in others):  # buffers are as rank 0 has them
             raise Error("attributes of modules differ from rank to rank: say how they go on with other ranks, "
                         "run.register(model=..., take_over={'model.attributes': ...})", Code.INVALID_ARGUMENT)  # fmt: skip
         return first
+
+    def _note_buffer(self, module: Module, *_: Any) -> None:
+        """It gets one."""
+        path = self._paths.get(module)
+        if path is not None and path + _BUFFERS not in self._modules:
+            self._add_late_buffers(path)
+            self._note_seen()
+
+    def _add_late_buffers(self, path: str) -> None:
+        """Those that the module had not when the model was registered."""
+        module = self._model.get_submodule(path)
+        known = {name for name in module._buffers if f"{path}.{name}".removeprefix(".") in self._known_buffers}
+        self._modules[path + _BUFFERS] = _LateBuffers(module, known, self._shares)
 
     def _look(self) -> bool:
         """Whether something is another than at the last look. All modules are read at once, since most never change anything."""
@@ -126,7 +153,8 @@ class Attributes(Encoder):
     def _shares(self, tensor: torch.Tensor) -> bool:
         """Whether it lies in a parameter or a buffer, and is what that is."""
         if self._storages is None:
-            known = map(parallel.local_of, (*self._model.parameters(), *self._model.buffers()))
+            buffers = (buffer for name, buffer in self._model.named_buffers(remove_duplicate=False) if name in self._known_buffers)
+            known = map(parallel.local_of, (*self._model.parameters(), *buffers))
             self._storages = {one.untyped_storage().data_ptr() for one in known}
         return tensor.untyped_storage().data_ptr() in self._storages
 
@@ -135,13 +163,17 @@ class _Module:
     """Of one module."""
 
     def __init__(self, module: Module, shares: Shares) -> None:
-        self.home = vars(module)
+        self.home = self._home_of(module)
         self._shares = shares
         self._is_torchs = all(kind.__module__.startswith(("torch.", "builtins")) for kind in type(module).__mro__)
         self._first = {name: data for name in self._names() if (data := self._packed(name)) is not None}
         self._first_large = {name: (self.home[name], self.home[name]._version) for name in self._names() if _is_large(self.home[name])}
         self._first_homes = {name: self.home[name] for name in self._first if type(self.home[name]) in (list, dict)}  # the script may have them, too
         self._learn()
+
+    @staticmethod
+    def _home_of(module: Module) -> dict[str, Any]:
+        return vars(module)
 
     def _names(self) -> list[str]:
         return [name for name in self.home if name not in _OF_TORCH and not (self._is_torchs and name[0] == "_")]
@@ -157,9 +189,13 @@ class _Module:
 
     def _learn(self) -> None:
         fixed = [name for name in self._names() if _is_fixed(self.home[name])]
-        self.get_fixed = operator.itemgetter("training", "training", *fixed)  # of one name it would give no tuple
+        self.get_fixed = self._getter(fixed)
         self._fixed = [len(self.home), *self.get_fixed(self.home)]
         self.others = {name: data for name in {*self._names()} - {*fixed} if (data := self._packed(name)) is not None}
+
+    @staticmethod
+    def _getter(names: list[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+        return operator.itemgetter("training", "training", *names)  # of one name it would give no tuple
 
     def look(self) -> bool:
         """Whether something is another than at the last look."""
@@ -208,6 +244,29 @@ class _Module:
         here.clear()
         here.extend(value) if isinstance(here, list) else here.update(value)
         return here
+
+
+class _LateBuffers(_Module):
+    """Of one module, those that it was given late."""
+
+    def __init__(self, module: Module, known: set[str], shares: Shares) -> None:
+        self._known = known
+        super().__init__(module, shares)
+
+    @staticmethod
+    def _home_of(module: Module) -> dict[str, Any]:
+        return module._buffers
+
+    def _names(self) -> list[str]:
+        return [name for name in self.home if name not in self._known]
+
+    @staticmethod
+    def _getter(names: list[str]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+        return lambda home: tuple(home[name] for name in names)
+
+
+def _but_buffers(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {**state, "changes": {path: some for path, some in state["changes"].items() if not path.endswith(_BUFFERS)}}
 
 
 def _is_fixed(value: Any) -> bool:

@@ -154,7 +154,16 @@ class Buffers:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state["names"] != [*self._named]:
             raise Error(f"buffers {state['names']} were kept, the model has {[*self._named]}", Code.INVALID_ARGUMENT)
+        for name, kind in zip(self._named, state["kinds"]):
+            self._give_shape(name, kind)
         self._extension.unpack([*self._now()], state["bytes"])
+
+    def _give_shape(self, name: str, kind: list[Any] | None) -> None:
+        """Some begin empty, and get their shape from the first batch (observers of quantization)."""
+        buffer = self._model.get_buffer(name)
+        if kind is not None and not isinstance(buffer, DTensor) and kind[:2] != [dtype_name(buffer), [*buffer.shape]]:
+            owner, _, key = name.rpartition(".")
+            self._model.get_submodule(owner)._buffers[key] = buffer.new_empty(kind[1], dtype=getattr(torch, kind[0]))
 
     def _now(self) -> Iterable[torch.Tensor]:
         """Some modules make new ones instead of changing the old."""
