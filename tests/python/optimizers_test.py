@@ -13,7 +13,7 @@ from door import main, opened
 if __name__ == "__main__":
     door, options = opened()
     alone, pair = Compared(door, "torch_optimizers.py"), Compared(door, "torch_gan.py")
-    schedules = Compared(door, "torch_schedulers.py")
+    schedules, early = Compared(door, "torch_schedulers.py"), Compared(door, "torch_early.py")
     compared = [
         ("one after the other, undisturbed, and gone on with from its middle", alone.resumed()),
         ("one after the other, killed in the first update, an exception in a later one, killed in a forward pass",
@@ -24,6 +24,9 @@ if __name__ == "__main__":
         ("two updates in a step, exceptions and kills between them, behind the second, and where the second is left out",
          pair.same("throw:1@2,collective=4", "kill:1@3:gradient-sync", "throw:0@4:update", "kill:0@5:update", "throw:1@6:param-sync",
                    paths=[("retry", "adopt", "rebuild", "respawn", "retry")])),
+        ("parameters that move before the gate: killed in the second step and in an update, exceptions in a forward pass and amid what follows an update",
+         early.same("kill:1@2:backward", "kill:0@5:update", "throw:1@8:forward", more=["--throw", "0@11"],
+                    paths=[("adopt", "respawn", "retry", "rebuild")])),
     ]
     of_host = [  # schedules: on a device torch's own SWA divides whole numbers, which it refuses
         ("schedules, averages and loss scales, undisturbed, and gone on with from the middle", schedules.resumed(4)),

@@ -26,7 +26,7 @@ def shadowed(door):
 if __name__ == "__main__":
     door, options = opened(preload="")
     trainers = ("shards", "cut", "mixed", "built", "layouts", "quantized", "swapped", "optimizers", "gan", "schedulers", "shard_options", "ddp_options",
-                "attributes")
+                "attributes", "early")
     soak = [("a loader whose workers are spawned", door.alone("torch_loaders.py", arguments=["spawned"]))]
     short = [
         ("torch's mistakes are sentences", where_newer(door, door.alone("torch_mistakes.py"))),

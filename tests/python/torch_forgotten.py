@@ -9,7 +9,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
 
 import kintsugi
-from kintsugi.torch.forgotten import Forgotten, variables_here
+from kintsugi.torch.forgotten import Forgotten, refuse_other_optimizers, variables_here
 from kintsugi.torch.streams import generators_of
 
 
@@ -121,3 +121,27 @@ stream = torch.Generator()
 loader = DataLoader(TensorDataset(data), shuffle=True, generator=stream)
 assert message({"stream": stream}, lambda: list(loader), loaders=[loader]) == ""
 assert message({"stream": stream}, lambda: list(loader)).startswith("'stream' (Generator)")
+
+# An optimizer that was made behind it, for what is registered.
+names = {parameter: name for name, parameter in net.named_parameters()}
+refuse_other_optimizers(lambda: names, lambda one: one is sgd, lambda: True)
+stepped(sgd, torch.optim.SGD(other.parameters(), lr=0.1))
+
+
+class Around(torch.optim.Optimizer):
+    """Has another one step."""
+
+    def __init__(self):
+        super().__init__(net.parameters(), {})
+
+    def step(self, closure=None):
+        sgd.step()
+
+
+stepped(Around())
+try:
+    stepped(torch.optim.SGD(net.parameters(), lr=0.1))
+except kintsugi.Error as error:
+    assert str(error).startswith("an optimizer (SGD) that is not registered has stepped 'weight'"), error
+else:
+    raise AssertionError("an optimizer of later was not refused")

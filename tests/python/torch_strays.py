@@ -1,4 +1,5 @@
-"""Averages of a model that are updated where no update is: before a step's gate, behind the step, in a section. Right without a fault, inexact with one.
+"""Averages of a model that are updated where no update is: behind the step, in a section. Right without a fault, inexact with one; so is a parameter that
+is changed before its step's gate in a process's first step.
 
   torch_strays.py
 """
@@ -16,11 +17,12 @@ torch.manual_seed(1)
 net = torch.nn.Linear(4, 4)
 model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-before, behind, section = (AveragedModel(net) for _ in range(3))
-run.register(model=model, optimizer=optimizer, before=before, behind=behind, section=section)
+behind, section = (AveragedModel(net) for _ in range(2))
+run.register(model=model, optimizer=optimizer, behind=behind, section=section)
 for _ in run.steps(8):
     with run.step() as k:
-        before.update_parameters(net)
+        with torch.no_grad():
+            net.bias.mul_(0.5)
         optimizer.zero_grad()
         model(torch.full((2, 4), float(k))).square().mean().backward()
         optimizer.step()

@@ -44,6 +44,11 @@ class Drafts:
             self._place(draft.tensor, draft.memory.data_ptr())
             self._used[storage._cdata] = draft
 
+    def differs(self, tensor: torch.Tensor) -> bool:
+        """Whether what is registered is another than what was drafted last."""
+        draft = self._all[tensor.untyped_storage()._cdata]
+        return not torch.equal(draft.memory, draft.registered)
+
     def commit(self) -> None:
         """Behind the gate: what was drafted is the state."""
         for draft in self._used.values():

@@ -4,7 +4,8 @@ An optimizer, a schedule, a model or an average, a loss with buffers, a scale, a
 place would begin with a new one, and a survivor would have moved its own on twice. They are looked for once, as the first step begins, among the
 variables of the functions that lead to it and in what these hold; then each is held against what it was.
 
-What the script makes later, or hides deeper (in C, behind more things than are looked at), is not found, nor a number or a list of its own.
+What the script makes later, or hides deeper (in C, behind more things than are looked at), is not found, but for an optimizer that steps what is
+registered; nor a number or a list of its own (carried.py).
 
 Threads: the trainer's. Errors: Error, which names the variable.
 """
@@ -20,6 +21,7 @@ import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .._errors import Error
 from ..abi import Code
@@ -64,6 +66,30 @@ class Forgotten:
                 raise Error(f"'{one.path}' ({type(one.thing).__name__}) has changed by step {k} and is not registered: a process that takes a lost one's place "
                             "would begin with a new one. Give it to run.register, by a name", Code.FAILED_PRECONDITION)  # fmt: skip
             self._watched.remove(one)
+
+
+def refuse_other_optimizers(parameters: Callable[[], Mapping[torch.Tensor, str]], is_registered: Callable[[Optimizer], bool], trains: Callable[[], bool]) -> None:
+    """Those that step a registered parameter themselves and are not registered, whenever they were made."""
+    stepped = 0  # steps of registered ones
+    before: list[int] = []
+
+    def begin(*_: Any) -> None:
+        before.append(stepped)
+
+    def end(optimizer: Optimizer, *_: Any) -> None:
+        nonlocal stepped
+        of_others = stepped - (before.pop() if before else stepped)
+        if is_registered(optimizer):
+            stepped += 1
+        elif not of_others and trains():
+            own = (parameter for group in optimizer.param_groups for parameter in group["params"])
+            if name := next((parameters()[parameter] for parameter in own if parameter in parameters()), ""):
+                raise Error(f"an optimizer ({type(optimizer).__name__}) that is not registered has stepped '{name}': a process that takes a lost one's place would "
+                            "begin with a new one. Make it before run.register, and give it to that, also where it steps in later epochs alone",
+                            Code.FAILED_PRECONDITION)  # fmt: skip
+
+    register_optimizer_step_pre_hook(begin)
+    register_optimizer_step_post_hook(end)
 
 
 def variables_here() -> dict[str, Any]:

@@ -181,6 +181,9 @@ class KeptOptimizer:
         """All of it lies where it is registered."""
         self._take_states()
 
+    def updates(self, parameter: torch.Tensor) -> bool:
+        return any(parameter is one for one in self._parameters)
+
     def tensors(self) -> Iterator[torch.Tensor]:
         """All memory that an update changes."""
         yield from memory_of(self._parameters)

@@ -173,6 +173,12 @@ class Registry:
         for kept in self.kept.values():
             yield from kept.optimizers()
 
+    def is_registered(self, optimizer: Optimizer) -> bool:
+        """By itself, or within another."""
+        if optimizer in self.kept or id(optimizer) in self._known:
+            return True
+        return any(optimizer is one for kept in self.kept.values() for one in kept.optimizers())
+
     # ---- the same once more ---------------------------------------------------------------------------------------------
 
     def begin_again(self, things: dict[str, Any]) -> None:
@@ -267,7 +273,8 @@ class Registry:
     def _add_optimizer(self, name: str, optimizer: Optimizer) -> None:
         # What an optimizer of the script's own may change beside the parameters that it has.
         others = (tensor for model in self.models for tensor in itertools.chain(model.parameters(), model.buffers()))
-        kept = KeptOptimizer(name, optimizer, self.parameters, self._calls, self._extension.StateValues(), others)
+        names = self._names_in(optimizer)
+        kept = KeptOptimizer(name, optimizer, names, self._calls, self._extension.StateValues(), others)
         if any(kept.optimizer is member for known in self.kept.values() for member in known.optimizers()):
             raise Error(f"'{name}' is registered already, or is within another optimizer that is", Code.INVALID_ARGUMENT)
         entries: list[Entry] = []
@@ -275,7 +282,7 @@ class Registry:
             if self._cut.cuts(parameter, value):
                 entries += self._cut.entries(f"{name}{member}/", parameter, f".{key}", value)
             else:
-                entries += _entries(f"{name}{member}/{self.parameters[parameter]}.{key}", value, self._whole_holders(parameter))
+                entries += _entries(f"{name}{member}/{names[parameter]}.{key}", value, self._whole_holders(parameter))
         usual = self._run.usual_holders()
         shared = [sharing for sharing in self.sharing if sharing is optimizer]
         for suffix, owner, record in kept.records(lambda parameter: bool(shared) or self._whole_holders(parameter) != usual):
@@ -286,14 +293,39 @@ class Registry:
         for member, parameter, key, _ in kept.states():
             first = self.parameters[parameter]
             for other, part in itertools.product(self._tied.get(parameter, ()), self._cut.suffixes(parameter, first)):
-                self._add_alias(f"{name}{member}/{other}{part}.{key}", f"{name}{member}/{first}{part}.{key}")
+                of_model = names[parameter].removesuffix(first)
+                self._add_alias(f"{name}{member}/{of_model}{other}{part}.{key}", f"{name}{member}/{of_model}{first}{part}.{key}")
         kept.hook(self._hooks.before_update, self._hooks.after_update)
         self.optimizers.append(kept.optimizer)
         self.kept[kept.optimizer] = kept
 
+    def _names_in(self, optimizer: Optimizer) -> dict[torch.Tensor, str]:
+        """Of all parameters; where it has several of one name, those of the later models stand under their model's, too."""
+        own = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+        found = dict(self.parameters)
+        taken: set[str] = set()
+        for model, parameter in ((name, p) for name, model in self._named_models.items() for p in _inner(model).parameters() if p in own):
+            if found[parameter] in taken:
+                found[parameter] = f"{model}/{found[parameter]}"
+            taken.add(found[parameter])
+        return found
+
     def draft(self, optimizer: Optimizer) -> None:
         """Before it steps, ahead of the gate."""
         self.drafts.before_step(tensor for tensor in self.kept[optimizer].tensors() if self._arena.holds(tensor))
+
+    @property
+    def gathers(self) -> bool:
+        """Whether parameters change where ranks gather what others updated."""
+        return bool(self.sharing or self.frameworks)
+
+    def is_updated(self, parameter: torch.Tensor) -> bool:
+        """By a registered optimizer, as far as it has gradients."""
+        return parameter.requires_grad and any(kept.updates(parameter) for kept in self.kept.values())
+
+    def is_held(self, parameter: torch.Tensor) -> bool:
+        """In memory of the run's, by itself."""
+        return self._arena.holds(parameter) and parameter not in self._cut.wholes.values()
 
     def _share(self, name: str, optimizer: ReplicaOptimizer) -> None:
         """Before its model is registered, of which this rank then holds a part."""

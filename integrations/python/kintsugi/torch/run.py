@@ -32,8 +32,9 @@ from .accumulation import Accumulation
 from .built import Builder, Built, Make, Reset
 from .ddp_layout import DdpLayouts
 from .devices import Device, kind_here
+from .early import Early
 from .facts import Facts
-from .forgotten import Forgotten, variables_here
+from .forgotten import Forgotten, refuse_other_optimizers, variables_here
 from .framework import Framework
 from .gradients import norm_of_gradients
 from .groups import Groups, refuse_others
@@ -108,7 +109,8 @@ class TorchRun(Run):
         self._update = _TO_COME
         self._stopped = False  # an incident began behind this step's update
         self._at_commit = self._at_end = 0  # versions of all parameters there
-        self._strays = Strays(self._own_versions, agent.note_inexact)
+        self._early = Early(self._registry)
+        self._strays = Strays(self._own_versions, self._late_versions, agent.note_inexact)
         self._changes_behind = False  # whether parameters changed behind the update of the newest step that was ended
         self._forgotten: Forgotten | None = None
         self._stepping: set[int] = set()  # optimizers that have stepped in this step
@@ -294,6 +296,11 @@ class TorchRun(Run):
         for thing in self._objects.things():
             yield thing.state_dict() if isinstance(thing, Variable) else thing
 
+    def _registered_things(self) -> Iterable[Any]:
+        yield from super()._registered_things()
+        for thing in self._registry.registered():
+            yield from thing.modules() if isinstance(thing, Module) else (thing,)
+
     def _loaders_generators(self) -> Iterable[Any]:
         return generators_of({str(i): loader for i, (loader, _) in enumerate(self._loaders)}).values()
 
@@ -323,6 +330,7 @@ class TorchRun(Run):
         refused.refuse_own_means(self._registry.sharded)
 
     def _rebuild(self, incident: Incident) -> str:
+        self._early.drop()
         self._registry.drafts.drop()
         self._accumulation.forget()
         self._gather_again = True
@@ -385,7 +393,10 @@ class TorchRun(Run):
 
     def _own_versions(self) -> int:
         """Where ranks gather what others updated, that counts too, and in forward passes: nothing can be told then."""
-        return 0 if self._registry.sharing or self._registry.frameworks else self._versions()
+        return 0 if self._registry.gathers else self._versions()
+
+    def _late_versions(self) -> int:
+        return 0 if self._registry.gathers else self._versions_of(self._early.others)
 
     def _is_changed(self) -> bool:
         return self.committed > 0 and self._versions() != self._at_end
@@ -429,6 +440,8 @@ class TorchRun(Run):
             self._strays.note_release()
 
     def settle(self, error: BaseException) -> None:
+        if self._in_step and self._update is _COMMITTED and self._registry.places.first_moved():
+            self._early.bring_home()
         again = self._in_step and self._update is not _COMMITTED and self._strays.has_changed(self._update is not _TO_COME)
         k = self.at
         super().settle(error)
@@ -444,10 +457,12 @@ class TorchRun(Run):
         self._strays.make_section_again(section)
 
     def begin_step(self, k: int) -> None:
-        self._strays.begin_step(k)
-        self._check_places()
+        moved = self._check_places()
+        self._early.begin_step(looks=self._strays.before_gate)
+        self._strays.begin_step(k, moved)
         if self._forgotten is None and not self._registry.frameworks and not self._loops.marks_steps:
             self._forgotten = Forgotten(variables_here(), self._kept_things(), self._loaders_generators)
+            refuse_other_optimizers(lambda: self._registry.parameters, self._registry.is_registered, self.trains)
         self._accumulation.begin_step()
         self._stepping.clear()
         self._update = _TO_COME
@@ -470,9 +485,10 @@ class TorchRun(Run):
             self._forgotten.refuse_changed(k)
         for framework in self._registry.frameworks:
             framework.end_step()
+        self._early.end_step()
         super().end_step(k)
         self._at_end = self._versions()
-        self._changes_behind = self._at_end != self._at_commit
+        self._changes_behind = self._early.moves_behind or self._at_end != self._at_commit
         if self._stopped:
             raise Interrupted
 
@@ -506,6 +522,7 @@ class TorchRun(Run):
             self._check(code)
         self._update = by
         self._strays.open_update()
+        self._early.open_update()
         self._registry.drafts.commit()
         self._calls_before = self._calls()
 
@@ -514,13 +531,14 @@ class TorchRun(Run):
         if calls > 0:
             raise Error(f"the update of step {self.at} holds {calls} collectives: a rank could not finish it alone. Move them before "
                         "the gate (run.update() or optimizer.step()), or behind it", Code.FAILED_PRECONDITION)  # fmt: skip
+        self._early.end_update()
         self._update = _COMMITTED
         code = self.agent.leave_update(self.at, self.device.stream())
         self.committed = self.at
         self._at_commit = self._versions()
         # An incident has begun. What follows the update on this rank alone is done first: the step is all there then. But not an average
         # of parameters that could not be gathered any more.
-        gathers = bool(self._registry.sharing or self._registry.frameworks)
+        gathers = self._registry.gathers
         self._stopped = code in (Code.INTERRUPTED, Code.CANCELLED)
         if code and not (self._stopped and not (gathers and self._changes_behind)):
             self._check(code)
@@ -572,17 +590,22 @@ class TorchRun(Run):
         if self._update is _BY_HOOKS and len(self._stepping) == len(self._registry.optimizers):
             self._close()
 
-    def _check_places(self) -> None:
-        if moved := self._registry.places.first_moved():
+    def _check_places(self) -> bool:
+        """Whether some were given other memory since the last step, and are others there."""
+        is_other, moved = False, self._registry.places.first_moved()
+        if moved:
+            is_other, moved = self._early.bring_home(), self._registry.places.first_moved()
+        if moved:
             raise Error(f"'{moved}' lies elsewhere than when it was registered: its memory must stay in place", Code.FAILED_PRECONDITION)
         if self._registry.places.first_unknown() is None:
-            return
+            return is_other
         for model in self._registry.models:  # a gathered parameter, or a new one
             for parameter in parallel.parameters_of(model):
                 if parameter not in self._registry.parameters:
                     raise Error(f"a parameter of shape {list(parameter.shape)} appeared after run.register", Code.FAILED_PRECONDITION)
             for gathered in parallel.gathered_parameters(model):
                 self._registry.places.know(gathered)
+        return is_other
 
 
 __all__ = ["Interrupted", "TorchRun", "join"]
