@@ -37,11 +37,29 @@ def strays(door):
     """What a script changes outside of updates, and a fault makes it change once more, is told."""
     def test(_):
         for faults, words in (((), ()), (("kill:1@4:update",), ("changed in run.do (AveragedModel.update_parameters",)),
-                              (("kill:1@5:update",), ("before its update", "changed between steps 5 and 6"))):
+                              (("kill:1@5:update",), ("changed between steps 5 and 6",)), (("throw:1@1:backward",), ("changed in step 1 before its update",))):
             told, log = door.run([word for fault in faults for word in ("--inject", fault)], [str(HERE / "torch_strays.py")], nproc=2)
             notes = " ".join(note["text"] for note in told.get("inexact", []))
             if bool(notes) != bool(faults) or any(word not in notes for word in words):
                 raise Failure(f"{faults}: {notes}\n{log[-3000:]}")
+    return test
+
+
+def carried(door):
+    """What a script carries from step to step and neither registers nor keeps is told where a fault makes it wrong: that alone, and not without a fault."""
+    def test(_):
+        again = "'seen' (torch_carried.py:{0}), 'meter.total' (torch_carried.py:{1}) of rank {2}, neither registered nor kept (run.keep): changed in step 4,"
+        behind = ("'seen' (torch_carried.py:{0}), 'meter.total' (torch_carried.py:{1}), 'losses' (torch_carried.py:{2}), 'ahead' (torch_carried.py:{3}) of rank 1, "
+                  "neither registered nor kept (run.keep): this process goes on from step 3")  # fmt: skip
+        sample = "'Visited.visits' (torch_carried.py:{4}) of rank 1, neither registered nor kept (run.keep): this process goes on from step 3"
+        lines = (HERE / "torch_carried.py").read_text().splitlines()
+        at = [next(number for number, line in enumerate(lines, 1) if mark in line) for mark in ("seen +=", "self.total +=", "losses.append", "ahead = batch", "self.visits +=")]
+        for fault, expected in (((), []), (("throw:1@4:backward",), [again.format(*at[:2], rank) for rank in (0, 1)]),
+                                (("kill:1@4:backward",), [again.format(*at[:2], 0), behind.format(*at), sample.format(*at)])):
+            told, log = door.run([word for one in fault for word in ("--inject", one)], [str(HERE / "torch_carried.py")], nproc=2)
+            notes = [note["text"] for note in told.get("inexact", [])]
+            if len(notes) != len(expected) or any(not any(note.startswith(one) for note in notes) for one in expected):
+                raise Failure(f"{fault}: {notes}, expected {expected}\n{log[-3000:]}")
     return test
 
 
@@ -86,6 +104,7 @@ if __name__ == "__main__":
         ("a loop that is left in the middle of a step", alone(door, "cut", "the loop was left in the middle of step 2, behind 1 of its 3 batches")),
         ("a schedule that is not registered", alone(door, "schedule", "'scheduler' (ReduceLROnPlateau) has changed by step 6 and is not registered")),
         ("averages that are updated outside of updates", strays(door)),
+        ("variables that nobody keeps", carried(door)),
         ("a collective behind everything that one rank alone calls", alone(door, "barrier", "rank 1 stands at the end of its script")),
         ("an order that cannot be divided among other ranks", undivided(door)),
     ]

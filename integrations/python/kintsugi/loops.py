@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from ._errors import Error
 from .abi import Code
 from .block import LeftOut
+from .carried import script_frame
 from .guard import begin_anew
 from .outside import Outside
 from .program import Begun, Numbers, Program
@@ -31,6 +32,7 @@ class Batches(Protocol):
     def state_dict(self) -> Any: ...
     def load_state_dict(self, state: Any, /) -> None: ...
     def take_over(self, saved: list[tuple[Any, int]], /) -> Any: ...
+    def makers(self) -> list[Callable[[int], Any]]: ...
 
 
 class Turns(Protocol):
@@ -59,6 +61,7 @@ class Turns(Protocol):
     def enter_iteration_again(self) -> None: ...
     def leave_loop(self, number: int) -> None: ...
     def note_loop_end(self) -> None: ...
+    def note_forgotten(self, k: int, code: Any, arrives: bool, error: BaseException | None = None) -> None: ...
 
 
 class Loops:
@@ -102,6 +105,8 @@ class Loops:
             if steps < self._run.committed:
                 return self._end()
             self._arrive()
+            if self._run.committed > 0:
+                self._run.note_forgotten(self._run.committed, step, True)
         self._inside = True
         while self._run.committed < steps:
             k = self._run.committed + 1
@@ -113,6 +118,8 @@ class Loops:
                 self._run.end_step(k)
             except BaseException as error:
                 self._run.settle(error)
+                if self._run.committed < k:
+                    self._run.note_forgotten(k, step, False, error)
                 self._refuse_to_go_behind(self._base)
         self._end()
 
@@ -386,6 +393,8 @@ class Loops:
         if self._leave_out:
             self._leave_out, self._left_out = False, k
             self._take_place(self._batches)
+            for code in (script_frame(), *(self._batches.makers() if self._batches is not None else ())):
+                self._run.note_forgotten(k, code, True)
             return isinstance(error, LeftOut)
         if error is None:
             self._part += 1
@@ -399,6 +408,8 @@ class Loops:
             self._run.settle(error)
         self._part = 0
         self._again = self._run.committed < k
+        if self._again:
+            self._run.note_forgotten(k, script_frame(), False, error)
         return True
 
     def describe_place(self) -> str:

@@ -22,7 +22,7 @@ from .program import Program
 from .take_over import TakeOver, take_over_of
 from .terms import FIRST_OF_HOLDERS, Codec, Piece
 from .values import NamedValues, Values
-from .variables import variables_of
+from .variables import Variable, variables_of
 
 
 class Registered:
@@ -38,6 +38,7 @@ class Registered:
         self._replicas: tuple[list[int], int] | None = None
         self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
         self._keep: list[Any] = []  # arrays that registered memory belongs to
+        self._addresses: set[int] = set()  # where what is registered begins
         self._tensors: dict[str, tuple[str, list[int], list[int], list[int], tuple[int, int], int, int]] = {}
 
     @property
@@ -112,6 +113,13 @@ class Registered:
         offset = [0] * len(local) if piece is None else list(piece.offset)
         self.agent.register_tensor(key, dtype, whole, box, offset, flat, address, bytes_used, layout, 0 if device is None else device + 1, allow_shape_mismatch)
         self._tensors[key] = (dtype, whole, box, offset, flat, bytes_used, layout)
+        self._addresses.add(address)
+
+    def _lies_registered(self, value: Any) -> bool:
+        """An array, or a tensor."""
+        if hasattr(value, "data_ptr"):
+            return value.data_ptr() in self._addresses
+        return hasattr(value, "__array_interface__") and value.__array_interface__["data"][0] in self._addresses
 
     def rebind(self, key: str, memory: Any) -> None:
         """What is registered as `key` lies in `memory` from now on: a writable buffer, or (address, bytes), that holds its bytes
@@ -205,9 +213,11 @@ class Registered:
 
     def keep(self, owner: Any, /, *names: str, take_over: TakeOver | None = None) -> None:
         """Protects variables of the script's own, which change from step to step or decide what it does: `run.keep(globals(), "best", "x")`,
-        or attributes of an object, `run.keep(trainer, "best")`. Each is an object with its name. `take_over`: as of register_object."""
+        or attributes of an object, `run.keep(trainer, "best")`. Each is an object with its name, the second of a name NAME.2. `take_over`: as of
+        register_object."""
         for name, variable in variables_of(owner, names, sys._getframe(1)).items():
-            self.register_object(name, variable, take_over)
+            same = sum(isinstance(self._objects.thing(key), Variable) for key in self._objects if key == name or key.startswith(f"{name}."))
+            self.register_object(f"{name}.{same + 1}" if same else name, variable, take_over)
 
     def register_values(self, key: str, thing: NamedValues, take_over: Literal["rank-zero", "derived"] = "rank-zero") -> None:
         """The same for small numbers and texts that are equal on all ranks: `thing.state_dict()` gives them by name ("consumed_samples",

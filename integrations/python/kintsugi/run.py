@@ -20,6 +20,7 @@ from ._errors import Error, InjectedFault, Interrupted
 from .abi import Code, Joined, Outcome, TaskKind
 from .aoa import with_macros
 from .block import Block
+from .carried import Home, forgotten, held_in
 from .guard import Guard, begin_anew
 from .loops import Loops
 from .news import News
@@ -31,9 +32,11 @@ from .reshard import Resharding
 from .sections import pickled
 from .take_over import take_over_of
 from .terms import ACTIVITIES, HANDLERS, PHASES, Guarded, Handler, Incident
+from .variables import Variable
 from .verdicts import Figures, Veto, Verdicts, may_be_replaced, of_environment
 from .worlds import Worlds
 
+_MOST_LOOKED_AT = 20000
 _PAUSED = int(Code.PAUSED)  # every step looks for it
 _LOOKS_EVERY_S = 0.005
 
@@ -353,6 +356,34 @@ class Run(Resharding):
     def collectives(self) -> int:
         """How many this process has begun, as far as a door to a framework knows."""
         return 0
+
+    def note_forgotten(self, k: int, code: Any, arrives: bool, error: BaseException | None = None) -> None:
+        """What the script carries from step to step, and the run does not keep. `arrives`: this process has made none of the steps up to k; else
+        step k is made again, and ended by `error`."""
+        told = forgotten(code, arrives, error, self._is_kept)
+        if told:
+            what = (f"this process goes on from step {k} with their first values" if arrives else f"changed in step {k}, which is made again")  # fmt: skip
+            self.agent.note_inexact(f"{told} of rank {self.agent.rank}, neither registered nor kept (run.keep): {what}")
+
+    def _is_kept(self, home: Home, name: str, value: Any) -> bool:
+        if any(isinstance(thing, Variable) and thing.is_of(home.held, name) for thing in self._objects.things()):
+            return True
+        return any(map(self._lies_registered, (value, *held_in(value)))) or any(home.owner is part or value is part for part in self._kept_parts())
+
+    def _kept_parts(self) -> Iterator[Any]:
+        """What is registered or kept, and what that holds."""
+        seen: set[int] = set()
+        level = [thing.state_dict() if isinstance(thing, Variable) else thing for thing in self._registered_things()]
+        while level and len(seen) < _MOST_LOOKED_AT:
+            thing = level.pop()
+            if id(thing) in seen or isinstance(thing, (str, bytes, int, float, type, type(None))):
+                continue
+            seen.add(id(thing))
+            yield thing
+            level += thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (list, tuple)) else vars(thing).values() if hasattr(thing, "__dict__") else ()
+
+    def _registered_things(self) -> Iterable[Any]:
+        return self._objects.things()
 
     def note_loop_end(self) -> None:
         if self._guard.ended or self._guard.leaves:

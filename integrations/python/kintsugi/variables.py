@@ -27,6 +27,9 @@ class Variable:
         self._held = held
         self._name = name
 
+    def is_of(self, held: Any, name: str) -> bool:
+        return held is self._held and name == self._name
+
     def state_dict(self) -> Any:
         return self._held[self._name]
 

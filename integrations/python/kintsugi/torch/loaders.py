@@ -15,7 +15,8 @@ fast. Something else than a generator that a data set changes as it goes (a coun
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader
@@ -108,6 +109,20 @@ class Batches:
         """So many of the newest batches stay in memory: going back by as many asks nobody. One, if nothing is said."""
         self._keep = count
         self._kept = collections.deque(self._kept, maxlen=count)
+
+    def makers(self) -> list[Callable[[int], Any]]:
+        """What makes samples, of data sets that do not give their state."""
+        found: list[Callable[[int], Any]] = []
+        level = [getattr(self._loader, "dataset", None)]
+        while level:
+            thing = level.pop()
+            if thing is None or hasattr(thing, "state_dict"):
+                continue
+            parts = getattr(thing, "datasets", ())
+            level += [getattr(thing, "dataset", None), *(parts.values() if isinstance(parts, dict) else parts)]
+            if isinstance(maker := getattr(thing, "__getitem__", None), MethodType):
+                found.append(maker)
+        return found
 
     def length_hint(self) -> int | None:
         """Batches in a pass, where the loader says so."""

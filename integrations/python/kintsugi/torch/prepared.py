@@ -52,6 +52,9 @@ class Prepared:
         self._loaded = False
         self.keep(1)
 
+    def makers(self) -> list[Callable[[int], Any]]:
+        return self._inner.makers()
+
     def synchronize(self, section: Callable[[Callable[[], bytes]], bytes]) -> None:
         """Once, before the first pass. `section`: what gives rank 0's result of a function on all ranks."""
         generator = self._loader.synchronized_generator

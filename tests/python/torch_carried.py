@@ -1,0 +1,99 @@
+"""A script that keeps some of its variables, and forgets others: a counter, a meter, a list, what is read ahead, what a data set counts. Beside them what is no
+state: times, sums that begin in each step, a cache, what is registered.
+
+  torch_carried.py
+"""
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+import kintsugi.torch
+
+
+class Meter:
+    def __init__(self):
+        self.total = 0.0
+
+    def update(self, value):
+        self.total += value
+
+
+class Parts:
+    """Begins anew in each step, by another function than it is added to."""
+
+    def __init__(self):
+        self.all = []
+
+    def begin(self):
+        self.all = []
+
+    def add(self, value):
+        self.all.append(value)
+
+
+class Visited(Dataset):
+    def __init__(self):
+        self.visits, self.cached = 0, []
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        self.visits += 1
+        self.cached.append(i)
+        return torch.full((3,), float(i))
+
+
+class Average:
+    value = 0.0
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+
+
+torch.set_num_threads(1)
+run = kintsugi.torch.join()
+dist.init_process_group("kintsugi")
+torch.manual_seed(1)
+net = torch.nn.Linear(3, 1)
+model = DistributedDataParallel(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+average, meter, kept, parts, updates = Average(), Meter(), Meter(), Parts(), 0
+run.register(model=model, optimizer=optimizer, average=average)
+run.keep(globals(), "updates")
+run.keep(kept, "total")
+run.keep(second := Meter(), "total")  # of the same name
+meters = {"kept": kept, "second": second}
+loader = DataLoader(Visited(), batch_size=3)
+seen, losses, ahead, last, end = 0, [], torch.zeros(3), None, time.time()
+for batch in run.batches(loader, 0):
+    with run.step() as k:
+        seen += len(batch)
+        updates += 1
+        took = time.time() - end
+        summed = 0.0
+        parts.begin()
+        for row in batch:
+            summed += float(row.sum())
+            parts.add(summed)
+        meters["kept"].update(summed)
+        meters["second"].update(summed)
+        meter.update(summed)
+        average.value = 0.9 * average.value + summed
+        optimizer.zero_grad()
+        loss = model(batch + ahead).square().mean()
+        loss.backward()
+        losses.append(loss.item())
+        ahead = batch[0]
+        last = loss.item()
+        optimizer.step()
+        end = time.time()
+    if run.again:
+        continue
+assert updates == 8 and kept.total == second.total
