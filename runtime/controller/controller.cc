@@ -302,7 +302,7 @@ void Controller::Act(const core::ControllerAction& action) {
                  [&](const core::ReplaceRefused& a) { host_.OnReplaceRefused(a); },
                  [&](const core::ScaleRefused& a) { host_.OnScaleRefused(a); },
                  [&](const core::CrewChanged& a) {
-                   reports_.SetCrew(a.step, a.ranks.size(), a.left.size(), a.came.size());
+                   reports_.SetCrew(a.step, a.ranks.size(), a.left, a.came);
                    log_->Write(LogLevel::kWarning, CrewLine(a, options_.policy.world_size));
                    host_.OnCrew(a);
                  },

@@ -69,12 +69,13 @@ void ReportLedger::Fold() {
   }
 }
 
-void ReportLedger::FoldRow(uint64_t step, const Row* row, core::LedgerTotals* into) {
+void ReportLedger::FoldRow(uint64_t step, const Row* row, core::LedgerTotals* into) const {
   KINTSUGI_CHECK(step > into->step, "step " + std::to_string(step) + " counts twice");
+  const std::vector<bool> absent = AbsentIn(step);
   std::optional<double> loss;
   for (size_t rank = 0; row != nullptr && rank < row->ranks.size(); ++rank) {
     const Entry& entry = row->ranks[rank];
-    if (!entry.there) continue;
+    if (!entry.there || (rank < absent.size() && absent[rank])) continue;
     if (!loss) loss = entry.loss;
     const uint64_t words[] = {into->digest, step, rank, entry.samples.digest, entry.samples.count};
     into->digest = XXH64(words, sizeof words, 0);
@@ -85,9 +86,34 @@ void ReportLedger::FoldRow(uint64_t step, const Row* row, core::LedgerTotals* in
   into->step = step;
 }
 
-void ReportLedger::SetCrew(Step after, size_t ranks, size_t left, size_t came) {
+void ReportLedger::SetCrew(Step after, size_t ranks, const std::vector<Rank>& left, const std::vector<Rank>& came) {
   ranks_ = ranks;
-  if (left != came) left_.emplace_back(after.value(), static_cast<int64_t>(left) - static_cast<int64_t>(came));
+  if (!left.empty() || !came.empty()) changes_.push_back({after.value(), left, came});
+}
+
+std::vector<bool> ReportLedger::AbsentIn(uint64_t step) const {
+  std::vector<bool> absent;
+  const auto mark = [&absent](const std::vector<Rank>& ranks, bool as) {
+    for (Rank rank : ranks) {
+      const auto at = static_cast<size_t>(rank.value());
+      if (absent.size() <= at) absent.resize(at + 1);
+      absent[at] = as;
+    }
+  };
+  for (const CrewChange& change : changes_)
+    if (change.after < step) mark(change.left, true), mark(change.came, false);
+  return absent;
+}
+
+uint64_t ReportLedger::LeftOut(const core::LedgerTotals& sums, uint64_t committed) const {
+  int64_t left_out = 0;
+  const auto told = [&](const std::vector<Rank>& ranks) {
+    return std::count_if(ranks.begin(), ranks.end(), [&](Rank rank) { return sums.HasReporter(rank); });
+  };
+  for (const CrewChange& change : changes_)
+    if (committed > change.after)
+      left_out += (told(change.left) - told(change.came)) * static_cast<int64_t>(committed - change.after);
+  return static_cast<uint64_t>(std::max<int64_t>(0, left_out));
 }
 
 void ReportLedger::MayGoBackTo(Step step) {
@@ -106,6 +132,8 @@ void ReportLedger::Rewind(uint64_t step, core::LedgerTotals* totals) const {
 }
 
 void ReportLedger::GoBackTo(Step step) {
+  // What is done again is done by those that take part now.
+  for (CrewChange& change : changes_) change.after = std::min(change.after, std::max(step.value(), before_));
   if (step.value() >= folded_.step) return;
   // To a step that nobody noted the sums cannot go back: those steps are done again as they were, and counted once.
   const auto& notes = folded_.notes;
@@ -132,29 +160,25 @@ ReportLedger::Totals ReportLedger::Committed(Step committed) const {
   totals.samples_consumed = sums.samples;
   totals.samples_digest = sums.digest;
   // Who reported only of steps that are not among these is not missed in them.
-  const auto expected = static_cast<int64_t>(sums.reporter_count() * sums.steps);
-  int64_t left_out = 0;
-  for (const auto& [after, left] : left_)
-    if (committed.value() > after) left_out += left * static_cast<int64_t>(committed.value() - after);
-  totals.missing =
-      static_cast<uint64_t>(std::max<int64_t>(0, expected - left_out - static_cast<int64_t>(sums.reports)));
+  const uint64_t expected = sums.reporter_count() * sums.steps;
+  const uint64_t there = sums.reports + LeftOut(sums, committed.value());
+  totals.missing = expected - std::min(expected, there);
   return totals;
 }
 
 std::optional<double> ReportLedger::LossOf(Step step) const {
+  core::LedgerTotals sums{.step = step.value() - 1};
   const auto found = rows_.find(step.value());
-  if (found != rows_.end())
-    for (const Entry& entry : found->second.ranks)
-      if (entry.there) return entry.loss;
-  return std::nullopt;
+  if (found == rows_.end()) return std::nullopt;
+  FoldRow(step.value(), &found->second, &sums);
+  return sums.reports > 0 ? std::optional(sums.last_loss) : std::nullopt;
 }
 
 uint64_t ReportLedger::SamplesOf(Step step) const {
+  core::LedgerTotals sums{.step = step.value() - 1};
   const auto found = rows_.find(step.value());
-  uint64_t samples = 0;
-  if (found != rows_.end())
-    for (const Entry& entry : found->second.ranks) samples += entry.samples.count;
-  return samples;
+  if (found != rows_.end()) FoldRow(step.value(), &found->second, &sums);
+  return sums.samples;
 }
 
 }  // namespace kintsugi

@@ -47,8 +47,9 @@ class ReportLedger {
   bool Record(Rank rank, Step step, double loss, std::span<const uint64_t> samples) {
     return Record(rank, step, loss, SumOf(samples));
   }
-  // From the step after this one on, so many ranks take part; those that left are not missed, those that came are.
-  void SetCrew(Step after, size_t ranks, size_t left, size_t came);
+  // From the step after this one on, so many ranks take part. What those that left told of a later step, which was begun
+  // with them and done again without, does not count, whenever it comes; nor are they missed.
+  void SetCrew(Step after, size_t ranks, const std::vector<Rank>& left, const std::vector<Rank>& came);
   // A checkpoint or a snapshot of this step is there.
   void MayGoBackTo(Step step);
   // What was reported of later steps is void.
@@ -88,21 +89,30 @@ class ReportLedger {
     std::vector<Entry> ranks;  // up to the highest that reported
     size_t count = 0;          // of entries that are there
   };
+  // After this step these take no part any more, or take part again.
+  struct CrewChange {
+    uint64_t after;
+    std::vector<Rank> left, came;
+  };
+  // Who takes no part in the step, by rank; up to the highest one that ever left.
+  std::vector<bool> AbsentIn(uint64_t step) const;
+  // So often a rank that told of some step at all took no part in one, up to `committed`.
+  uint64_t LeftOut(const core::LedgerTotals& sums, uint64_t committed) const;
   uint64_t newest_folded() const { return folded_.step == before_ ? 0 : folded_.step; }
   // The farthest step that the others have told of; one that is alone has only its own word.
   uint64_t FarthestBut(Rank rank) const;
   void Fold();
-  static void FoldRow(uint64_t step, const Row* row, core::LedgerTotals* into);
+  void FoldRow(uint64_t step, const Row* row, core::LedgerTotals* into) const;
   // `totals` as they were at the newest noted step that is not beyond `step`.
   void Rewind(uint64_t step, core::LedgerTotals* totals) const;
 
   uint64_t before_;
   size_t ranks_;
-  std::vector<std::pair<uint64_t, int64_t>> left_;  // after this step, so many more than came
-  uint64_t start_;                                  // what was folded when this ledger began
-  std::optional<Rank> leader_;                      // who stood farthest so far,
-  uint64_t leader_at_ = 0;                          // where,
-  std::optional<uint64_t> next_;  // and the farthest that anyone else stood; none: nobody else has told
+  std::vector<CrewChange> changes_;  // the oldest first
+  uint64_t start_;                   // what was folded when this ledger began
+  std::optional<Rank> leader_;       // who stood farthest so far,
+  uint64_t leader_at_ = 0;           // where,
+  std::optional<uint64_t> next_;     // and the farthest that anyone else stood; none: nobody else has told
   uint64_t refused_ = 0;
   core::LedgerTotals folded_;
   std::map<uint64_t, Row> rows_;

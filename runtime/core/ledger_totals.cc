@@ -11,6 +11,11 @@ void LedgerTotals::AddReporter(Rank rank) {
   reporters[at / 8] = static_cast<char>(static_cast<unsigned char>(reporters[at / 8]) | (1u << (at % 8)));
 }
 
+bool LedgerTotals::HasReporter(Rank rank) const {
+  const auto at = static_cast<size_t>(rank.value());
+  return reporters.size() > at / 8 && ((static_cast<unsigned char>(reporters[at / 8]) >> (at % 8)) & 1u) != 0;
+}
+
 uint64_t LedgerTotals::reporter_count() const {
   uint64_t count = 0;
   for (char bits : reporters) count += static_cast<uint64_t>(std::popcount(static_cast<unsigned char>(bits)));

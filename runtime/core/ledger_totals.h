@@ -46,6 +46,7 @@ struct LedgerTotals {
 
   bool operator==(const LedgerTotals&) const = default;
   void AddReporter(Rank rank);
+  bool HasReporter(Rank rank) const;
   uint64_t reporter_count() const;
   // The loss of the step after the newest.
   void AddLoss(double loss);

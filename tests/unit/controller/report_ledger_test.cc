@@ -53,6 +53,56 @@ TEST(ReportLedger, CountsWhatIsMissing) {
   EXPECT_EQ(ledger.Committed(Step(6)).missing, 6u);  // a step of which nobody told
 }
 
+// A step that was begun by all, and done again by those that stayed: only what these say of it counts.
+TEST(ReportLedger, WhatIsToldWithoutThoseThatLeftCounts) {
+  const auto report = [](ReportLedger* ledger, std::vector<int> ranks, uint64_t from, uint64_t to, double loss) {
+    for (uint64_t step = from; step <= to; ++step)
+      for (int rank : ranks) ledger->Record(Rank(rank), Step(step), loss / static_cast<double>(ranks.size()), kSamples);
+  };
+  const std::vector<Rank> gone = {Rank(0), Rank(1)};
+  ReportLedger expected(Step(), 6);
+  report(&expected, {0, 1, 2, 3, 4, 5}, 1, 2, 6);
+  report(&expected, {2, 3, 4, 5}, 3, 9, 6);
+  expected.SetCrew(Step(2), 4, gone, {});
+  ReportLedger early(Step(), 6), late(Step(), 6);
+  report(&early, {0, 1, 2, 3, 4, 5}, 1, 3, 6);  // step 3 is given up
+  early.GoBackTo(Step(2));
+  early.SetCrew(Step(2), 4, gone, {});
+  report(&early, {2, 3, 4, 5}, 3, 9, 6);
+  late.SetCrew(Step(2), 4, gone, {});  // who took over knows of it, and is told of step 3 by who kept it
+  report(&late, {2, 3, 4, 5}, 3, 9, 6);
+  report(&late, {0, 1}, 3, 3, 6);
+  report(&late, {0, 1, 2, 3, 4, 5}, 1, 2, 6);
+  for (const ReportLedger* ledger : {&expected, &early, &late}) {
+    const auto totals = ledger->Committed(Step(9));
+    EXPECT_EQ(totals.samples_consumed, (2u * 6 + 7 * 4) * kSamples.size());
+    EXPECT_EQ(totals.losses, expected.Committed(Step(9)).losses);
+    EXPECT_EQ(totals.samples_digest, expected.Committed(Step(9)).samples_digest);
+    EXPECT_EQ(totals.missing, 0u);
+    EXPECT_EQ(ledger->SamplesOf(Step(3)), 4 * kSamples.size());
+    EXPECT_EQ(ledger->LossOf(Step(3)), 1.5);
+  }
+}
+
+TEST(ReportLedger, ThoseThatComeAgainCountAgain) {
+  ReportLedger ledger(Step(), 2);
+  const auto both = [&](uint64_t step) {
+    for (int rank : {0, 1}) ledger.Record(Rank(rank), Step(step), 1, kSamples);
+  };
+  both(1), both(2);
+  ledger.SetCrew(Step(1), 1, {Rank(1)}, {});
+  ledger.Record(Rank(0), Step(2), 1, kSamples);
+  ledger.Record(Rank(0), Step(3), 1, kSamples);
+  ledger.SetCrew(Step(3), 2, {}, {Rank(1)});
+  both(4);
+  EXPECT_EQ(ledger.Committed(Step(4)).samples_consumed, 6 * kSamples.size());
+  EXPECT_EQ(ledger.Committed(Step(4)).missing, 0u);
+  ledger.GoBackTo(Step(1));  // a checkpoint is loaded into the two that there are by now
+  for (uint64_t step = 2; step <= 4; ++step) both(step);
+  EXPECT_EQ(ledger.Committed(Step(4)).samples_consumed, 8 * kSamples.size());
+  EXPECT_EQ(ledger.Committed(Step(4)).missing, 0u);
+}
+
 TEST(ReportLedger, RefusesStepsThatNoOtherRankIsNear) {
   constexpr uint64_t kFar = 100 + ReportLedger::kAhead;
   ReportLedger ledger;
