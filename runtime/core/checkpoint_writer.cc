@@ -10,20 +10,6 @@
 namespace kintsugi::core {
 namespace {
 
-// Of a shard, as its holder registered it.
-uint64_t BytesOf(const RegistrySummary& registry, int layout) {
-  uint64_t bytes = 0;
-  for (const TensorSummary& tensor : registry.tensors) {
-    if (tensor.layout != layout) continue;
-    uint64_t elements = 1;
-    for (const int64_t length : tensor.local_shape) elements *= static_cast<uint64_t>(length);
-    if (tensor.flattened_range)
-      elements = static_cast<uint64_t>(tensor.flattened_range->stop - tensor.flattened_range->start);
-    bytes += elements * DTypeSize(tensor.dtype);
-  }
-  return bytes;
-}
-
 // Another writer's failure has taken the folder away from under this one.
 bool IsEcho(StatusCode code) { return code == StatusCode::kCancelled; }
 
@@ -35,17 +21,18 @@ void CheckpointWriter::Start(Step step, const IncidentFacts& facts) {
   failed_ = false;
   echoes_only_ = false;
   std::map<Rank, std::vector<SaveEntry>> work;
-  const auto bytes_of = [this](Rank holder, int layout) { return BytesOf(board_.At(holder).registry, layout); };
+  const auto bytes_of = [this](Rank holder, int layout) { return RegisteredBytes(board_.At(holder).registry, layout); };
   std::vector<SaveAssignment> plan = BalanceSave(PlanSave(facts, board_.replicas()), facts, bytes_of);
   KINTSUGI_CHECK(plan.size() == board_.replicas().shards().size(),
                  "the checkpoint of step " + step.ToString() + " would lack a shard, or have it twice");
   plan = StoreOwnObjects(std::move(plan), facts);
+  bytes_ = 0;
+  for (const SaveAssignment& assignment : plan) bytes_ += bytes_of(assignment.writer, assignment.entry.layout);
   for (SaveAssignment& assignment : plan) work[assignment.writer].push_back(std::move(assignment.entry));
   writers_.clear();
   for (const auto& [rank, entries] : work) writers_.push_back(rank);
   KINTSUGI_CHECK(!writers_.empty(), "nobody writes the checkpoint of step " + step.ToString());
-  const Duration limit = board_.policy.RepairLimit();
-  board_.SetSaveDeadline(board_.now() + limit + board_.policy.AnswerSlack());
+  const Duration limit = BeginWait();
   for (Rank writer : writers_) {
     KINTSUGI_CHECK(!board_.At(writer).needs_repair || board_.plan.Adopts(writer),
                    "rank " + writer.ToString() + " is to write a shard, and needs a repair itself");
@@ -92,8 +79,7 @@ void CheckpointWriter::AskToPublish() {
                  "the checkpoint of step " + step_.ToString() + " is published before it is written whole");
   if (board_.phase() == Phase::kDump) board_.SetPhase(Phase::kRename, "all parts are written");
   board_.SetSave(SaveState::kRenaming);
-  const Duration limit = board_.policy.RepairLimit();
-  board_.SetSaveDeadline(board_.now() + limit + board_.policy.AnswerSlack());
+  const Duration limit = BeginWait();
   const auto fit =
       std::find_if(writers_.begin(), writers_.end(), [this](Rank rank) { return !board_.At(rank).save_failed; });
   board_.Ask(fit == writers_.end() ? writers_.front() : *fit, PhaseOrder{.phase = Phase::kRename,
@@ -102,6 +88,41 @@ void CheckpointWriter::AskToPublish() {
                                                                          .partners = writers_,
                                                                          .directory = board_.policy.save_directory,
                                                                          .moves_latest = !board_.majority.minority()});
+}
+
+Duration CheckpointWriter::BeginWait() {
+  began_ = board_.now();
+  const Duration limit = Limit();
+  board_.SetSaveDeadline(began_ + limit + board_.policy.AnswerSlack());
+  return limit;
+}
+
+// In a grace period nobody can wait for a limit that leaves no time for another attempt: a writer that takes far longer
+// than its bytes need is stopped once, while it lasts. Where the bytes may need what is left of it, they have it.
+Duration CheckpointWriter::Limit() const {
+  const Policy& policy = board_.policy;
+  if (ran_out_ || bytes_ == 0) return policy.RepairLimit();
+  const Duration limit = policy.RepairLimit(bytes_);
+  if (!board_.course.leaving) return limit;
+  const Duration soon = std::min(policy.HandlerLimit(), policy.grace / 4) + Policy::TimeToMove(bytes_);
+  const Duration to_stop = policy.grace / 4 + policy.grace / 8 + policy.AnswerSlack();  // as Halt has it
+  const Duration again = Policy::TimeToMove(bytes_) + policy.grace / 8;
+  return board_.now() + soon + to_stop + again <= board_.course.leave_by ? std::min(soon, limit) : limit;
+}
+
+void CheckpointWriter::Hurry() {
+  if (Writes(board_.save()))
+    board_.SetSaveDeadline(std::min(board_.save_deadline(), board_.now() + Limit() + board_.policy.AnswerSlack()));
+}
+
+std::string CheckpointWriter::RanOut() {
+  ran_out_ = true;
+  std::string late;
+  for (Rank rank : board_.members.Where([](const Member& m) -> bool { return m.waiting; }))
+    late += (late.empty() ? "" : ", ") + rank.ToString();
+  return "the checkpoint of step " + step_.ToString() + " was not " +
+         (board_.save() == SaveState::kWriting ? "written" : "published") + " within " +
+         std::to_string(static_cast<int>(ToMilliseconds(board_.now() - began_))) + " ms by rank " + late;
 }
 
 void CheckpointWriter::Cancel() {

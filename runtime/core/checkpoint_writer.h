@@ -9,6 +9,7 @@
 // Invariants: every distinct shard has one writer, that is in no doubt; what is published was written whole.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,11 @@ class CheckpointWriter {
     kEnded,         // it is published, or has failed
   };
   Answer Take(Rank rank, const PhaseDone& done, bool is_last);
+  // The run is to leave: there is less time.
+  void Hurry();
+  // It took too long; in words. Who is only slow has all its time in the next one.
+  std::string RanOut();
+  Duration waited() const { return board_.now() - began_; }
   // An incident ends it.
   void Cancel();
   // A checkpoint became visible: told by its publisher, and known by its answer where that word was lost with the
@@ -44,11 +50,16 @@ class CheckpointWriter {
 
  private:
   void AskToPublish();
+  Duration BeginWait();
+  Duration Limit() const;
 
   Board& board_;
   CheckpointList& checkpoints_;
   Step step_;
   std::vector<Rank> writers_;
+  uint64_t bytes_ = 0;  // that they write
+  TimePoint began_;     // what is waited for was asked for
+  bool ran_out_ = false;
   bool failed_ = false;
   bool echoes_only_ = false;  // of failures, so far
   SaveSettled failure_;       // with failed_

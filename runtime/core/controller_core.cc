@@ -245,6 +245,7 @@ void ControllerCore::OnSaveDeadline() {
   if (parts_.board.save() == SaveState::kRescuing)
     return parts_.faults.GiveUp(parts_.rescue.Late(), FaultKind::kStalled, parts_.board.now(),
                                 "it did not come to save what is held in time");
+  if (Writes(parts_.board.save())) return parts_.saves.RanOut();
   parts_.faults.GiveUp(parts_.board.members.Where([](const Member& m) -> bool { return m.waiting; }),
                        FaultKind::kStalled, parts_.board.now(), "the save was not finished in time");
 }

@@ -82,6 +82,16 @@ struct Policy {
     return {2 * hang_factor, std::max<Duration>(2 * Hangs().least, std::chrono::seconds(10))};
   }
   Duration RepairLimit() const { return 10 * step_timeout; }
+  // ... of state of so many bytes, in all: a handler that hangs is not waited for as one that moves the largest. 0:
+  // nobody knows how many.
+  Duration RepairLimit(uint64_t bytes) const {
+    return bytes == 0 ? RepairLimit() : std::min(RepairLimit(), HandlerLimit() + TimeToMove(bytes));
+  }
+  // By the slowest disk or road that anybody trains with, shared by all.
+  static Duration TimeToMove(uint64_t bytes) {
+    constexpr uint64_t kBytesPerSecond = 10'000'000;
+    return std::chrono::seconds(std::min<uint64_t>(bytes / kBytesPerSecond, 1'000'000));
+  }
   // No single wait takes as long: an incident that does goes from attempt to attempt.
   Duration IncidentLimit() const { return RepairLimit() + 2 * (join_timeout + consent_wait); }
   // A handler that ran into its own limit has this long to say so before it counts as one that ignores it.

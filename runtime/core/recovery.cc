@@ -7,6 +7,7 @@
 
 #include "callbacks/state/key.h"
 #include "runtime/base/check.h"
+#include "runtime/core/save_balance.h"
 
 namespace kintsugi::core {
 namespace {
@@ -294,7 +295,7 @@ void Recovery::Repair() {
     if (move.adopt) board_.At(move.destination).adopted = true;
     if (board_.incident.open()) board_.incident.NoteSources(move.sources);
   }
-  const Duration limit = board_.policy.RepairLimit();
+  const Duration limit = RepairLimit(reload);
   board_.Order(board_.LiveRanks(), limit, [&](Rank rank) {
     return PhaseOrder{.phase = Phase::kRepair,
                       .step = *plan.choice.step,
@@ -305,6 +306,17 @@ void Recovery::Repair() {
                       .directory = reload && !from_snapshot ? directory : std::string(),
                       .from_snapshot = from_snapshot};
   });
+}
+
+// Who hangs costs no more than it must. Where nobody had hung, the next attempt has all its time.
+Duration Recovery::RepairLimit(bool reload) const {
+  if (!board_.course.ever_ran || repair_ran_out_) return board_.policy.RepairLimit();
+  uint64_t bytes = 0;
+  for (const RepairMove& move : board_.plan.moves)
+    bytes += RegisteredBytes(board_.At(move.destination).registry, move.layout);
+  if (reload)
+    for (Rank rank : board_.members.ranks()) bytes += RegisteredBytes(board_.At(rank).registry);
+  return board_.policy.RepairLimit(bytes);
 }
 
 // ---- what the ranks say ------------------------------------------------------------------------------------------
@@ -423,6 +435,7 @@ void Recovery::Retry() {
   if (const std::optional<Roads::CutOff> cut = roads_.FindCutOff()) return DoWithout(*cut);
   const std::string text = std::string(PhaseName(board_.phase())) + " failed without another cause" + failed.text;
   std::vector<Rank> hopeless;
+  repair_ran_out_ = repair_ran_out_ || (failed.ran_out && board_.phase() == Phase::kRepair);
   if (failed.ran_out)
     for (Rank rank : board_.members.Where([](const Member& m) -> bool { return m.waiting; }))
       if ((board_.At(rank).handler_failures += kOwnFailure) >= kFailuresMax) hopeless.push_back(rank);
@@ -536,6 +549,7 @@ void Recovery::Resume() {
   board_.course.resume_step = step;
   board_.course.went_on_at = board_.now();
   board_.plan.suspect_from.reset();
+  repair_ran_out_ = false;
   rounds_.DropAfter(step);
   comparison_.ForgetAfter(step);
   board_.Act(StepDecided{step});

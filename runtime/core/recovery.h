@@ -86,6 +86,7 @@ class Recovery {
   void CutAnew();
   void Relayout();
   void SettleRelayout();
+  Duration RepairLimit(bool reload) const;
   void Repair();
   void Verify();
   void Rollback();
@@ -118,6 +119,7 @@ class Recovery {
   PhaseTimes times_;
   std::map<Rank, Step> loaded_;  // resume by the trainer's loader: what each has loaded
   Failed retry_;
+  bool repair_ran_out_ = false;  // in this incident, of its limit
 };
 
 }  // namespace kintsugi::core

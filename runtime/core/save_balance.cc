@@ -7,6 +7,20 @@
 #include "runtime/base/check.h"
 
 namespace kintsugi::core {
+
+uint64_t RegisteredBytes(const RegistrySummary& registry, std::optional<int> layout) {
+  uint64_t bytes = 0;
+  for (const TensorSummary& tensor : registry.tensors) {
+    if (layout && tensor.layout != *layout) continue;
+    uint64_t elements = 1;
+    for (const int64_t length : tensor.local_shape) elements *= static_cast<uint64_t>(length);
+    if (tensor.flattened_range)
+      elements = static_cast<uint64_t>(tensor.flattened_range->stop - tensor.flattened_range->start);
+    bytes += elements * DTypeSize(tensor.dtype);
+  }
+  return bytes;
+}
+
 std::vector<SaveAssignment> BalanceSave(std::vector<SaveAssignment> plan, const IncidentFacts& incident,
                                         const ShardBytes& bytes_of) {
   struct Work {

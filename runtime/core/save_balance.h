@@ -7,12 +7,18 @@
 // Units: bytes.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
+#include "callbacks/state/summary.h"
 #include "runtime/core/ladder.h"
 
 namespace kintsugi::core {
+
+// Of the shard, as its holder registered it; of all shards without a layout.
+uint64_t RegisteredBytes(const RegistrySummary& registry, std::optional<int> layout = std::nullopt);
 
 // Bytes that a rank writes for the shard of a layout that it holds.
 using ShardBytes = std::function<uint64_t(Rank holder, int layout)>;

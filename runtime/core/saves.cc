@@ -1,6 +1,7 @@
 #include "runtime/core/saves.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -38,6 +39,7 @@ void Saves::Request(bool then_end) {
     if (scaling_.waits() && board_.members.crew() == board_.members.kept()) scaling_.Refuse("the run saves and leaves");
     // Half of the grace period for reaching the boundary, the rest for writing.
     if (stop_deadline_ == TimePoint::Max()) stop_deadline_ = board_.now() + board_.policy.grace / 2;
+    writer_.Hurry();
   }
   if (board_.policy.save_directory.empty()) {
     if (then_end) return end_.End(kExitFailed, "stopped on request; nothing was saved: no save directory is set");
@@ -254,6 +256,18 @@ void Saves::OnWritten(Rank rank, const PhaseDone& done) {
   // A stop that came after somebody had failed has made this the last one.
   if (writer_.failed() && is_last) return OnLastFailed(writer_.Outcome().rank);
   Finish();
+}
+
+void Saves::RanOut() {
+  const std::string_view handler = board_.save() == SaveState::kWriting ? "save" : "rename";
+  const Duration waited = writer_.waited();
+  const std::string text = writer_.RanOut();
+  if (!board_.incident.open()) {
+    faults_.Record(board_.members.ranks().front(), FaultKind::kStalled, text, board_.now());
+    board_.incident.BlameNobody();
+  }
+  board_.incident.NoteRanOut(handler, std::max(waited, board_.policy.StopLimit()));
+  faults_.Lock(text);
 }
 
 void Saves::OnLastFailed(Rank rank) {

@@ -65,6 +65,8 @@ class Saves {
   void MaybeFinish();
   // With Writes(save).
   void OnWritten(Rank rank, const PhaseDone& done);
+  // ... which takes too long. STOP frees whoever only waits; who does not come out of it is the one.
+  void RanOut();
   // With VERIFYING and FINAL_VERIFY.
   void OnDigests(Rank rank, const PhaseDone& done);
   void OnPublished(Step step, const std::string& directory) { writer_.OnPublished(step, directory); }

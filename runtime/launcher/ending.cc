@@ -29,6 +29,14 @@ std::string NamesOf(const std::vector<Rank>& ranks) {
   return names;
 }
 
+// Of a handler that does not return, say: whose.
+std::string WaitsFor(const core::ControllerCore& core) {
+  std::vector<Rank> late;
+  for (Rank rank : core.crew().ranks())
+    if (core.members()[static_cast<size_t>(rank.value())].waiting) late.push_back(rank);
+  return late.empty() ? "" : ", waiting for " + NamesOf(late);
+}
+
 }  // namespace
 
 Ending::Ending(boost::asio::io_context& io, const LauncherOptions& run, Controller& controller, RunAccount& account,
@@ -65,7 +73,7 @@ void Ending::Poll(TimePoint now) {
   if (!asked || account_.ended() || now < *asked + grace_ - grace_ / kToLeave) return;
   const std::string why = "the grace period of " + std::to_string(static_cast<int64_t>(ToMilliseconds(grace_))) +
                           " ms was over in phase " + std::string(core::PhaseName(controller_.core().phase())) +
-                          " before anything was saved";
+                          " before anything was saved" + WaitsFor(controller_.core());
   if (account_.checkpoints().empty())
     return End({core::kExitFailed, why + "; there is no checkpoint", Step(), std::nullopt});
   const core::Checkpoint& newest = account_.checkpoints().back();

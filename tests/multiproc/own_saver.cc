@@ -1,7 +1,10 @@
 // A trainer that writes and reads its checkpoints by itself, in a form that nobody else knows: a line of text, whose
 // name says the step. Everything else of a repair stays with the defaults.
 //
-//   own_saver STEPS
+//   own_saver STEPS [save|repair]
+//
+// save, repair: the first rank that writes, or rank 1 in its repair, hangs in this handler, once, and hears nobody.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +25,7 @@ constexpr uint64_t kGroup = 32;  // samples of a step
 
 struct Trainer {
   uint64_t steps = 0;
+  std::string hangs_in;
   GlooWorld world;
   std::unique_ptr<Agent> agent;
   float* line = nullptr;
@@ -52,9 +56,16 @@ Status Loop(Step first, void* trainer) {
 
 fs::path FileOf(const HandlerContext& call) { return fs::path(call.directory) / ("line-" + call.step.ToString()); }
 
+// The file says that somebody did.
+void HangOnce(const Trainer& trainer, const char* handler) {
+  if (trainer.hangs_in != handler || open("hung", O_CREAT | O_EXCL, 0600) < 0) return;
+  while (true) pause();
+}
+
 Status Save(HandlerContext& call, void* trainer) {
   const auto* line = static_cast<Trainer*>(trainer)->line;
   if (call.entries.empty()) return Status::Ok();  // another rank writes the copy that all hold
+  HangOnce(*static_cast<Trainer*>(trainer), "save");
   fs::create_directories(call.directory);
   std::ofstream file(FileOf(call).string() + ".part", std::ios::binary);
   file.write(reinterpret_cast<const char*>(line), 2 * sizeof(float));
@@ -87,6 +98,7 @@ Status Load(HandlerContext& call, float* line) {
 
 Status Repair(HandlerContext& call, void* trainer) {
   auto* self = static_cast<Trainer*>(trainer);
+  if (self->agent->rank() == Rank(1)) HangOnce(*self, "repair");
   return call.directory.empty() ? self->usual.function(call, self->usual.context) : Load(call, self->line);
 }
 
@@ -114,6 +126,7 @@ Status Run(Trainer& trainer) {
 int main(int argc, char** argv) {
   Trainer trainer;
   trainer.steps = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 20;
+  trainer.hangs_in = argc > 2 ? argv[2] : "";
   const Status status = Run(trainer);
   if (status.ok())
     std::printf("y = %.9g x + %.9g\n", trainer.line[0], trainer.line[1]);

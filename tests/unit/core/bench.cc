@@ -70,13 +70,13 @@ void Bench::Answer(const Send& send) {
   if (std::holds_alternative<LockOrder>(send.message)) {
     if (!Muted(rank, Phase::kLock)) Say(rank, LockReply{at.state, at.step, at.valid});
   } else if (const auto* stop = std::get_if<StopOrder>(&send.message)) {
-    if (Muted(rank, Phase::kStop)) return;
+    if (Muted(rank, Phase::kStop) || stuck.count(rank)) return;
     if (at.state == GateState::kAtGate)
       at = {GateState::kCommitted, stop->step_exists && stop->step == at.step ? at.step : at.step.Previous(), at.valid};
     if (at.state == GateState::kUpdating) at.state = GateState::kCommitted;
     Say(rank, Parked{at.state, at.step, at.valid});
   } else if (const auto* order = std::get_if<PhaseOrder>(&send.message)) {
-    if (Muted(rank, order->phase)) return;
+    if (Muted(rank, order->phase) || stuck.count(rank)) return;
     PhaseDone done{.phase = order->phase};
     if (unregisters.phase == order->phase && unregisters.ranks.count(rank)) done.unregistered = unregisters.keys;
     if (order->phase == Phase::kRebuild && order->relayout && next.count(rank)) done.next = {next[rank]};
@@ -105,6 +105,7 @@ void Bench::Close(int rank) { Feed(ConnectionClosed{Rank(rank), member(rank).inc
 void Bench::Rejoin(int rank) { Say(rank, JoinRequest{.pid = 1, .host = "h"}); }
 
 void Bench::JoinAndReady(int rank) {
+  stuck.erase(rank);
   standing[static_cast<size_t>(rank)] = {GateState::kCommitted, {}, core.incidents() == 0};
   Rejoin(rank);
   Ready ready;

@@ -53,6 +53,7 @@ class Bench {
   std::vector<Standing> standing;
   std::map<int, std::map<int, uint64_t>> digests;  // rank -> layout -> digest; default 1
   std::set<int> mute;
+  std::set<int> stuck;             // their trainers' threads answer nothing, their agents do; a new process is as any
   std::set<int> silent;            // no beats
   std::map<int, Progress> places;  // what beats tell; by default the step after `standing`
   std::optional<Phase> hold;

@@ -137,16 +137,105 @@ TEST(Save, ARankThatWritesHasNotWrittenBecauseItIsInItsLoop) {
   EXPECT_EQ(bench.Orders(Phase::kRename, 0).size() + bench.Orders(Phase::kRename, 1).size(), 1u);
 }
 
-TEST(Save, AWriterThatDoesNotEndIsGivenUp) {
-  Policy policy = Bench::QuickPolicy(4);
+// Four ranks in pairs that hold the same `megabytes`; ranks 0 and 1 write what there is of step 6.
+Bench Writing(uint64_t megabytes, Policy policy = Bench::QuickPolicy(4)) {
   policy.save_every = 6;
-  Bench bench = SaveBench(policy);
+  Bench bench(std::move(policy));
+  TensorSummary tensor;
+  tensor.key = "weights";
+  tensor.dtype = DType::kFloat32;
+  tensor.local_shape = {static_cast<int64_t>(megabytes) * 250'000};
+  if (megabytes > 0)
+    for (int r = 0; r < 4; ++r) bench.registries[r].tensors = {tensor};
+  bench.Run();
   bench.CommitAll(6);
   bench.hold = Phase::kDump;
   for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(6)});
-  bench.Say(1, PhaseDone{.phase = Phase::kDump});
-  bench.Pass(50s);
-  EXPECT_EQ(bench.Killed(), std::set<int>{0});
+  return bench;
+}
+
+TEST(Save, AWriterThatDoesNotEndIsGivenUp) {
+  for (const uint64_t megabytes : {0, 1}) {
+    Bench bench = Writing(megabytes);
+    bench.stuck = {0};
+    bench.Say(1, PhaseDone{.phase = Phase::kDump});
+    bench.Pass(20s);
+    // Ten limits for one of whose bytes nobody knows; with so few as these one, and STOP's.
+    EXPECT_EQ(bench.Killed(), megabytes > 0 ? std::set<int>{0} : std::set<int>{});
+    bench.Pass(40s);
+    EXPECT_EQ(bench.Killed(), std::set<int>{0});
+  }
+}
+
+// Whoever comes out when it is stopped was slow: it has all its time in the next one.
+TEST(Save, AWriterThatIsSlowOnceCostsNobody) {
+  Bench bench = Writing(1);
+  EXPECT_EQ(bench.Orders(Phase::kDump, 0).back().limit, 4s);
+  bench.Pass(6s);
+  EXPECT_TRUE(bench.Killed().empty());
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(bench.core.incidents(), 1u);
+  bench.CommitAll(12);
+  for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(12)});
+  EXPECT_EQ(bench.Orders(Phase::kDump, 0).back().limit, bench.core.policy().RepairLimit());
+}
+
+TEST(Save, MuchTakesLonger) {
+  Bench bench = Writing(100);
+  EXPECT_EQ(bench.Orders(Phase::kDump, 0).back().limit, 4s + 2 * 10s) << "two shards on one disk";
+}
+
+// In the grace period, which is shorter than its limit.
+TEST(Save, AStopGivesUpTheWriterThatHangsAndTheOthersSave) {
+  for (const bool before : {true, false}) {
+    Policy policy = Bench::QuickPolicy(4);
+    policy.step_timeout = 60s;
+    policy.grace = 20s;
+    Bench bench = Writing(1, policy);
+    bench.stuck = {0};
+    bench.Say(1, PhaseDone{.phase = Phase::kDump});
+    if (!before) bench.Pass(30s);
+    EXPECT_TRUE(bench.Killed().empty());
+    bench.Feed(OperatorStop{});
+    bench.hold.reset();
+    for (int waited = 0; waited < 20 && !bench.Ended(); ++waited) bench.Pass(1s);
+    EXPECT_EQ(bench.Killed().count(0), 1u);
+    ASSERT_TRUE(bench.Ended());
+    EXPECT_EQ(bench.Ended()->exit_code, kExitResumable);
+    ASSERT_EQ(bench.All<CheckpointReady>().size(), 1u) << bench.Ended()->text;
+    EXPECT_EQ(bench.All<CheckpointReady>()[0].step, Step(6));
+  }
+}
+
+// What may need all that is left of the grace period has it.
+TEST(Save, AStopDoesNotHurryAWriterThatHasMuchToWrite) {
+  Policy policy = Bench::QuickPolicy(4);
+  policy.step_timeout = 60s;
+  policy.grace = 20s;
+  Bench bench = Writing(100, policy);
+  bench.Feed(OperatorStop{});
+  bench.Pass(19s);
+  EXPECT_EQ(bench.core.incidents(), 0u);
+  for (int r : {0, 1}) bench.Say(r, PhaseDone{.phase = Phase::kDump});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.All<CheckpointReady>().size(), 1u);
+}
+
+TEST(Save, WhileRepairsThatHangCostOneLimitToo) {
+  for (const bool hangs : {true, false}) {
+    Bench bench = Writing(1);
+    for (int r : {0, 1}) bench.Say(r, PhaseDone{.phase = Phase::kDump});
+    bench.hold = Phase::kRepair;
+    bench.Exit(3);
+    ASSERT_EQ(bench.core.phase(), Phase::kRepair);
+    EXPECT_EQ(bench.Orders(Phase::kRepair, 3).back().limit, 4s);
+    if (hangs) bench.stuck = {3}, bench.hold.reset();
+    bench.Pass(15s);
+    EXPECT_EQ(bench.Killed(), hangs ? std::set<int>{3} : std::set<int>{});
+    if (hangs) EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+    // All were slow, and nobody hung: the next attempt has all its time.
+    EXPECT_EQ(bench.Orders(Phase::kRepair, 3).back().limit, bench.core.policy().RepairLimit());
+  }
 }
 
 TEST(Save, OutlivesAHealedGap) {
