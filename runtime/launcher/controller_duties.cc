@@ -24,8 +24,10 @@ void ControllerDuties::OnTransition(const core::Transition& t) {
   log_->Set(t.generation);
   const TimePoint now = SteadyClock::SteadyNow();
   const auto& incident = controller_.core().incident();
-  if (t.to == core::Phase::kRunning) account_.OnCrew(controller_.core().crew());
-  account_.OnTransition(t, incident && incident->step ? *incident->step : run_.policy.resume_step, now);
+  const Step goes_on_after = incident && incident->step ? *incident->step : run_.policy.resume_step;
+  if (t.to == core::Phase::kRunning)
+    account_.OnCrew(controller_.core().crew(), incident ? incident->id : 0, goes_on_after, now);
+  account_.OnTransition(t, goes_on_after, now);
   log_->Write(LogLevel::kInfo,
               LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},
                                 {"to", std::string(core::PhaseName(t.to))},

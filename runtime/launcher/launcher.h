@@ -25,6 +25,7 @@
 #include "runtime/journal/options.h"
 #include "runtime/launcher/run_times.h"
 #include "runtime/launcher/save_book.h"
+#include "runtime/launcher/world_change.h"
 #include "runtime/net/http.h"
 #include "runtime/net/secret.h"
 #include "runtime/net/secret_file.h"
@@ -132,6 +133,7 @@ struct RunResult {
   uint64_t incidents_before = 0;  // under other leaders, whose journals alone tell of them
   std::vector<RankLife> lives;
   std::vector<StepTiming> steps;
+  std::vector<WorldChange> worlds;  // the newest ones
   std::vector<FiredInjection> fired;
   std::vector<std::string> not_struck;  // faults that were ordered and did not strike, as --inject takes them
   std::vector<std::string> hosts;       // of several nodes, as far as this leader knows them

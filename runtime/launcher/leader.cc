@@ -81,7 +81,10 @@ std::unique_ptr<Hosts> Leader::MakeHosts(WorkerPool* local) {
 
 Status Leader::Listen() {
   KINTSUGI_RETURN_IF_ERROR(controller_.Listen());
-  if (options_.run.policy.takes_over) controller_.TakeTotals(options_.totals);
+  if (!options_.run.policy.takes_over) return Status::Ok();
+  controller_.TakeTotals(options_.totals);
+  for (const wire::KeptWorld& world : options_.story.worlds)
+    controller_.reports().SetCrew(world.step, static_cast<size_t>(world.ranks), world.left, world.came);
   return Status::Ok();
 }
 

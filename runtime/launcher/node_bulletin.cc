@@ -102,13 +102,19 @@ void NodeBulletin::OnPages(int node, TimePoint now) {
   if (now - book_.At(node).pulsed_at >= PulseEvery() - beat_ / 2) Pulse(book_.At(node), now);
 }
 
+void NodeBulletin::PulseAll(TimePoint now) {
+  TellStory(now);
+  PulseThose(Duration(), now);
+}
+
 // Here are those that have nothing to tell.
 void NodeBulletin::PulseThose(Duration silent_for, TimePoint now) {
   for (NodeBook::Node& node : book_.all())
     if (node.here && now - node.pulsed_at >= silent_for) Pulse(node, now);
 }
 
-// Before the pulse that counts incidents: who takes over is not to count one that it does not know.
+// Before the pulse that counts incidents, and names who takes part: who takes over is not to count one, nor to lead a
+// world, that it does not know.
 void NodeBulletin::TellStory(TimePoint now) {
   const wire::KeepIncidents incidents = NewIncidents();
   const wire::KeepSpans spans = NewSpans(now);
@@ -120,7 +126,7 @@ void NodeBulletin::TellStory(TimePoint now) {
       continue;
     }
     if (!incidents.incidents.empty()) orders_.Send(node.number, incidents);
-    if (!spans.lives.empty() || !spans.steps.empty()) orders_.Send(node.number, spans);
+    if (!spans.lives.empty() || !spans.steps.empty() || !spans.worlds.empty()) orders_.Send(node.number, spans);
   }
 }
 
@@ -155,6 +161,9 @@ wire::KeepSpans NodeBulletin::NewSpans(TimePoint now) {
       told_lives_[i] = over;
     }
   }
+  const uint64_t worlds = account_.worlds_seen() - std::exchange(told_worlds_, account_.worlds_seen());
+  for (size_t i = result.worlds.size() - std::min(result.worlds.size(), worlds); i < result.worlds.size(); ++i)
+    changed.worlds.push_back(ToKept(result.worlds[i], result.begin));
   const bool newcomer = std::any_of(book_.all().begin(), book_.all().end(),
                                     [](const NodeBook::Node& node) { return node.here && !node.knows_story; });
   if (!newcomer && now - last_steps_ < kStepsEvery) return changed;
@@ -172,6 +181,7 @@ wire::KeepSpans NodeBulletin::AllSpans() const {
   const size_t lives = result.lives.size();
   for (size_t i = lives - std::min(lives, wire::KeepSpans::kLivesMax); i < lives; ++i)
     all.lives.push_back(ToKept(result.lives[i], result.begin));
+  for (const WorldChange& world : result.worlds) all.worlds.push_back(ToKept(world, result.begin));
   if (book_.shape().nodes * book_.shape().local_ranks > kRanksOfSteps) return all;
   for (size_t i = result.steps.size() - Newest(result.steps, told_steps_); i < result.steps.size(); ++i)
     all.steps.push_back(ToKept(result.steps[i], result.begin));

@@ -41,7 +41,8 @@ class NodeBulletin {
   void PulseNow(int node, TimePoint now);
   // It told its pages, which says that it lives: it is answered, unless it was told a moment ago.
   void OnPages(int node, TimePoint now);
-  void PulseAll(TimePoint now) { PulseThose(Duration(), now); }
+  // What is new of the run's story goes before.
+  void PulseAll(TimePoint now);
 
  private:
   Duration PulseEvery() const;
@@ -68,7 +69,7 @@ class NodeBulletin {
   std::vector<wire::KeptIncident> told_incidents_;
   uint64_t told_news_ = 0;
   std::vector<bool> told_lives_;  // of the result's: whether it was over
-  uint64_t told_life_news_ = 0, told_steps_ = 0;
+  uint64_t told_life_news_ = 0, told_steps_ = 0, told_worlds_ = 0;
   TimePoint last_steps_;
 };
 

@@ -1,6 +1,7 @@
 #include "runtime/launcher/run_account.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -25,13 +26,34 @@ void Count(const core::IncidentRecord& record, TimePoint now, IncidentTally* tal
   tally->bytes_streamed += record.bytes_moved;
 }
 
+// Those of one that are not in the other.
+std::vector<Rank> Without(const core::Crew& one, const core::Crew& other) {
+  std::vector<Rank> ranks;
+  for (Rank rank : one.ranks())
+    if (!other.Has(rank)) ranks.push_back(rank);
+  return ranks;
+}
+
+// Of a run that is taken over. A change is told before the pulse that has it, and the leader may have been lost between
+// the two.
+core::Crew CrewOf(int seats, const std::vector<Rank>& told, const std::vector<wire::KeptWorld>& worlds) {
+  const Result<core::Crew> pulsed = core::Crew::Of(seats, told);
+  const core::Crew crew = pulsed.ok() ? *pulsed : core::Crew(seats);
+  if (worlds.empty()) return crew;
+  std::set<Rank> ranks(crew.ranks().begin(), crew.ranks().end());
+  for (Rank rank : worlds.back().left) ranks.erase(rank);
+  ranks.insert(worlds.back().came.begin(), worlds.back().came.end());
+  const Result<core::Crew> changed = core::Crew::Of(seats, {ranks.begin(), ranks.end()});
+  return changed.ok() ? *changed : crew;
+}
+
 }  // namespace
 
 RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint now, const wire::RunSoFar& before,
                        const KeptStory& kept)
     : pause_asked_(policy.pause_asked),
       ranks_wanted_(policy.ranks_wanted),
-      crew_(before.crew),
+      crew_(CrewOf(policy.world_size, before.crew, kept.worlds)),
       began_(policy.began),
       running_(running),
       checkpoints_(policy.checkpoints),
@@ -46,6 +68,8 @@ RunAccount::RunAccount(const core::Policy& policy, Generation running, TimePoint
   result_.incidents = FromKept(kept.incidents, result_.begin);
   for (const wire::KeptLife& life : kept.lives) result_.lives.push_back(FromKept(life, result_.begin));
   for (const wire::KeptStep& step : kept.steps) result_.steps.push_back(FromKept(step, result_.begin));
+  for (const wire::KeptWorld& world : kept.worlds) result_.worlds.push_back(FromKept(world, result_.begin));
+  worlds_seen_ = result_.worlds.size();
   lives_before_ = life_news_ = result_.lives.size();
   steps_timed_ = result_.steps.size();
   for (const IncidentResult& incident : result_.incidents) {
@@ -223,8 +247,14 @@ void RunAccount::OnInexact(Rank rank, const std::string& text) {
   ++notes.count;
 }
 
-void RunAccount::OnCrew(const core::Crew& crew) {
-  crew_ = crew.Told();
+void RunAccount::OnCrew(const core::Crew& crew, uint64_t incident, Step step, TimePoint now) {
+  WorldChange change{now, step, static_cast<int>(crew.size()), Without(crew_, crew), Without(crew, crew_), incident};
+  if (!change.left.empty() || !change.came.empty()) {
+    if (result_.worlds.size() == wire::KeepSpans::kWorldsMax) result_.worlds.erase(result_.worlds.begin());
+    result_.worlds.push_back(std::move(change));
+    ++worlds_seen_;
+  }
+  crew_ = crew;
   for (size_t r = 0; r < views_.size(); ++r) views_[r].left = !crew.Has(Rank(static_cast<int32_t>(r)));
 }
 
@@ -244,7 +274,7 @@ wire::RunSoFar RunAccount::ForNext(TimePoint now) const {
           .saves_failed = result_.saves.failed,
           .inexact = result_.inexact.count,
           .ranks_wanted = ranks_wanted_,
-          .crew = crew_};
+          .crew = crew_.Told()};
 }
 
 void RunAccount::LookAt(RunSight* sight) const {
@@ -254,6 +284,7 @@ void RunAccount::LookAt(RunSight* sight) const {
   sight->steps = step_times_;
   sight->time = times_.Account(sight->at, sight->standing_since);
   sight->saves = result_.saves;
+  sight->worlds = result_.worlds;
   for (RankSight& seen : sight->ranks) {
     const RankView& view = views_[static_cast<size_t>(seen.rank.value())];
     seen.step = view.step;
@@ -279,6 +310,7 @@ RunResult RunAccount::SoFar() const {
   result.incidents = result_.incidents;
   result.incidents_before = result_.incidents_before;
   result.lives = result_.lives;
+  result.worlds = result_.worlds;
   result.saves = result_.saves;
   result.inexact = result_.inexact;
   result.begin = result_.begin;

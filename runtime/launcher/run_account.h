@@ -4,7 +4,8 @@
 // Threads: none; pure: instants come in as arguments.
 // Ownership: values.
 // Errors: a rank outside the world is a failed CHECK.
-// Invariants: a run ends once; a life has one end; of single steps' timings and of checkpoints the newest are kept.
+// Invariants: a run ends once; a life has one end; of single steps' timings, of checkpoints and of the worlds that the run
+// went through the newest are kept.
 #pragma once
 
 #include <optional>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/core/crew.h"
 #include "runtime/launcher/fired_injections.h"
 #include "runtime/launcher/launcher.h"
 #include "runtime/launcher/run_sight.h"
@@ -78,13 +80,16 @@ class RunAccount {
   bool OnPauseAsked(bool asked) { return std::exchange(pause_asked_, asked) != asked; }
   // The same.
   bool OnRanksWanted(int ranks) { return std::exchange(ranks_wanted_, ranks) != ranks; }
-  // Who takes part from now on. The processes of others are nobody's business, whether or not their ends are heard of.
-  void OnCrew(const core::Crew& crew);
+  // Who takes part from the step after this one on, by the incident of this number; 0: by none. The processes of others
+  // are nobody's business, whether or not their ends are heard of.
+  void OnCrew(const core::Crew& crew, uint64_t incident, Step step, TimePoint now);
   // Changes with the incidents that are over, and with what is known of them.
   uint64_t incident_news() const { return incident_news_; }
   // The same of processes' begins and ends; and how many steps of ranks were ever added to the result's.
   uint64_t life_news() const { return life_news_; }
   uint64_t steps_timed() const { return steps_timed_; }
+  // How often the world has changed.
+  uint64_t worlds_seen() const { return worlds_seen_; }
   // What a leader to come goes on from.
   wire::RunSoFar ForNext(TimePoint now) const;
 
@@ -113,11 +118,11 @@ class RunAccount {
   bool ended_ = false;
   bool awaits_ends_ = false;
   std::optional<TimePoint> stop_asked_;
-  uint64_t incident_news_ = 0, life_news_ = 0, steps_timed_ = 0;
+  uint64_t incident_news_ = 0, life_news_ = 0, steps_timed_ = 0, worlds_seen_ = 0;
   size_t lives_before_ = 0;  // so many of the result's began under leaders before
   bool pause_asked_ = false;
   int ranks_wanted_ = 0;
-  std::vector<Rank> crew_;  // as messages tell it
+  core::Crew crew_;
   bool began_;
   Generation running_;
   std::vector<core::Checkpoint> checkpoints_;

@@ -18,6 +18,7 @@
 #include "runtime/launcher/run_times.h"
 #include "runtime/launcher/save_book.h"
 #include "runtime/launcher/step_times.h"
+#include "runtime/launcher/world_change.h"
 #include "runtime/net/close_reason.h"
 
 namespace kintsugi {
@@ -81,9 +82,10 @@ struct RunSight {
   std::optional<TimePoint> standing_since;  // the fault of an incident under way, once it has stopped all
   bool times_known = true;                  // else nobody here sees when steps begin, and `time` says nothing
   SaveBook saves;
-  bool pause_asked = false;       // by an operator
-  std::optional<Step> paused_at;  // all ranks stand there for it
-  Step snapshot;                  // newest that counts; 0: none
+  bool pause_asked = false;         // by an operator
+  std::optional<Step> paused_at;    // all ranks stand there for it
+  std::vector<WorldChange> worlds;  // that the run went through, the newest ones
+  Step snapshot;                    // newest that counts; 0: none
   uint64_t snapshots_made = 0, snapshots_abandoned = 0;
   uint64_t dropped_messages = 0, refused_frames = 0, refused_reports = 0;
   net::TransportCounters connections;

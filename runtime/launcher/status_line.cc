@@ -103,6 +103,23 @@ json RankJson(const RankSight& seen, bool several_nodes) {
   return rank;
 }
 
+json WorldChangesJson(const RunSight& sight) {
+  const auto list = [](const std::vector<Rank>& ranks) {
+    json all = json::array();
+    for (Rank rank : ranks) all.push_back(rank.value());
+    return all;
+  };
+  json changes = json::array();
+  for (const WorldChange& change : sight.worlds)
+    changes.push_back({{"ago_s", ToMilliseconds(sight.at - change.at) / 1000},
+                       {"step", change.step.value()},
+                       {"ranks", change.ranks},
+                       {"left", list(change.left)},
+                       {"came", list(change.came)},
+                       {"incident", change.incident == 0 ? json() : json(change.incident)}});
+  return changes;
+}
+
 }  // namespace
 
 std::string_view LifeName(core::ControllerCore::Life life) {
@@ -123,6 +140,7 @@ std::string StatusLine(const RunSight& sight) {
        {"step", sight.step.value()},
        {"loss", sight.loss ? json(*sight.loss) : json()},
        {"world", {{"ranks", sight.world_size}, {"places", sight.places}, {"wanted", sight.ranks_wanted}}},
+       {"world_changes", WorldChangesJson(sight)},
        {"nodes", sight.nodes},
        {"incidents", sight.incidents},
        {"pause",

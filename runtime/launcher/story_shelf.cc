@@ -11,6 +11,13 @@ namespace {
 // The clock of who leads now may put the run's begin a little later than its first process.
 Duration Since(TimePoint at, TimePoint begin) { return std::max(at - begin, Duration()); }
 
+// The newest stay, so many.
+template <typename Kept>
+void Append(const std::vector<Kept>& told, size_t at_most, std::vector<Kept>* kept) {
+  kept->insert(kept->end(), told.begin(), told.end());
+  if (kept->size() > at_most) kept->erase(kept->begin(), kept->end() - static_cast<ptrdiff_t>(at_most));
+}
+
 }  // namespace
 
 wire::KeptIncident ToKept(const IncidentResult& incident, TimePoint begin) {
@@ -33,6 +40,10 @@ wire::KeptStep ToKept(const StepTiming& step, TimePoint begin) {
   return {step.rank, step.step, Since(step.begin, begin), Since(step.end, begin)};
 }
 
+wire::KeptWorld ToKept(const WorldChange& world, TimePoint begin) {
+  return {Since(world.at, begin), world.step, world.ranks, world.left, world.came, world.incident};
+}
+
 RankLife FromKept(const wire::KeptLife& kept, TimePoint begin) {
   RankLife life{kept.rank, kept.incarnation, begin + kept.begin, std::nullopt, kept.cause};
   if (kept.over) life.end = begin + kept.end;
@@ -41,6 +52,10 @@ RankLife FromKept(const wire::KeptLife& kept, TimePoint begin) {
 
 StepTiming FromKept(const wire::KeptStep& kept, TimePoint begin) {
   return {kept.rank, kept.step, begin + kept.begin, begin + kept.end};
+}
+
+WorldChange FromKept(const wire::KeptWorld& kept, TimePoint begin) {
+  return {begin + kept.at, kept.step, kept.ranks, kept.left, kept.came, kept.incident};
 }
 
 std::vector<IncidentResult> FromKept(const std::vector<wire::KeptIncident>& kept, TimePoint begin) {
@@ -64,14 +79,13 @@ void StoryShelf::OnTold(const wire::KeepIncidents& told) {
 }
 
 void StoryShelf::OnTold(const wire::KeepSpans& told) {
-  if (told.all) lives_.clear(), steps_.clear();
+  if (told.all) lives_.clear(), steps_.clear(), worlds_.clear();
   for (const wire::KeptLife& life : told.lives) lives_.insert_or_assign({life.rank, life.incarnation}, life);
   while (lives_.size() > wire::KeepSpans::kLivesMax)
     lives_.erase(std::min_element(lives_.begin(), lives_.end(),
                                   [](const auto& a, const auto& b) { return a.second.begin < b.second.begin; }));
-  steps_.insert(steps_.end(), told.steps.begin(), told.steps.end());
-  if (steps_.size() > wire::KeepSpans::kStepsMax)
-    steps_.erase(steps_.begin(), steps_.end() - static_cast<ptrdiff_t>(wire::KeepSpans::kStepsMax));
+  Append(told.steps, wire::KeepSpans::kStepsMax, &steps_);
+  Append(told.worlds, wire::KeepSpans::kWorldsMax, &worlds_);
 }
 
 KeptStory StoryShelf::All() const {
@@ -80,6 +94,7 @@ KeptStory StoryShelf::All() const {
   for (const auto& [process, life] : lives_) all.lives.push_back(life);
   std::sort(all.lives.begin(), all.lives.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   all.steps = steps_;
+  all.worlds = worlds_;
   return all;
 }
 

@@ -90,6 +90,7 @@ Status Whole<KeepIncidents>::Check(const KeepIncidents& keep) {
 Status Whole<KeepSpans>::Check(const KeepSpans& keep) {
   if (keep.lives.size() > KeepSpans::kLivesMax) return OutOfRange("lives", std::to_string(keep.lives.size()));
   if (keep.steps.size() > KeepSpans::kStepsMax) return OutOfRange("steps", std::to_string(keep.steps.size()));
+  if (keep.worlds.size() > KeepSpans::kWorldsMax) return OutOfRange("worlds", std::to_string(keep.worlds.size()));
   return Status::Ok();
 }
 

@@ -35,6 +35,7 @@ KINTSUGI_FIELDS(Page, (rank, 1), (incarnation, 2), (beat, 3), (gate_word, 4, Fix
 KINTSUGI_FIELDS(KeptIncident, (id, 1), (record, 2), (injection, 3))
 KINTSUGI_FIELDS(KeptLife, (rank, 1), (incarnation, 2), (begin, 3, Limit), (end, 4, Limit), (over, 5), (cause, 6))
 KINTSUGI_FIELDS(KeptStep, (rank, 1), (step, 2), (begin, 3, Limit), (end, 4, Limit))
+KINTSUGI_FIELDS(KeptWorld, (at, 1, Limit), (step, 2), (ranks, 3, NotNegative), (left, 4), (came, 5), (incident, 6))
 KINTSUGI_FIELDS(NodePlace, (node, 1, NotNegative), (address, 2), (port, 3))
 
 // Where the ranks live, as plain data.
@@ -108,7 +109,7 @@ KINTSUGI_MESSAGE(53, "news", NodeNews, (level, 1), (line, 2))
 KINTSUGI_BARE(54, "placement", NodeBlocks, (placement, 54))
 KINTSUGI_MESSAGE(55, "leads", Leads, (controller, 1), (part, 2), (placement, 3))
 KINTSUGI_MESSAGE(56, "keep_incidents", KeepIncidents, (incidents, 1), (all, 2))
-KINTSUGI_MESSAGE(57, "keep_spans", KeepSpans, (lives, 1), (steps, 2), (all, 3))
+KINTSUGI_MESSAGE(57, "keep_spans", KeepSpans, (lives, 1), (steps, 2), (worlds, 4), (all, 3))
 
 // ---- what no field says alone --------------------------------------------------------------------------------------
 

@@ -236,10 +236,19 @@ struct KeptStep {
   Step step;
   Duration begin{}, end{};
 };
+// From a step on other ranks took part, so many in all.
+struct KeptWorld {
+  Duration at{};  // all were in their loops again
+  Step step;
+  int ranks = 0;
+  std::vector<Rank> left, came;
+  uint64_t incident = 0;  // that changed it; 0: none that is known
+};
 struct KeepSpans {
-  static constexpr size_t kLivesMax = 4096, kStepsMax = 4096;  // the newest
+  static constexpr size_t kLivesMax = 4096, kStepsMax = 4096, kWorldsMax = 256;  // the newest
   std::vector<KeptLife> lives;
   std::vector<KeptStep> steps;
+  std::vector<KeptWorld> worlds;
   bool all = false;  // what was told before is void
 };
 // Where a node's launcher hears others.

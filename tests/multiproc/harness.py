@@ -1,5 +1,6 @@
 """What the tests with real processes share: running kintsugi, reading its summary, finding orphans."""
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -33,6 +34,7 @@ class Runner:
         self.byte_lm = str(self.bin / "byte_lm")
         self.folder = Path(tempfile.mkdtemp(prefix="kintsugi-test-"))
         self.live = []  # runs begun and looked after by live_run.py
+        self.before = []  # words in front of the program
 
     def close(self):
         for run in self.live:
@@ -41,8 +43,21 @@ class Runner:
 
     def command(self, run_args, trainer_args, nproc=4):
         saves = [] if "--save-dir" in run_args else ["--save-dir", str(self.folder / "checkpoints")]
-        return [self.kintsugi, "run", "--nproc", str(nproc), "--json", "-", "--log-level", "info", *saves, *run_args, "--",
+        return [self.kintsugi, "run", "--nproc", str(nproc), "--json", "-", "--log-level", "info", *saves, *run_args, "--", *self.before,
                 self.byte_lm, "--samples", "0", *trainer_args]
+
+    @contextlib.contextmanager
+    def held_at_start(self):
+        """While in it, processes that start wait in front of their program, however late the test looks at them. REQUIRES: may_hold."""
+        gate = self.folder / "hold"
+        gate.touch()
+        try:
+            yield
+        finally:
+            gate.unlink()
+
+    def may_hold(self):
+        self.before = ["sh", "-c", 'while [ -e hold ]; do sleep 0.05; done; exec "$@"', "sh"]
 
     def tool(self, args, timeout=60, **options):
         """Any kintsugi command; what it printed and its code."""

@@ -60,6 +60,7 @@ def as_if_resumed(run, summary, expected, paths=None, two_lost=False):
     that was killed had not passed on is missing; `two_lost`: also of a step's losses, which are of fewer ranks then."""
     seen = run.changes()
     must([(world, left, came) for world, left, _, came in seen] == expected, lambda: f"{seen}, not {expected}\n{run.logs()}")
+    must(grows.told_in(summary) == seen, lambda: f"{summary['worlds']}, not {seen}\n{run.logs()}")
     if paths:
         found = [i["path"] for i in summary["incidents"]]
         must(found == paths, lambda: f"{found}, not {paths}: {summary['incidents']}\n{run.logs()}")
@@ -115,6 +116,7 @@ def is_cut_off_and_back(runner):
 
 def comes_and_goes_meanwhile(runner):
     """Lost again while its ranks start, it costs the run nothing; then it comes to stay."""
+    runner.may_hold()
     with Network(2) as net:
         run = ElasticRun(runner, net, 2)
         run.wait_step(3)
@@ -122,10 +124,11 @@ def comes_and_goes_meanwhile(runner):
         status = run.wait_world(2)
         must(status["world"] == {"ranks": 2, "places": 4, "wanted": 0}, lambda: f"{status}")
         generation = status["generation"]
-        run.start(1)
-        run.wait_log(1, "event=spawned rank=2")
-        run.kill(1)
-        run.wait_log(0, "event=not_scaled")
+        with runner.held_at_start():
+            run.start(1)
+            run.wait_log(1, "event=spawned rank=2")
+            run.kill(1)
+            run.wait_log(0, "event=not_scaled")
         status = run.status()
         must(status["incidents"] == 1 and status["generation"] == generation, lambda: f"{status}\n{run.logs()}")
         run.start(1)
@@ -187,15 +190,17 @@ def a_second_one_is_lost_meanwhile(runner):
 
 def a_newcomer_is_killed(runner):
     """As soon as it starts: the run does not hear of it, and after a while the next one comes."""
+    runner.may_hold()
     with Network(2) as net:
         run = ElasticRun(runner, net, 2, delay_us=250000)
         run.wait_step(3)
         run.kill(1)
         run.wait_world(2)
-        run.start(1)
-        pid = wait_until(lambda: re.findall(r"spawned rank=3 incarnation=\d+ pid=(\d+)", run.log(1)), lambda: run.logs())[0]
-        os.kill(int(pid), signal.SIGKILL)
-        run.wait_log(0, "event=not_scaled")
+        with runner.held_at_start():
+            run.start(1)
+            pid = wait_until(lambda: re.findall(r"spawned rank=3 incarnation=\d+ pid=(\d+)", run.log(1)), lambda: run.logs())[0]
+            os.kill(int(pid), signal.SIGKILL)
+            run.wait_log(0, "event=not_scaled")
         run.wait_world(4)
         summary = run.finish()
     as_if_resumed(run, summary, [(2, "2,3", "none"), (4, "none", "2,3")], ["shrink", "grow"])

@@ -2,9 +2,11 @@
 in the smaller world."""
 import re
 import shutil
+import signal
 import sys
 
 from harness import Failure, only_incident, script
+from live_run import LiveRun
 
 STEPS, LOST_IN = 12, 7
 SAVED = LOST_IN - 1
@@ -48,6 +50,24 @@ def shrinks(ranks, smaller, tp, lost, leaves):
     return test
 
 
+def had_told_of_the_step_before_it_left(runner):
+    """All have told of a step and stand at its gate; those that do it again without rank 0 count alone."""
+    expected = resumed(runner, 4, 3, 1)
+    hold = ["--hold", f"gate:0,1,2,3@{LOST_IN}"]
+    with LiveRun(runner, ["--max-respawns", "0", "--replicas", "4", "--hang-factor", "0"], [*trainer(4, 1), "--elastic", *hold]) as run:
+        run.wait_status(lambda s: all((rank.get("gate") or {}).get("state") == "at_gate" and rank["gate"]["step"] == LOST_IN for rank in s["ranks"]), "all at the gate")
+        run.signal_rank(0, signal.SIGKILL)
+        summary, log = run.finish()
+    incident = only_incident(summary)
+    if (incident["path"], incident["step"]) != ("shrink", SAVED):
+        raise Failure(f"{incident}\n{log[-4000:]}")
+    if summary["losses"] != expected or summary["samples_consumed"] != GLOBAL_BATCH * STEPS or summary.get("reports_lost"):
+        raise Failure(f"losses {summary['losses']}\nresumed {expected}\n{summary['samples_consumed']} samples\n{log[-3000:]}")
+    world, = summary["worlds"]
+    if (world["ranks"], world["left"], world["came"], world["step"], world["incident"]) != (3, [0], [], SAVED, 1):
+        raise Failure(f"{world}")
+
+
 def never(runner):
     """Forbidden, the run does as if nothing were offered."""
     summary, log = runner.run(
@@ -64,6 +84,8 @@ def twice(runner):
          f"kill:3@{LOST_IN + 3}:forward"], [*trainer(4, 1), "--elastic"])
     if [incident["path"] for incident in summary["incidents"]] != ["shrink", "shrink"]:
         raise Failure(f"{summary['incidents']}\n{log[-4000:]}")
+    if [(world["ranks"], world["left"]) for world in summary["worlds"]] != [(3, [1]), (2, [3])]:
+        raise Failure(f"{summary['worlds']}")
     if len(re.findall("event=world_changed", log)) != 2 or "world=2 of=4" not in log:
         raise Failure(log[-4000:])
     if summary["samples_consumed"] != GLOBAL_BATCH * STEPS:
@@ -75,5 +97,6 @@ if __name__ == "__main__":
         ("TP 1, 4 ranks lose one: 3 go on, bit for bit as if saved and resumed", shrinks(4, 3, 1, 1, [])),
         ("TP 2, 4 ranks lose one: its neighbour leaves, 2 go on bit for bit", shrinks(4, 2, 2, 3, [2])),
         ("4 ranks, then 3, then 2", twice),
+        ("rank 0 leaves, and had told of the step", had_told_of_the_step_before_it_left),
         ("--shrink never: a dump, and 75", never),
     ]))

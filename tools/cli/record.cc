@@ -135,6 +135,9 @@ RunRecord MakeRecord(const RunOptions& options, const RunResult& result) {
   for (const StepTiming& timing : result.steps)
     record.step_spans.push_back({timing.rank, timing.step, timing.step, (timing.begin - result.begin).count(),
                                  (timing.end - result.begin).count()});
+  for (const WorldChange& world : result.worlds)
+    record.worlds.push_back({(world.at - result.begin).count(), world.step, static_cast<uint32_t>(world.ranks),
+                             world.left, world.came, world.incident});
   for (const RankLife& life : result.lives) {
     RankLifetime to{life.rank, life.incarnation, (life.begin - result.begin).count(), std::nullopt, ""};
     if (life.end) to.end_ns = (*life.end - result.begin).count();

@@ -1,5 +1,6 @@
 // kintsugi status, inject, save, pause, continue, replace, scale, stop: talk to a live run through its control socket. Of several nodes any will do:
 // what the leader must answer is passed on to it.
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,8 @@ struct TalkOptions {
   double watch = 0;  // seconds between two looks; 0: one look
   double timeout = 600;
 };
+
+constexpr size_t kWorldsShown = 3;
 
 std::string Age(const json& of) { return std::to_string(static_cast<int64_t>(of["age_s"].get<double>())) + " s ago"; }
 
@@ -53,11 +56,30 @@ void PrintTime(const json& time) {
   std::cout << text;
 }
 
+// The newest ones; the page and the report draw them all.
+void PrintWorlds(const json& changes) {
+  const auto names = [](const json& ranks) {
+    std::string out;
+    for (const json& rank : ranks) out += (out.empty() ? "" : ",") + std::to_string(rank.get<int>());
+    return out;
+  };
+  for (size_t i = changes.size() - std::min(changes.size(), kWorldsShown); i < changes.size(); ++i) {
+    const json& change = changes[i];
+    std::cout << "  world " << change["ranks"] << " ranks after step " << change["step"];
+    if (!change["left"].empty()) std::cout << ": left " << names(change["left"]);
+    if (!change["came"].empty()) std::cout << ": came " << names(change["came"]);
+    if (!change["incident"].is_null()) std::cout << " (incident " << change["incident"] << ")";
+    std::cout << "\n";
+  }
+}
+
 void PrintStatus(const json& s) {
   std::cout << "job " << s["job"].get<std::string>() << "  phase " << s["phase"].get<std::string>() << "  step "
             << s["step"] << "  generation " << s["generation"] << "  term " << s["term"] << "  incidents "
             << s["incidents"];
-  if (const json world = s.value("world", json::object()); world.value("ranks", 0) != world.value("places", 0)) {
+  const json world = s.value("world", json::object());
+  const json changes = s.value("world_changes", json::array());
+  if (world.value("ranks", 0) != world.value("places", 0) || !changes.empty()) {
     std::cout << "  world " << world["ranks"] << " of " << world["places"] << " ranks";
     if (world.value("wanted", 0) > 0) std::cout << ", " << world["wanted"] << " wanted";
   }
@@ -65,6 +87,7 @@ void PrintStatus(const json& s) {
     std::cout << (pause["at_step"].is_null() ? "  pausing" : "  paused");
   if (s["spares"]["wanted"] > 0) std::cout << "  spares " << s["spares"]["waiting"] << " of " << s["spares"]["wanted"];
   std::cout << "\n";
+  PrintWorlds(changes);
   PrintTime(s["time"]);
   PrintSaves(s["saves"]);
   for (const json& node : s.value("hosts", json::array())) {

@@ -10,6 +10,7 @@
 #include "tools/report/overview.h"
 #include "tools/report/page_frame.h"
 #include "tools/report/text.h"
+#include "tools/report/world_chart.h"
 
 namespace kintsugi::observe {
 namespace {
@@ -39,7 +40,7 @@ const source = new EventSource("events");
 const say = (words, css) => { link.textContent = words; link.className = css; };
 source.onopen = () => say("live", "live");
 source.onerror = () => say("not connected: the run has ended, or its launcher cannot be reached", "lost");
-for (const id of ["head", "ranks", "nodes", "time", "loss", "index", "accounts", "ledger"])
+for (const id of ["head", "ranks", "nodes", "time", "world", "loss", "index", "accounts", "ledger"])
   source.addEventListener(id, (event) => {
     const part = document.getElementById(id);
     const open = [...part.querySelectorAll("details")].map((details) => details.open);
@@ -177,6 +178,10 @@ std::string Head(const NodeSight& sight) {
   out += Figure(FormatLoss(run.loss), "loss");
   out += Figure(FormatCount(ready) + "<small>of " + FormatCount(run.ranks.size()) + "</small>", "ranks ready",
                 ready < run.ranks.size() ? " class=\"bad\"" : "");
+  if (run.world_size != run.places || !run.worlds.empty())
+    out += Figure(FormatCount(static_cast<uint64_t>(run.world_size)) + "<small>of " +
+                      FormatCount(static_cast<uint64_t>(run.places)) + "</small>",
+                  "ranks take part");
   out += Figure(FormatCount(run.incidents), run.incidents == 1 ? "incident" : "incidents");
   out += Figure(run.saves.newest ? InWords(run.at - run.saves.newest->known_at) : "none",
                 run.saves.newest
@@ -199,7 +204,8 @@ std::string LivePage(bool takes_orders) {
          "by a "
          "script.</p></noscript>\n<div id=\"head\"></div>" +
          std::string(takes_orders ? kOrders : "") + "</header>\n<main id=\"main\" tabindex=\"-1\">\n" +
-         Section("ranks", "Ranks") + Section("nodes", "Nodes") + Section("time", "Where the time went") + Section("loss", "Loss") +
+         Section("ranks", "Ranks") + Section("nodes", "Nodes") + Section("time", "Where the time went") +
+         Section("world", "Ranks that took part") + Section("loss", "Loss") +
          Section("index", "Incidents") + Section("accounts", "How each was mended") +
          Section("ledger", "What was lost, and why that rung") +
          "</main>\n<footer><p>Nothing on this page comes from anywhere but the launcher.</p></footer>\n"
@@ -209,19 +215,21 @@ std::string LivePage(bool takes_orders) {
 std::string LivePageScript() { return std::string(kScript); }
 
 std::map<std::string, std::string> LivePageParts(const NodeSight& sight, const RunRecord* record) {
-  std::map<std::string, std::string> parts{{"head", Head(sight)}, {"ranks", ""},    {"nodes", ""}, {"time", ""},  {"loss", ""},
-                                           {"index", ""},         {"accounts", ""}, {"ledger", ""}};
+  std::map<std::string, std::string> parts{{"head", Head(sight)}, {"ranks", ""},    {"nodes", ""}, {"time", ""},    {"world", ""},
+                                           {"loss", ""},          {"index", ""},    {"accounts", ""}, {"ledger", ""}};
   if (!sight.run || record == nullptr) return parts;
   parts["ranks"] = RankTiles(*sight.run);
   parts["nodes"] = Nodes(*sight.run);
   parts["time"] = TimeShares(*record);
   const ReportOptions options;
   parts["loss"] = LossChart(*record, nullptr, nullptr, options);
-  if (record->incidents.empty()) return parts;
+  if (record->incidents.empty() && record->worlds.empty()) return parts;
   RunRecord newest = *record;
   auto& incidents = newest.incidents;
   if (incidents.size() > kIncidentsShown)
     incidents.erase(incidents.begin(), incidents.end() - static_cast<ptrdiff_t>(kIncidentsShown));
+  parts["world"] = WorldChart(newest, options);
+  if (incidents.empty()) return parts;
   parts["index"] = IncidentIndex(newest, options);
   parts["accounts"] = IncidentAccounts(newest, options);
   parts["ledger"] = IncidentTable(newest, options);

@@ -109,6 +109,8 @@ void RankMetrics(const RunSight& run, MetricsText* out) {
   out->Gauge("kintsugi_world_ranks", Count(static_cast<size_t>(run.world_size)), "Ranks that take part in the run.");
   out->Gauge("kintsugi_world_places", Count(static_cast<size_t>(run.places)),
              "The most ranks that ever take part in it.");
+  out->Gauge("kintsugi_world_wanted", Count(static_cast<size_t>(run.ranks_wanted > 0 ? run.ranks_wanted : run.places)),
+             "Ranks that are to take part: so many as an operator asked for, else all places.");
   out->Family("kintsugi_ranks", Kind::kGauge, "Ranks, by the state of their process.");
   for (const Life life : {Life::kAbsent, Life::kStarting, Life::kReady, Life::kDead})
     out->Sample(Count(in_state[static_cast<size_t>(life)]), {{"state", LifeName(life)}});

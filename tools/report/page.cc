@@ -12,6 +12,7 @@
 #include "tools/report/page_frame.h"
 #include "tools/report/text.h"
 #include "tools/report/words.h"
+#include "tools/report/world_chart.h"
 
 namespace kintsugi {
 namespace {
@@ -43,6 +44,9 @@ std::string KeyFigures(const RunRecord& record, const RunComparison* comparison)
   out += Figure(FormatLoss(record.final_loss), "final loss");
   const uint64_t incidents = record.incidents_before + record.incidents.size();
   out += Figure(FormatCount(incidents), incidents == 1 ? "incident" : "incidents");
+  if (!record.worlds.empty())
+    out += Figure(FormatCount(record.worlds.back().ranks) + "<small>of " + FormatCount(record.world_size) + "</small>",
+                  "ranks at the end");
   if (!record.incidents.empty()) {
     out += Figure(slowest ? WithSmallUnit(FormatMs(slowest)) : "none", "fault to all stepping");
     out += Figure(WithSmallUnit(FormatBytes(streamed)), "streamed");
@@ -127,7 +131,7 @@ std::string Facts(const RunRecord& record, const RunRecord* reference, const Rep
               text(TimeOfDay(record, record.end_ns)) + ", after " + FormatMs(static_cast<double>(record.end_ns) / 1e6));
   facts.Add(record.hosts.empty() ? "Host" : "Launcher's host", HostWords(record, options));
   facts.Add("Hosts", HostList(record, options));
-  facts.Add("Ranks", FormatCount(record.world_size));
+  facts.Add(record.worlds.empty() ? "Ranks" : "Places for ranks", FormatCount(record.world_size));
   facts.Add("Checkpoints", SaveWords(record, options));
   facts.Add("Samples consumed", FormatCount(record.samples_consumed));
   facts.Add("Samples digest", text(record.samples_digest), " class=\"mono\"");
@@ -144,6 +148,9 @@ std::string Overview(const RunRecord& record, const ReportOptions& options) {
   if (const std::string shares = TimeShares(record); !shares.empty())
     out +=
         "<section aria-labelledby=\"h-time\">\n<h2 id=\"h-time\">Where the time went</h2>\n" + shares + "</section>\n";
+  if (const std::string worlds = WorldChart(record, options); !worlds.empty())
+    out += "<section aria-labelledby=\"h-world\">\n<h2 id=\"h-world\">Ranks that took part</h2>\n" + worlds +
+           "</section>\n";
   if (const std::string index = IncidentIndex(record, options); !index.empty())
     out += "<section aria-labelledby=\"h-index\">\n<h2 id=\"h-index\">Incidents</h2>\n" + index + "</section>\n";
   return out;

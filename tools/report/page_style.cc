@@ -79,6 +79,7 @@ figure{margin:1.2rem 0 0}
 .key{width:1.5rem;height:2px;background:var(--ink)}.key.ref{height:6px;border-radius:3px;background:var(--ref)}.key.gold{height:4px;border-radius:2px;background:var(--gold)}
 .plot{position:relative;padding:1.9rem 0 2.9rem 4rem}
 .area{position:relative;height:clamp(15rem,32vw,21rem);border-bottom:1px solid var(--soft)}
+.area.low{height:8rem}.curve.world{stroke:var(--ink);stroke-width:2.5}
 .area>svg{position:absolute;inset:0;width:100%;height:100%;overflow:visible}
 .area path{vector-effect:non-scaling-stroke;fill:none;stroke-linejoin:round;stroke-linecap:round}
 .grid{stroke:var(--grid);stroke-width:1}

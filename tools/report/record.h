@@ -70,6 +70,16 @@ struct RankLifetime {
   bool operator==(const RankLifetime&) const = default;
 };
 
+// From the step after this one on so many ranks took part.
+struct WorldSpan {
+  int64_t start_ns = 0;
+  Step step;
+  uint32_t ranks = 0;
+  std::vector<Rank> left, came;
+  uint64_t incident = 0;  // that changed it; 0: none that is known
+  bool operator==(const WorldSpan&) const = default;
+};
+
 // An incident as everybody is told of it, and what stands in record.json only.
 struct ReportedIncident : IncidentSummary {
   int64_t fault_ns = 0;             // the injector's stamp, else the first signal
@@ -107,7 +117,7 @@ struct InexactNote {
 };
 
 struct RunRecord {
-  uint32_t world_size = 0;
+  uint32_t world_size = 0;  // the most ranks that could take part
   // Committed by this run. A run that was resumed from step R counts from there: losses[i] is the loss of step R + i +
   // 1, and samples are those of these steps, so that the summaries of the runs of one training add up.
   uint64_t steps = 0;
@@ -126,6 +136,7 @@ struct RunRecord {
   std::vector<InexactNote> inexact;     // the first ones
   uint64_t inexact_count = 0;           // of all
   std::vector<std::string> not_struck;  // faults that were ordered and did not strike, as --inject takes them
+  std::vector<WorldSpan> worlds;        // that ranks left, or came to; empty: the run had one world
 
   // The rest is in record.json only, not in the summary.
   uint64_t resumed_from = 0;  // R; 0 for a run that began afresh

@@ -75,6 +75,16 @@ Json StepJson(const StepSpan& span) {
           {"end_ns", span.end_ns}};
 }
 
+Json RanksJson(const std::vector<Rank>& ranks) {
+  return List(ranks, [](Rank rank) { return Json(rank.value()); });
+}
+
+Json WorldJson(const WorldSpan& world) {
+  return {{"start_ns", world.start_ns},    {"step", world.step.value()},
+          {"ranks", world.ranks},          {"left", RanksJson(world.left)},
+          {"came", RanksJson(world.came)}, {"incident", world.incident == 0 ? Json(nullptr) : Json(world.incident)}};
+}
+
 Json LifetimeJson(const RankLifetime& life) {
   return {{"rank", life.rank.value()},
           {"incarnation", life.incarnation.value()},
@@ -110,6 +120,7 @@ Json RunJson(const RunRecord& record, int schema, Incident incident) {
            {"inexact", List(record.inexact, InexactJson)},
            {"inexact_count", record.inexact_count},
            {"not_struck", List(record.not_struck, [](const std::string& spec) { return Json(ToUtf8(spec)); })},
+           {"worlds", List(record.worlds, WorldJson)},
            {"incidents", List(record.incidents, incident)}};
   if (record.incidents_before > 0) run["incidents_before"] = record.incidents_before;
   if (record.losses_every > 1) run["losses_every"] = record.losses_every;

@@ -28,6 +28,14 @@ static Status ReadJson(const JsonField& f, RankLifetime* life) {
                 &life->end_ns, "cause", &life->cause);
 }
 
+static Status ReadJson(const JsonField& f, WorldSpan* world) {
+  std::optional<uint64_t> incident;
+  KINTSUGI_RETURN_IF_ERROR(f.Read("start_ns", &world->start_ns, "step", &world->step, "ranks", &world->ranks, "left",
+                                  &world->left, "came", &world->came, "incident", &incident));
+  world->incident = incident.value_or(0);
+  return Status::Ok();
+}
+
 static Status ReadJson(const JsonField& f, HostInfo* host) {
   return f.Read("hostname", &host->hostname, "system", &host->system, "processor", &host->processor, "cores",
                 &host->cores, "memory_bytes", &host->memory_bytes);
@@ -94,6 +102,7 @@ Status ReadNewer(const JsonField& f, RunRecord* record) {
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("hosts", &record->hosts));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("struck", &record->struck));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("not_struck", &record->not_struck));
+  KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("worlds", &record->worlds));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("reason", &record->reason));
   KINTSUGI_RETURN_IF_ERROR(f.ReadIfAny("launcher_line", &record->launcher_line));
   const auto every = f.Find("losses_every");

@@ -8,6 +8,7 @@
 #include "tools/report/decimate.h"
 #include "tools/report/extent.h"
 #include "tools/report/text.h"
+#include "tools/report/world_chart.h"
 
 namespace kintsugi {
 namespace {
@@ -124,6 +125,22 @@ void AddLifetimes(const RunRecord& record, Tracks* tracks) {
   }
 }
 
+// How many ranks took part, as a line of its own.
+void AddWorlds(const RunRecord& record, Tracks* tracks) {
+  if (record.worlds.empty()) return;
+  const auto add = [&](int64_t ns, uint64_t ranks) {
+    (*tracks)[kControllerTrack].instants.push_back({{"name", "ranks that take part"},
+                                                    {"cat", "world"},
+                                                    {"ph", "C"},
+                                                    {"ts", Microseconds(Held(ns))},
+                                                    {"pid", kTraceProcess},
+                                                    {"tid", kControllerTrack},
+                                                    {"args", {{"ranks", ranks}}}});
+  };
+  add(0, RanksBefore(record.worlds.front()));
+  for (const WorldSpan& world : record.worlds) add(world.start_ns, world.ranks);
+}
+
 Json SliceEvent(TraceSlice slice, int64_t tid) {
   const int64_t start = Microseconds(slice.start_ns);
   return {{"name", std::move(slice.name)},
@@ -216,6 +233,7 @@ std::string TraceJson(const RunRecord& record, const TraceOptions& options) {
   for (uint32_t rank = 0; rank < std::min(record.world_size, options.max_ranks); ++rank) tracks[kRankTrackBase + rank];
   AddLifetimes(record, &tracks);
   AddSteps(record, options, &tracks);
+  AddWorlds(record, &tracks);
   for (const ReportedIncident& incident : record.incidents) {
     AddIncident(incident, &tracks);
     AddRankShare(incident, &tracks);

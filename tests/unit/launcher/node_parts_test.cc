@@ -210,6 +210,43 @@ TEST_F(Nodes, KeepIncidentsForALeaderToCome) {
   EXPECT_EQ(shelf.All().incidents.back().id, 399u);
 }
 
+// Before the pulse that names who takes part: nobody is to lead a world of which it does not know how it came about.
+TEST_F(Nodes, AreToldOfAnotherWorldBeforeItsCrew) {
+  Begin();
+  bulletin.Poll({}, began + 1s);
+  told.clear();
+  account.OnCrew(core::Crew(4).Without({Rank(2), Rank(3)}), 1, Step(7), began + 1100ms);
+  bulletin.PulseAll(began + 1100ms);
+  ASSERT_THAT(Whom<wire::KeepSpans>(), ElementsAre(0, 1));
+  for (const int node : {0, 1}) {
+    const auto of = [&](size_t kind) {
+      return std::find_if(told.begin(), told.end(),
+                          [&](const Told& one) { return one.node == node && one.order.index() == kind; });
+    };
+    const auto spans = of(wire::NodeOrder(wire::KeepSpans{}).index()),
+               pulse = of(wire::NodeOrder(wire::NodePulse{}).index());
+    ASSERT_TRUE(spans != told.end() && pulse != told.end());
+    EXPECT_LT(spans, pulse);
+    EXPECT_EQ(std::get<wire::NodePulse>(pulse->order).so_far.crew, (std::vector<Rank>{Rank(0), Rank(1)}));
+    const auto& worlds = std::get<wire::KeepSpans>(spans->order).worlds;
+    ASSERT_EQ(worlds.size(), 1u);
+    EXPECT_EQ(worlds[0].step, Step(7));
+    EXPECT_THAT(worlds[0].left, ElementsAre(Rank(2), Rank(3)));
+  }
+  told.clear();
+  bulletin.Poll({}, began + 1200ms);
+  EXPECT_THAT(Whom<wire::KeepSpans>(), IsEmpty()) << "once";
+  Come(kSpare);
+  bulletin.Poll({}, began + 1300ms);
+  ASSERT_THAT(Whom<wire::KeepSpans>(), ElementsAre(kSpare)) << "one that has just come is told all";
+  StoryShelf shelf;
+  shelf.OnTold(All<wire::KeepSpans>()[0].second);
+  EXPECT_EQ(shelf.All().worlds.size(), 1u);
+  for (int i = 0; i < 400; ++i) shelf.OnTold(wire::KeepSpans{.worlds = {{.ranks = i}}});
+  EXPECT_EQ(shelf.All().worlds.size(), wire::KeepSpans::kWorldsMax);
+  EXPECT_EQ(shelf.All().worlds.back().ranks, 399);
+}
+
 TEST_F(Nodes, KeepSpansForALeaderToCome) {
   Begin();
   bulletin.Poll({}, began + 1s);

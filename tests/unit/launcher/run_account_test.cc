@@ -244,6 +244,42 @@ TEST_F(Account, ProcessesAndStepsOfLeadersBeforeAreInTheResult) {
   EXPECT_EQ(next.life_news(), 2u + 2u + 1u);
 }
 
+TEST_F(Account, TheWorldsThatARunWentThroughOutliveItsLeaders) {
+  const core::Crew both(2), one = both.Without({Rank(0)});
+  account.OnCrew(both, 0, Step(), kBegin + 1s);
+  EXPECT_TRUE(account.result().worlds.empty()) << "all take part from the start";
+  account.OnCrew(one, 3, Step(7), kBegin + 5s);
+  account.OnCrew(one, 4, Step(9), kBegin + 6s);  // another incident, in the same world
+  ASSERT_EQ(account.result().worlds.size(), 1u);
+  EXPECT_EQ(account.result().worlds[0].left, std::vector<Rank>{Rank(0)});
+  EXPECT_EQ(account.ForNext(kBegin + 6s).crew, std::vector<Rank>{Rank(1)});
+  KeptStory kept;
+  for (const WorldChange& world : account.result().worlds) kept.worlds.push_back(ToKept(world, account.result().begin));
+
+  constexpr TimePoint kThere = TimePoint(500000s);
+  core::Policy policy = TwoRanks();
+  policy.takes_over = true;
+  for (const bool pulsed : {false, true}) {  // the leader may have been lost before it told who takes part
+    wire::RunSoFar before;
+    before.time.total = 10s;
+    if (pulsed) before.crew = {Rank(1)};
+    RunAccount next(policy, Generation(), kThere, before, kept);
+    EXPECT_EQ(next.ForNext(kThere).crew, std::vector<Rank>{Rank(1)});
+    next.OnCrew(one, 0, Step(), kThere + 1s);
+    ASSERT_EQ(next.result().worlds.size(), 1u) << pulsed;
+    next.OnCrew(both, 5, Step(20), kThere + 2s);
+    ASSERT_EQ(next.result().worlds.size(), 2u);
+    EXPECT_EQ(next.worlds_seen(), 2u);
+    const WorldChange &first = next.result().worlds[0], &second = next.result().worlds[1];
+    EXPECT_EQ(first.at, kThere - 10s + 5s);
+    EXPECT_EQ(first.step, Step(7));
+    EXPECT_EQ(first.incident, 3u);
+    EXPECT_EQ(first.ranks, 1);
+    EXPECT_EQ(second.came, std::vector<Rank>{Rank(0)});
+    EXPECT_EQ(second.ranks, 2);
+  }
+}
+
 TEST(RunAccount, WhereARunGoesOnFromIsACheckpoint) {
   core::Policy policy = TwoRanks();
   policy.resume_step = Step(40);

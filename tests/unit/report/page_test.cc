@@ -52,7 +52,7 @@ std::vector<std::string> UnbalancedTags(const std::string& html) {
 
 TEST(IndexHtml, IsWellFormedForEverySample) {
   const RunRecord reference = UndisturbedRun();
-  for (const RunRecord& run : {FaultedRun(), UndisturbedRun(), RunRecord{}}) {
+  for (const RunRecord& run : {FaultedRun(), ElasticRun(), UndisturbedRun(), RunRecord{}}) {
     EXPECT_EQ(UnbalancedTags(IndexHtml(run, &reference)), std::vector<std::string>{});
     EXPECT_EQ(UnbalancedTags(IndexHtml(run, nullptr)), std::vector<std::string>{});
   }
@@ -76,7 +76,7 @@ TEST(IndexHtml, EveryInnerLinkHasItsPlaceAndEveryIdIsUnique) {
   const RunRecord reference = UndisturbedRun();
   ReportOptions options;
   options.max_incident_figures = 1;  // the second incident is in the table only
-  const std::string page = IndexHtml(FaultedRun(), &reference, options);
+  const std::string page = IndexHtml(ElasticRun(), &reference, options);
   const std::vector<std::string> ids = All(page, " id=\"");
   const std::set<std::string> unique(ids.begin(), ids.end());
   EXPECT_EQ(unique.size(), ids.size());
@@ -90,6 +90,26 @@ TEST(IndexHtml, EveryAxisHasItsTitle) {
   const std::string page = IndexHtml(FaultedRun(), nullptr);
   for (const char* title : {">loss</span>", ">step</span>", ">milliseconds since the fault, which was at "})
     EXPECT_TRUE(Contains(page, title)) << title;
+}
+
+TEST(IndexHtml, DrawsTheWorldsThatTheRunWentThrough) {
+  RunRecord run = ElasticRun();
+  const std::string page = IndexHtml(run, nullptr);
+  EXPECT_TRUE(Contains(page, "id=\"h-world\"") && Contains(page, ">ranks</span>"));
+  EXPECT_TRUE(Contains(page, "4 at first, 4 in the end, of 4 at most."));
+  EXPECT_TRUE(Contains(page, "rank 2 left: Rank 2 was killed"));
+  EXPECT_TRUE(Contains(page, "rank 2 came: found by the leader that took over"));
+  // Down at 3 of 4.6 ranks, and up again: the line begins with the run and ends with it.
+  const std::vector<std::string> lines = All(page, "class=\"curve world\" d=\"");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].substr(0, 6), "M0 13.");
+  EXPECT_EQ(std::count(lines[0].begin(), lines[0].end(), 'V'), 2);
+  EXPECT_EQ(lines[0].substr(lines[0].size() - 5), "H1000");
+  EXPECT_FALSE(Contains(IndexHtml(FaultedRun(), nullptr), "h-world")) << "one world is no picture";
+  // As little as a file may say.
+  run.worlds = {{-5, Step(), 0, {}, {Rank(1), Rank(2)}, 99}};
+  run.end_ns = 0;
+  EXPECT_TRUE(Contains(IndexHtml(run, nullptr), "ranks 1 and 2 came: incident 99"));
 }
 
 TEST(IndexHtml, StringsFromOutsideStayText) {

@@ -27,7 +27,7 @@ TEST(SummaryJson, HasExactlyThePublishedKeysInOrder) {
   const Json summary = SummaryJson(FaultedRun());
   EXPECT_EQ(Keys(summary), (std::vector<std::string>{"schema", "world_size", "steps", "final_loss", "final_digest",
                                                      "losses", "samples_consumed", "samples_digest", "exit", "reason", "goodput",
-                                                     "time", "saves", "inexact", "inexact_count", "not_struck",
+                                                     "time", "saves", "inexact", "inexact_count", "not_struck", "worlds",
                                                      "incidents"}));
   EXPECT_EQ(summary["schema"], 1);
   ASSERT_EQ(summary["incidents"].size(), 2u);
@@ -70,6 +70,18 @@ TEST(SummaryJson, ListsAreEmptyAndTimesNullWhereThereIsNothing) {
   EXPECT_EQ(SummaryJson(RunRecord{})["incidents"], Json::array());
 }
 
+TEST(SummaryJson, TellsTheWorldsThatTheRunWentThrough) {
+  const Json worlds = SummaryJson(ElasticRun())["worlds"];
+  ASSERT_EQ(worlds.size(), 2u);
+  EXPECT_EQ(Keys(worlds[0]), (std::vector<std::string>{"start_ns", "step", "ranks", "left", "came", "incident"}));
+  EXPECT_EQ(worlds[0]["ranks"], 3);
+  EXPECT_EQ(worlds[0]["left"], Json({2}));
+  EXPECT_EQ(worlds[0]["incident"], 1);
+  EXPECT_EQ(worlds[1]["came"], Json({2}));
+  EXPECT_TRUE(worlds[1]["incident"].is_null());
+  EXPECT_EQ(SummaryJson(FaultedRun())["worlds"], Json::array());
+}
+
 TEST(SummaryJson, ConvertsToTheUnorderedJsonType) {
   const nlohmann::json plain = SummaryJson(FaultedRun());
   const nlohmann::json both = {{"reference", SummaryJson(UndisturbedRun())}, {"faulted", plain}};
@@ -100,7 +112,7 @@ TEST(SummaryJson, LossesKeepEveryBit) {
 }
 
 TEST(RecordJson, GoesRoundUnchanged) {
-  for (const RunRecord& run : {FaultedRun(), UndisturbedRun(), RunRecord{}}) {
+  for (const RunRecord& run : {FaultedRun(), ElasticRun(), UndisturbedRun(), RunRecord{}}) {
     const Json json = Json::parse(RecordJson(run).dump());
     const Result<RunRecord> back = RecordFromText(json.dump());
     ASSERT_TRUE(back.ok()) << back.status().ToString();
@@ -152,7 +164,7 @@ TEST(RecordFromText, NamesTheFieldThatIsWrong) {
 // Records of earlier versions lack them, and pages can still be made of these.
 const std::vector<std::string> kNewer = {
     "goodput", "time", "time_ns", "saves", "started_unix_ms", "hosts", "launcher_line", "utc_offset_minutes", "struck",
-    "not_struck", "reason", "inexact", "inexact_count"};
+    "not_struck", "reason", "inexact", "inexact_count", "worlds"};
 
 TEST(RecordFromText, TakesARecordOfAnEarlierVersion) {
   Json json = RecordJson(FaultedRun());

@@ -243,4 +243,11 @@ RunRecord FaultedRun() {
   return record;
 }
 
+RunRecord ElasticRun() {
+  RunRecord record = FaultedRun();
+  record.worlds = {{record.incidents[0].fault_ns + 2284 * kMs / 10, Step(41), 3, {Rank(2)}, {}, 1},
+                   {record.end_ns - 2 * kStepLength, Step(78), 4, {}, {Rank(2)}, 0}};
+  return record;
+}
+
 }  // namespace kintsugi

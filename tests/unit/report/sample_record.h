@@ -12,4 +12,7 @@ RunRecord UndisturbedRun();
 // source, was killed while it sent (three attempts).
 RunRecord FaultedRun();
 
+// The same, but rank 2 is not replaced: it leaves in incident 1, and comes back at the end; who saw that is not known.
+RunRecord ElasticRun();
+
 }  // namespace kintsugi

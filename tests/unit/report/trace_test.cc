@@ -56,10 +56,18 @@ TEST(TraceJson, HasANamedTrackForTheControllerAndEachRank) {
 }
 
 TEST(TraceJson, SpansOfEveryTrackAreSortedAndNest) {
-  for (const RunRecord& run : {FaultedRun(), UndisturbedRun()}) {
+  for (const RunRecord& run : {FaultedRun(), ElasticRun(), UndisturbedRun()}) {
     const Json trace = Json::parse(TraceJson(run));
     for (const auto& [tid, events] : Tracks(trace)) EXPECT_TRUE(WellFormed(events)) << "track " << tid;
   }
+}
+
+TEST(TraceJson, HowManyRanksTookPartIsALine) {
+  std::vector<int> ranks;
+  const Json trace = Json::parse(TraceJson(ElasticRun()));
+  for (const Json& event : trace["traceEvents"])
+    if (event["ph"] == "C") ranks.push_back(event["args"]["ranks"]);
+  EXPECT_EQ(ranks, (std::vector<int>{4, 3, 4}));
 }
 
 TEST(TraceJson, PhasesLieInsideTheirIncident) {
