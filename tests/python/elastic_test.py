@@ -92,16 +92,16 @@ class Elastic:
             if self.tells and not any(reason["reason"].startswith(told) for incident in summary["incidents"] for reason in incident["reasons"]):
                 raise Failure(f"the record does not tell: {[incident['reasons'] for incident in summary['incidents']]}")
 
-    def shrinks(self, *words, fault, saved, smaller=3, left=(1,), die="", respawns=0):
+    def shrinks(self, *words, fault, saved, ranks=4, smaller=3, left=(1,), die="", respawns=0):
         """To the bit as saved and resumed."""
         def test(_):
-            summary, log, found, made = self.run(fault, [*words, "--die", die] if die else words, respawns=respawns)
+            summary, log, found, made = self.run(fault, [*words, "--die", die] if die else words, ranks, respawns=respawns)
             path = [incident["path"] for incident in summary["incidents"]]
             if path != ["shrink"] or summary["incidents"][0]["step"] != saved:
                 raise Failure(f"{summary['incidents']}\n{log[-12000:]}")
-            if not re.search(rf"event=world_changed world={smaller} of=4 left=\"?{','.join(map(str, left))}\"? step={saved}\b", log):
+            if not re.search(rf"event=world_changed world={smaller} of={ranks} left=\"?{','.join(map(str, left))}\"? step={saved}\b", log):
                 raise Failure(f"the world's size is not told\n{log[-4000:]}")
-            self.must_be_as_resumed(words, ((4, 0), (smaller, saved)), summary, log, found, made)
+            self.must_be_as_resumed(words, ((ranks, 0), (smaller, saved)), summary, log, found, made)
         return test
 
     def scales(self, *words, orders, changes, faults=(), die="", respawns=0, paths=None):

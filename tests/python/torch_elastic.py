@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import kintsugi.torch
+from dies import Dies
 from held import Held
 
 STEPS = 12
@@ -77,12 +77,7 @@ class Trainer:
             run.register(**vars(self.made))
         if options.own:
             run.register(count=Count(), take_over={"count": "same-rank"})
-        self.task = options.die.partition(":")[0]
-        self.me = f"{run.agent.rank}.{run.agent.incarnation}"
-        if self.task in ("rebuild", "rollback"):
-            run.handler(self.task, self.die_within)
-        elif self.task == "amid":
-            run.handler("rebuild", self.die_amid)
+        dies = Dies(run, options.die, lambda: digest(self.made.model.parameters()))
         self.seen: list[torch.Tensor] = []
         self.taken: list[int] = []  # of a step: its epoch, how many ranks there were, and what they took, in the epoch's order
         self.passes = 0
@@ -91,8 +86,7 @@ class Trainer:
         data_set = TensorDataset(torch.stack((data / options.samples, (data % 7) / 7), dim=1), data)
         self.loader = DataLoader(data_set, 2, sampler=DistributedSampler(data_set, seed=3), num_workers=options.workers)
         torch.manual_seed(100 + run.rank)
-        if options.die == f"start:{self.me}":
-            os.kill(os.getpid(), signal.SIGKILL)
+        dies.start()
         self.held.come()
 
     def compute(self, points: torch.Tensor, ids: torch.Tensor, parts: int = 1) -> float:
@@ -126,24 +120,6 @@ class Trainer:
     def write(self, k: int) -> None:
         with open(self.folder / "steps", "a", encoding="utf-8") as steps:
             steps.write(" ".join(map(str, (k, *self.taken))) + "\n")
-
-    def die_within(self, incident: kintsugi.Incident) -> None:
-        """Once this rank has become one of fewer; or, by its life, as others come or this one does."""
-        rank = not incident.fresh and not self.run.replaces and self.die == f"{self.task}:{self.run.agent.rank}"
-        if rank or (incident.rung == "grow" and self.die == f"{self.task}:{self.me}"):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def die_amid(self, _: kintsugi.Incident) -> None:
-        """As soon as a byte of the state has come."""
-        parameters = [*self.made.model.parameters()]
-
-        def watch(before: str) -> None:
-            while digest(iter(parameters)) == before:
-                pass
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        if self.die == f"amid:{self.me}":
-            threading.Thread(target=watch, args=[digest(iter(parameters))], daemon=True).start()
 
     def evaluate(self, when: str) -> float:
         if self.die == f"{when}:{self.run.agent.rank}":

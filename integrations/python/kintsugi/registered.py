@@ -19,6 +19,7 @@ from .cuts import Cut, parts_of
 from .objects import Objects
 from .pickled import Pickling, Reducer
 from .program import Program
+from .slices import Held, Slice
 from .take_over import TakeOver, take_over_of
 from .terms import FIRST_OF_HOLDERS, Codec, Piece
 from .values import NamedValues, Values
@@ -108,7 +109,7 @@ class Registered:
         if flat != (0, 0):
             count = flat[1] - flat[0]
         bytes_used = count * DTYPE_BYTES[dtype] if dtype in DTYPE_BYTES else size
-        layout = self._layout_for(piece)
+        layout = self._layout_for(key, piece)
         whole = local if piece is None else list(piece.global_shape)
         offset = [0] * len(local) if piece is None else list(piece.offset)
         self.agent.register_tensor(key, dtype, whole, box, offset, flat, address, bytes_used, layout, 0 if device is None else device + 1, allow_shape_mismatch)
@@ -151,13 +152,17 @@ class Registered:
         self._keep.append((memory, holder))
         return ctypes.addressof(holder), view.nbytes
 
-    def _layout_for(self, piece: Piece | None) -> int:
-        """The number of a set of holders: one that all of them find without asking."""
+    def _layout_for(self, key: str, piece: Piece | None) -> int:
+        """The number of a set of holders: one that all of them find without asking. Where ranks may leave, or come, it has to be found among others,
+        too, where the holders have other numbers: by the first that they hold alone."""
         usual = self.usual_holders()
         if piece is None or piece.holders == usual:
             self._layouts[0] = usual
             return 0
-        number = FIRST_OF_HOLDERS + (zlib.crc32(repr(piece.holders).encode()) & 0x3FFFFFFF)
+        if self.offers and (known := [number for number, holders in self._layouts.items() if number != 0 and holders == piece.holders]):
+            return known[0]
+        name = repr((key, piece.offset, piece.flat) if self.offers else piece.holders)
+        number = FIRST_OF_HOLDERS + (zlib.crc32(name.encode()) & 0x3FFFFFFF)
         if self._layouts.setdefault(number, piece.holders) != piece.holders:
             raise Error(f"ranks {piece.holders} and {self._layouts[number]} have one layout number: register them apart", Code.INTERNAL)
         return number
@@ -174,14 +179,25 @@ class Registered:
         stride = max(len(ranks) // replicas, 1)
         return tuple(ranks[ranks.index(self.rank) % stride :: stride]) if self.rank in ranks else (self.rank,)
 
-    def refuse_shares(self) -> None:
-        """Who leaves takes along what it alone holds."""
+    @property
+    def offers(self) -> bool:
+        """Whether the run may go on with other ranks."""
+        return False
+
+    def held_alone(self) -> Iterable[Held]:
+        """What not all ranks hold alike, by number."""
         everybody = tuple(range(self.world_size))
-        for key, (*_, layout) in self._tensors.items():
+        for key, (_, whole, box, offset, flat, _, layout) in self._tensors.items():
             holders = self._layouts[layout] if layout != 0 else self.usual_holders()
             if holders != everybody:
-                raise Error(f"run.offer: '{key}' is held by ranks {', '.join(map(str, holders))} alone, and the others lack it: only what all ranks hold alike "
-                            "can go on with fewer. Leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
+                yield Held(key, f"{box} at {offset} of {whole}" + (f", elements {flat[0]} to {flat[1]} of them" if flat != (0, 0) else ""), holders)
+
+    def slice_of(self) -> Slice:
+        """The ranks that together hold one replica of all that is registered, by number, this one among them."""
+        for held in self.held_alone():
+            raise Error(f"run.offer: '{held.key}' is held by ranks {', '.join(map(str, held.holders))} alone, and the others lack it: only what all ranks hold alike "
+                        "can go on with fewer. Leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
+        return (self.rank,)
 
     def register_alias(self, alias: str, key: str) -> None:
         """One more name of a registered array (tied weights): it is held and repaired once, checkpoints have both names, and a run

@@ -408,10 +408,10 @@ class Run(Resharding):
         for number, holders in self._layouts.items():
             if number != 0:
                 self.agent.set_layout(number, [crew[rank] for rank in holders], len(holders))
-        if self._worlds.offered:
-            self.refuse_shares()
         self.agent.register_object(PROGRAM, True, *take_over_of(PROGRAM, lambda saved: Program.take_over(saved, self.agent.crew)))
-        self._worlds.begin()
+        if self.offers:
+            self._worlds.begin(self.slice_of(), next(iter(self.held_alone()), None))
+        self._program.go_on_among(crew)
         self._program.note_start(self._objects.variables())
         self._objects.put_at_gate(0)
         self._add_news_handler()
@@ -434,11 +434,11 @@ class Run(Resharding):
             store = self.agent.open_store(incident.generation)
             limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
             self._worlds.note_lost(incident.step)
-            facts = {**self._news.facts(incident.step), "worlds": self._worlds.offered, "ran in": self._worlds.ran_in,
+            facts = {**self._news.facts(incident.step), **self._worlds.facts(self.slice_of() if self.offers else ()),
                      "refused": self._verdicts.facts(incident.step)}
             store.set(f"news/{self.agent.rank}", json.dumps(facts).encode())
             told = {rank: json.loads(store.get(f"news/{rank}", limit_ms)) for rank in self.agent.crew}
-            self._worlds.compare(told)
+            self._worlds.compare(told, self.held_alone())
             self._news.learn(incident.generation, incident.step, told, limit_ms, self._worlds.comes_among(told))
             return self._verdicts.learn(incident.step, {rank: facts["refused"] for rank, facts in told.items()})
 
@@ -510,7 +510,7 @@ class Run(Resharding):
         self._check(code)
         self.at = k
         self._verdicts.begin(k)
-        self._verdicts.leave_if_guilty(self.rank)
+        self._verdicts.leave_if_guilty(self.agent.rank)
         self._in_step = True
         if self.leaves_out(k):
             self._refuse_to_leave_out()

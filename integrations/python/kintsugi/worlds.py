@@ -25,10 +25,16 @@ from .news import News
 from .objects import PROGRAM, Objects
 from .program import Program
 from .sections import Meeting, digest_of
+from .slices import Held, Slice, all_slices, refuse_uneven, worlds_of
 from .terms import GoesOn
 
 _LIMIT_MS = 60_000
 _MOST_BYTES = 256 << 20
+
+
+def _keeper(lost: int, told: dict[int, dict[str, Any]]) -> int:
+    """Who tells what the lost rank had: the lowest of its partners."""
+    return min(rank for rank, facts in told.items() if lost in facts["knows"])
 
 
 class _Own(NamedTuple):
@@ -59,6 +65,8 @@ class Worlds:
         self._news = news
         self._inexact = inexact
         self.offered: list[int] = []
+        self._any = False  # number of ranks is offered
+        self.slice: Slice = ()  # that this rank is of
         self.ran_in: list[int] = []  # who took part as this process last went on; none: it never did
         self._lost: dict[tuple[int, int], dict[str, bytes]] = {}  # by step and rank: objects of those that have left
         self._saved: _Saved | None = None  # of a change that not all have gone on from
@@ -66,16 +74,18 @@ class Worlds:
     # ---- as training begins -------------------------------------------------------------------------------------------
 
     def offer(self, worlds: Iterable[int] | None) -> None:
-        most = self._agent.world_size
+        most, self._any = self._agent.world_size, worlds is None
         sizes = list(range(1, most + 1)) if worlds is None else list(worlds)
         if any(type(size) is not int or size < 1 for size in sizes) or not sizes or min(sizes) > most:
             raise Error(f"run.offer(worlds={sizes}): numbers of ranks from 1 on, and one at least that is not above {most}", Code.INVALID_ARGUMENT)
         self.offered = sorted({size for size in sizes if size <= most})  # the run is never larger
 
-    def begin(self) -> None:
-        self._program.go_on_among(self._agent.crew)
-        if not self.offered:
-            return
+    def begin(self, slice_: Slice, held: Held | None) -> None:
+        """`slice_`: by number, the ranks that together hold one replica; `held`: by some of them alone."""
+        size, most = len(slice_), self._agent.world_size
+        if self._any and size < most:
+            self.offered = [world for world in self.offered if world % size == 0]
+        self.offered = worlds_of(size, self.offered, most, held)
         for key in self._objects:
             way = self._objects.way(key)[0]
             if way == TakeOver.UNSAID:
@@ -83,17 +93,31 @@ class Worlds:
                             "ranks have the same)", Code.FAILED_PRECONDITION)  # fmt: skip
             if way == TakeOver.CELL:
                 raise Error(f"run.offer: object '{key}' is one cell of a grid, which has a place for each rank: leave run.offer out", Code.FAILED_PRECONDITION)
-        self._agent.offer_worlds([self._agent.rank], self.offered)
+        self.slice = self._seats(slice_)
+        self._agent.offer_worlds([*self.slice], self.offered)
         self._agent.hand_over_objects()
 
-    def compare(self, told: dict[int, dict[str, Any]]) -> None:
-        """Before the first step: all ranks offer the same. Whichever of them says so first says the same."""
+    def facts(self, slice_: Slice) -> dict[str, Any]:
+        """What is told to all, as JSON. `slice_`: as of now, by number."""
+        if self.offered and self._seats(slice_) != self.slice:
+            raise Error(f"run.offer: the slice of rank {self._agent.rank} was {[*self.slice]}, and what is made anew among ranks {self._agent.crew} makes it "
+                        f"{[*self._seats(slice_)]}: bytes would have to move, which they do not", Code.FAILED_PRECONDITION)  # fmt: skip
+        return {"worlds": self.offered, "slice": self.slice, "ran in": self.ran_in}
+
+    def _seats(self, numbers: Slice) -> Slice:
+        return tuple(self._agent.crew[number] for number in numbers)
+
+    def compare(self, told: dict[int, dict[str, Any]], held: Iterable[Held]) -> None:
+        """All ranks offer the same; whichever of them says so first says the same. And every slice holds all. `held`: by some ranks alone, by number."""
         offered = {**{rank: words["worlds"] for rank, words in told.items()}, self._agent.rank: self.offered}
         first = min(offered)
         for rank in sorted(offered):
             if offered[rank] != offered[first]:
                 one, other = (f"worlds of {', '.join(map(str, worlds))} ranks" if worlds else "none" for worlds in (offered[first], offered[rank]))
                 raise Error(f"rank {first} offers {one}, rank {rank} {other} (run.offer): all ranks offer the same", Code.INVALID_ARGUMENT)
+        if self.offered:
+            slices = all_slices({rank: tuple(words["slice"]) for rank, words in told.items()})
+            refuse_uneven(self._agent.rank, slices, (one._replace(holders=self._seats(one.holders)) for one in held))
 
     def comes_among(self, told: dict[int, dict[str, Any]]) -> bool:
         """This rank takes part from now on, where those who ran did so without it: what it has is to be made of what they have."""
@@ -119,7 +143,8 @@ class Worlds:
         me, crew = self._agent.rank, self._agent.crew
         meeting = self._news.meeting(generation)
         has = self._saved is not None and self._saved.step == step
-        mine = {"crew": self._program.crew or crew, "has": has, "stayed": bool(self.ran_in)}
+        knows = [rank for at, rank in sorted(self._lost) if at == step]
+        mine = {"crew": self._program.crew or crew, "has": has, "stayed": bool(self.ran_in), "knows": knows}
         meeting.say(f"world/{me}", json.dumps(mine).encode())
         told = {rank: json.loads(meeting.hear(f"world/{rank}", _LIMIT_MS)) for rank in crew}
         having = [rank for rank in crew if told[rank]["has"]]
@@ -129,7 +154,8 @@ class Worlds:
             return
         teller = having[0] if having else self._collector(told)
         if not having:
-            meeting.say(f"world/of/{me}", pickle.dumps(self._own()))
+            of_lost = {rank: self._lost[step, rank] for rank in knows if me == _keeper(rank, told)}
+            meeting.say(f"world/of/{me}", pickle.dumps({**self._own(), "lost": of_lost}))
             if me == teller:
                 self._saved = self._collect(step, told[me]["crew"], meeting)
         if me == teller:
@@ -167,7 +193,8 @@ class Worlds:
 
     def _collect(self, step: int, crew: list[int], meeting: Meeting) -> _Saved:
         here = {rank: pickle.loads(meeting.hear(f"world/of/{rank}", _LIMIT_MS)) for rank in self._agent.crew if rank in crew}
-        lost = {rank: self._lost.get((step, rank)) for rank in crew if rank not in here}
+        known_to_any = {rank: objects for of_rank in here.values() for rank, objects in of_rank["lost"].items()}
+        lost = {rank: known_to_any.get(rank) for rank in crew if rank not in here}
         if unknown := [rank for rank, known in lost.items() if known is None]:
             raise Error(f"the objects of rank {unknown[0]} at step {step} are known to nobody: those of the others cannot go on without it", Code.NOT_FOUND)
         alike: dict[bytes, bytes] = {}  # most are the same on all ranks, and travel once

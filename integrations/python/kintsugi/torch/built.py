@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import Module
 
 from .._errors import Error
@@ -23,6 +24,11 @@ class Reset(NamedTuple):
     step: int  # the last one that is committed
     how: Literal["in place", "made anew"]
     why: str  # of "made anew"
+
+
+def registered_of(things: Mapping[str, Any]) -> dict[str, Any]:
+    """Meshes and groups have no state."""
+    return {name: thing for name, thing in things.items() if not isinstance(thing, (DeviceMesh, dist.ProcessGroup))}
 
 
 class Built:
@@ -51,17 +57,22 @@ class Builder:
         self.things: dict[str, Any] = {}
 
     def make(self) -> None:
-        before = len(self._groups.all)
         self._call()
-        self._made = self._groups.all[before:]
+        self._made = [group for group in self._groups.all if group.is_built]
 
-    def make_anew(self, incident: Incident) -> None:
+    def make_anew(self, incident: Incident, others: bool) -> None:
+        """`others`: other ranks take part than before, so that the groups are others, too."""
         names = list(self.things)
         for group in self._known_to_torch:
             dist.destroy_process_group(group)
         self._groups.clean(incident)
-        with self._groups.instead_of(self._made):
-            self._call()
+        parallel.forget_meshes()
+        if others:
+            with self._groups.among_others():
+                self.make()
+        else:
+            with self._groups.instead_of(self._made):
+                self._call()
         if list(self.things) != names:
             raise Error(f"the function given to run.build made {', '.join(names)} before, and {', '.join(self.things)} now", Code.INVALID_ARGUMENT)
 
@@ -72,7 +83,8 @@ class Builder:
     def _call(self) -> None:
         known = dist.distributed_c10d._world.pg_map
         before = set(known)
-        made = self._make()
+        with self._groups.building():
+            made = self._make()
         if not isinstance(made, Mapping) or not all(isinstance(name, str) for name in made):
             raise Error(f"the function given to run.build returned {type(made).__name__}: it returns what it made by name, as in "
                         '{"model": model, "optimizer": optimizer}', Code.INVALID_ARGUMENT)  # fmt: skip

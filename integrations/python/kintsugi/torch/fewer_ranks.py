@@ -11,7 +11,7 @@ import gc
 import math
 import warnings
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data.distributed import DistributedSampler
@@ -33,25 +33,46 @@ def refuse_kinds(kept: str, registry: Registry) -> None:
         raise Error(f"run.offer: {kept} cannot go on with fewer ranks: leave run.offer out", Code.FAILED_PRECONDITION)
 
 
-def refuse_fixed(world_size: int) -> None:
-    """What names ranks, or divides by their number in a way of its own."""
-    for mesh in _all(DeviceMesh):
-        raise Error(f"run.offer: there is a {mesh}, whose ranks are fixed: leave run.offer out, or the mesh", Code.FAILED_PRECONDITION)
+def meshes() -> list[DeviceMesh]:
+    return [*_all(DeviceMesh)]
+
+
+def others(found: list[DeviceMesh], known: list[DeviceMesh]) -> list[DeviceMesh]:
+    """Without those that are known, and what was cut out of these. Equal ones are not the same."""
+    ids = {*map(id, known)}
+    return [mesh for mesh in found if id(mesh) not in ids and id(mesh._get_root_mesh()) not in ids]
+
+
+def refuse_fixed(world_size: int, built: list[DeviceMesh]) -> None:
+    """What names ranks, or divides by their number in a way of its own. `built`: by the function given to run.build, which makes them anew."""
+    for mesh in others(meshes(), built):
+        raise Error(f"run.offer: there is a {mesh}, whose ranks are fixed: leave run.offer out, or the mesh, or let run.build make it behind run.offer",
+                    Code.FAILED_PRECONDITION)  # fmt: skip
     for sampler in _all(DistributedSampler):
         if type(sampler) is not DistributedSampler and sampler.num_replicas == world_size > 1:
             raise Error(f"run.offer: a {type(sampler).__name__} divides its data among {world_size} ranks in a way of its own: only "
                         "torch's DistributedSampler itself is told another number", Code.FAILED_PRECONDITION)  # fmt: skip
 
 
-def divide_among(before: int, world_size: int, rank: int) -> None:
-    """Samplers that divided among all ranks do so among those that there are now, as if they were made now."""
+class Share(NamedTuple):
+    part: int
+    parts: int
+
+    def __str__(self) -> str:
+        return f"part {self.part} of {self.parts}"
+
+
+def divide_among(before: list[Share], now: list[Share]) -> None:
+    """Samplers that divided among all ranks, or slices, do so among those that there are now, as if they were made now."""
+    became = dict(zip((share.parts for share in before), now))
     for sampler in _all(DistributedSampler):
-        if type(sampler) is DistributedSampler and sampler.num_replicas == before:
-            sampler.num_replicas, sampler.rank = world_size, rank
+        if type(sampler) is DistributedSampler and sampler.num_replicas in became:
+            sampler.rank, parts = became[sampler.num_replicas]
+            sampler.num_replicas = parts
             count = len(sampler.dataset)  # type: ignore[arg-type]
-            shares = count - world_size if sampler.drop_last and count % world_size != 0 else count
-            sampler.num_samples = math.ceil(shares / world_size)
-            sampler.total_size = sampler.num_samples * world_size
+            shares = count - parts if sampler.drop_last and count % parts != 0 else count
+            sampler.num_samples = math.ceil(shares / parts)
+            sampler.total_size = sampler.num_samples * parts
 
 
 def described(before: int, now: int, step: int) -> str:

@@ -82,6 +82,7 @@ class Group:
     place: str  # equal on all members: torch's name and how many of that name came before
     timeout: datetime.timedelta
     keep: list[Any] = field(default_factory=list)  # stores of the present inner group
+    is_built: bool = False  # by the function given to run.build, of ranks that it has named
     on_device: Any = None  # its collectives there, where this process has a device
 
     @property
@@ -100,7 +101,10 @@ class Groups:
         self.all: list[Group] = []
         self.generation = 0
         self.crew = agent.crew  # by whose numbers torch knows the groups
-        self.keeps_whole = False  # no group of some ranks alone is made any more
+        self.keeps_whole = False  # no group of some ranks alone is made any more, but by the function given to run.build
+        self._is_building = self._answers_alone = False
+        self._count_before = 0  # by torch, as that begins
+        self._counted_there = 0  # by torch, for groups that this function made: on a process that comes later it made other ones
         self._instead: list[Group] | None = None  # whose places the next groups take
         self._farewell: Any = None  # this rank is at the end of its script
         self._communicators: Communicators | None = None
@@ -122,7 +126,7 @@ class Groups:
         size = int(options.group_size)
         numbers = [int(rank) for rank in options.global_ranks_in_group] or list(range(size))
         ranks = [self.crew[number] for number in numbers]
-        if self.keeps_whole and len(ranks) < len(self.crew):
+        if self.keeps_whole and not self._is_building and len(ranks) < len(self.crew):
             raise _some_alone(numbers)
         name = str(options.group_id)
         timeout = options.timeout
@@ -131,12 +135,17 @@ class Groups:
         )
         if self._instead is not None:
             return self._take_place(outer, ranks)
+        if name.isdecimal():  # by torch's count
+            name = str(int(name) - (self._count_before if self._is_building else self._counted_there))
+        if self._is_building:
+            name = f"built.{name}"
         serial = sum(group.place.startswith(f"{name}#") for group in self.all)
-        group = Group(outer, self._seats() if self.keeps_whole else ranks, f"{name}#{serial}", timeout)
+        seats = self._seats() if self.keeps_whole and not self._is_building else ranks
+        group = Group(outer, seats, f"{name}#{serial}", timeout, is_built=self._is_building)
         outer.mark_as(group.place, ranks)
         self.all.append(group)
         # One that takes a lost rank's place is alone until the groups of the next generation are made.
-        if self.agent.joined_as != Joined.REPLACEMENT or self.generation > 0:
+        if not self._answers_alone and (self.agent.joined_as != Joined.REPLACEMENT or self.generation > 0):
             self._connect_first(group)
         return outer
 
@@ -157,6 +166,29 @@ class Groups:
         """Collectives are answered locally until all groups are connected anew."""
         for group in self.all:
             group.outer.answer_alone()
+
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        """The function given to run.build makes groups within."""
+        world = dist.distributed_c10d._world
+        self._is_building, self._count_before = True, world.group_count
+        try:
+            yield
+        finally:
+            self._is_building = False
+            self._counted_there += world.group_count - self._count_before
+
+    @contextlib.contextmanager
+    def among_others(self) -> Iterator[None]:
+        """Groups that are made within are of other ranks than those that were built before, which are gone. They and all others answer
+        locally, as a newcomer's, until all are connected anew."""
+        self.all = [group for group in self.all if not group.is_built]
+        self.answer_alone()
+        self._answers_alone = True
+        try:
+            yield
+        finally:
+            self._answers_alone = False
 
     @contextlib.contextmanager
     def instead_of(self, groups: list[Group]) -> Iterator[None]:
@@ -194,6 +226,8 @@ class Groups:
         """The run may go on with other ranks: then a group of some alone would be of others than the script has named."""
         self.keeps_whole = True
         for group in self.all:
+            if group.is_built:
+                continue
             if len(group.ranks) < len(self.crew):
                 raise _some_alone([self.crew.index(rank) for rank in group.ranks])
             group.ranks = self._seats()
@@ -202,13 +236,16 @@ class Groups:
         return [*range(self.agent.world_size)]
 
     def follow_crew(self) -> bool:
-        """Torch's groups are of the ranks that take part now, each with its number. Whether those are others than before."""
+        """Torch's groups are of the ranks that take part now, each with its number, but for those that run.build makes anew. Whether those
+        are others than before."""
         if self.crew == self.agent.crew:
             return False
         self.crew = self.agent.crew
         world = dist.distributed_c10d._world
         named = {name: group for group, name in world.pg_names.items()}
         for group in self.all:
+            if group.is_built:
+                continue
             members = self._members(group)
             rank, size = members.index(self.agent.rank), len(members)
             known = named[group.outer.group_name]
@@ -399,8 +436,8 @@ class Groups:
 
 
 def _some_alone(numbers: list[int]) -> Error:
-    return Error(f"run.offer: there is a process group of ranks {numbers} alone, of which nobody knows what it is among fewer ranks: make groups of all ranks, or "
-                 "leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
+    return Error(f"run.offer: there is a process group of ranks {numbers} alone, of which nobody knows what it is among fewer ranks: make groups of all ranks, "
+                 "let run.build make it behind run.offer, or leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
 
 
 def _not_connected(what: str, generation: int, error: RuntimeError) -> Error:

@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader
 from .._errors import Error
 from ..abi import Code
 from .devices import Device
+from .fewer_ranks import Share
 from .indices import sampler_of
 from .kept_batches import KeptBatch
 from .loader_kinds import Mapped, Mark, kind_of
@@ -161,15 +162,15 @@ class Batches:
             self._place = self._here()
         self._enter(position, False)
 
-    def refuse_undivided(self, ranks: int) -> None:
-        """Where ranks may leave: an order that is not one for all of them could not be divided anew."""
+    def refuse_undivided(self, shares: list[Share]) -> None:
+        """Where ranks may leave: an order that is not one for all of them could not be divided anew. `shares`: as which this rank's may be divided."""
         if not isinstance(self._kind, Mapped) or self._kind.share is None:
             raise Error(f"loader '{self._name}' cannot go on with fewer ranks, which run.offer says: only the order of torch's DistributedSampler is one for all "
                         "ranks. Use it, or draw data as a function of step, rank and world_size, or leave run.offer out", Code.INVALID_ARGUMENT)  # fmt: skip
-        among = sampler_of(self._loader).num_replicas
-        if among != ranks:
-            raise Error(f"loader '{self._name}' divides its data among {among} ranks of {ranks}: with fewer ranks (run.offer) nobody knows among how many",
-                        Code.INVALID_ARGUMENT)  # fmt: skip
+        sampler = sampler_of(self._loader)
+        if (sampler.rank, sampler.num_replicas) not in shares:
+            raise Error(f"loader '{self._name}' divides its data among {sampler.num_replicas} ranks, and gives this one part {sampler.rank}: with fewer ranks "
+                        f"(run.offer) nobody knows among how many. Known are {' and '.join(map(str, shares))}", Code.INVALID_ARGUMENT)  # fmt: skip
 
     # ---- another process --------------------------------------------------------------------------------------------------
 

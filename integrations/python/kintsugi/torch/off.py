@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from .._errors import Error
 from ..abi import Code
-from .built import Built
+from .built import Built, registered_of
 from .facts import Facts
 
 SWITCH = "KINTSUGI"
@@ -69,7 +69,7 @@ class PlainRun:
 
     def build(self, make: Callable[[], Any], /, **_: Any) -> Built:
         things = dict(make())
-        self.register(**things)
+        self.register(**registered_of(things))
         return Built(things)
 
     def follow(self, *_: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, _redistribute, debug
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn import Module, Parameter, SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -62,6 +62,22 @@ def holders_of(tensor: DTensor) -> tuple[int, ...]:
 def mesh_ranks(tensor: DTensor) -> tuple[int, ...]:
     """Ranks that have any piece of it."""
     return tuple(sorted(_with_siblings(tensor.device_mesh).flatten().tolist()))
+
+
+def replicas_of(tensor: DTensor) -> set[tuple[int, ...]]:
+    """Ranks that together hold all of it, once: those that differ in dimensions of the mesh which cut it."""
+    whole = _with_siblings(tensor.device_mesh)
+    cut = [1 + at for at, placement in enumerate(tensor.placements) if placement.is_shard() or _is_strided(placement)]
+    rows = whole.permute(*(at for at in range(whole.dim()) if at not in cut), *cut).flatten(-len(cut)) if cut else whole.unsqueeze(-1)
+    return {tuple(sorted(row)) for row in rows.reshape(-1, rows.size(-1)).tolist()}
+
+
+def forget_meshes() -> None:
+    """torch keeps what it has worked out for a mesh, and finds it by the mesh's shape: with one made anew it would go on with groups that are gone."""
+    debug._clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+    _redistribute._gen_transform_infos.cache_clear()
+    if hasattr(_redistribute, "clear_redistribute_planner_cache"):
+        _redistribute.clear_redistribute_planner_cache()
 
 
 def _is_strided(placement: Any) -> bool:

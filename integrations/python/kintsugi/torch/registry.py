@@ -24,6 +24,7 @@ from .._errors import Error
 from ..abi import Code
 from ..cuts import Cut
 from ..run import Run
+from ..slices import Held
 from ..take_over import TakeOver
 from ..terms import Codec, Piece
 from . import ddp_layout, parallel, state
@@ -87,6 +88,8 @@ class Registry:
         self.frameworks: list[Framework] = []
         self.parameters: dict[torch.Tensor, str] = {}
         self._tied: dict[torch.Tensor, list[str]] = {}  # names of a parameter beside its first
+        self.together: set[tuple[int, ...]] = set()  # ranks that hold a tensor together
+        self._cut_ways: set[tuple[Any, ...]] = set()  # of which these are known
         self.places = self._extension.Places()  # where registered tensors must stay
 
     # ---- what scripts register ------------------------------------------------------------------------------------------
@@ -167,6 +170,10 @@ class Registry:
         holders = self._run.usual_holders()
         self._tensors = {key: replace(held, holders=holders) for key, held in self._tensors.items()}
 
+    def held(self) -> Iterator[Held]:
+        """Each tensor, or this rank's part of it."""
+        return (Held(held.key, held.kind, held.holders) for held in self._tensors.values())
+
     def registered(self) -> Iterator[Any]:
         """What scripts registered, and the optimizers within."""
         yield from (thing for _, thing in self._known.values())
@@ -189,15 +196,24 @@ class Registry:
         self._cut.forget()
         self.add(things, {}, {})
 
-    def end_again(self) -> None:
-        """The tensors lie in the run's memory from now on, and what they hold is what that memory holds."""
+    def end_again(self, others: bool = False) -> None:
+        """The tensors lie in the run's memory from now on, and what they hold is what that memory holds. `others`: other ranks take part, and hold the
+        same pieces."""
         entries, self._again = self._again or [], None
         found = [(key, parallel.local_of(tensor), piece) for key, tensor, piece in entries if _is_held(tensor)]
         held = [self._held_as(key, local, piece)[0] for key, local, piece in found]
         if missing := self._tensors.keys() - {one.key for one in held}:
             raise Error(f"the function given to run.build made '{min(missing)}' before, and does not now", Code.INVALID_ARGUMENT)
         for one in held:
-            if (before := self._tensors.get(one.key)) != one:
+            before = self._tensors.get(one.key)
+            if others and before is not None and replace(before, holders=one.holders) == one:
+                self._tensors[one.key] = one
+            elif others:
+                was = "nothing of that name" if before is None else before.kind
+                raise Error(f"among {self._run.world_size} ranks the function given to run.build made '{one.key}' as {one.kind} on rank {self._run.rank}, where the "
+                            f"rank had {was}: bytes would have to move, which they do not. Offer worlds in which each rank holds the same (run.offer)",
+                            Code.FAILED_PRECONDITION)  # fmt: skip
+            elif before != one:
                 was = "nothing of that name" if before is None else f"{before.kind} of ranks {list(before.holders)}"
                 raise Error(f"the function given to run.build made '{one.key}' as {one.kind} of ranks {list(one.holders)}, before it was "
                             f"{was}: it has to make the same again", Code.INVALID_ARGUMENT)  # fmt: skip
@@ -368,6 +384,9 @@ class Registry:
         """Moves tensors, or this rank's parts of them, into memory that outlives the process, and registers them."""
         for key, tensor, _ in entries:
             state.check(key, tensor)
+            if isinstance(tensor, DTensor) and (way := (id(tensor.device_mesh), tensor.placements)) not in self._cut_ways:
+                self._cut_ways.add(way)
+                self.together |= parallel.replicas_of(tensor)
         with torch.no_grad():
             for _, tensor, _ in entries:
                 local = parallel.local_of(tensor)

@@ -22,6 +22,7 @@ from ..cuts import Cut
 from ..program import Recorded
 from ..reshard import Description, Shard, Staged
 from ..run import Run
+from ..slices import Held, Slice, slice_with, slices_among
 from ..take_over import TakeOver
 from ..terms import Incident, Piece
 from ..variables import Variable
@@ -29,7 +30,7 @@ from ..verdicts import Figures, Veto, of_environment
 from . import _build, agentless, fewer_ranks, iterators, off, parallel, pickled_tensors, refused, shards, warm
 from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
-from .built import Builder, Built, Make, Reset
+from .built import Builder, Built, Make, Reset, registered_of
 from .ddp_layout import DdpLayouts
 from .devices import Device, kind_here
 from .early import Early
@@ -101,6 +102,9 @@ class TorchRun(Run):
         self._registry = Registry(self, extension, self.device, Hooks(self._before_update, self._after_update, self._auto_mark), self._calls)
         self._ddp = DdpLayouts(extension)
         self._builder: Builder | None = None
+        self._built_meshes: list[Any] = []  # until training begins
+        self._said_slice: Slice = ()  # as the launcher numbers them
+        self._shares_of_before: list[fewer_ranks.Share] = []
         self._loaders: list[tuple[Any, Batches | Prepared]] = []
         self._has_accelerator = False
         self.resets: list[Reset] = []  # one for each incident, where run.build made the models
@@ -185,7 +189,7 @@ class TorchRun(Run):
         `take_over`, `cuts`: as `register` has them.
 
         `make` makes the same each time, in the same order, groups too; its collectives are answered locally. All models, optimizers and
-        schedulers are made by it."""
+        schedulers are made by it. Meshes and groups may be among what it returns: `built.mesh` is of the ranks that take part."""
         if self._guard.begun:
             raise Error("run.build comes before training", Code.FAILED_PRECONDITION)
         if self._builder is not None:
@@ -193,10 +197,39 @@ class TorchRun(Run):
         if self._registry.models or self._registry.optimizers:
             raise Error("run.build comes before run.register: models, optimizers and schedulers are all made by its function", Code.FAILED_PRECONDITION)
         builder = Builder(make, always, self._groups)
+        before = fewer_ranks.meshes() if self.offers else []
         builder.make()
-        self.register(take_over=take_over, cuts=cuts, **builder.things)
+        self._built_meshes = fewer_ranks.others(fewer_ranks.meshes(), before) if self.offers else []
+        self.register(take_over=take_over, cuts=cuts, **registered_of(builder.things))
         self._builder = builder
         return Built(builder.things)
+
+    def offer(self, worlds: Iterable[int] | None = None, *, slice: Iterable[int] | None = None) -> None:
+        """As of any run (kintsugi.Run.offer). What is cut over ranks goes on among others where `run.build` makes it, behind this call: whole slices
+        leave and come, ranks that together hold one replica. DTensors say which these are; `slice`, with this rank, where something else is cut."""
+        if any(number != 0 for number in self._layouts):
+            raise Error("run.offer comes before run.build and run.register, where ranks hold parts of tensors", Code.FAILED_PRECONDITION)
+        super().offer(worlds)
+        if slice is None:
+            return
+        numbers = [*slice]
+        if self.rank not in numbers or len({*numbers}) < len(numbers) or not all(0 <= number < self.world_size for number in numbers):
+            raise Error(f"run.offer(slice={numbers}) on rank {self.rank} of {self.world_size}: the ranks, each once, that together hold one replica, this one "
+                        "among them", Code.INVALID_ARGUMENT)  # fmt: skip
+        self._said_slice = tuple(sorted(self.agent.crew[number] for number in numbers))
+
+    def held_alone(self) -> Iterable[Held]:
+        everybody = tuple(range(self.world_size))
+        return (held for held in self._registry.held() if held.holders != everybody)
+
+    def slice_of(self) -> Slice:
+        if self._said_slice:
+            return tuple(self.agent.crew.index(rank) for rank in self._said_slice)
+        found = slice_with(self.rank, self._slices())
+        for held in self.held_alone() if found == (self.rank,) else ():
+            raise Error(f"run.offer: '{held.key}' is held by ranks {', '.join(map(str, held.holders))} alone, and the others lack it: nobody says which ranks "
+                        "together hold one replica. Say it, run.offer(slice=...), or leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
+        return found
 
     def follow(
         self,
@@ -256,7 +289,7 @@ class TorchRun(Run):
         if not is_prepared(loader):
             found = Batches(loader, name, self.device)
             if self.offers:
-                found.refuse_undivided(self.world_size)
+                found.refuse_undivided(self._shares())
             self._loaders.append((loader, found))
             return found
         if not self._has_accelerator:
@@ -313,12 +346,26 @@ class TorchRun(Run):
     def _refuse_fixed(self) -> None:
         kept = self._keeps_world or ("an Accelerator, which counts ranks," if self._has_accelerator else "")
         fewer_ranks.refuse_kinds(kept, self._registry)
-        self.refuse_shares()
+        self.slice_of()
+        for held in self.held_alone() if self._builder is None else ():
+            raise Error(f"run.offer: '{held.key}' is held by ranks {', '.join(map(str, held.holders))} alone, and the others lack it: what is cut over ranks is "
+                        "made anew among others. Let run.build make it, or leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
         for _, known in self._loaders:
             if isinstance(known, Batches):
-                known.refuse_undivided(self.world_size)
-        fewer_ranks.refuse_fixed(self.world_size)
+                known.refuse_undivided(self._shares())
+        fewer_ranks.refuse_fixed(self.world_size, self._built_meshes)
+        self._built_meshes, self._shares_of_before = [], self._shares()
         self._groups.keep_whole()
+
+    def _shares(self) -> list[fewer_ranks.Share]:
+        """As which of how many parts of the data a sampler may give this rank's: one for each rank, or one for each slice."""
+        each = fewer_ranks.Share(self.rank, self.world_size)
+        slices = self._slices()
+        return [each] if self._said_slice else [each, fewer_ranks.Share(slices.index(slice_with(self.rank, slices)), len(slices))]
+
+    def _slices(self) -> list[Slice]:
+        """As DTensors say."""
+        return slices_among(self.world_size, self._registry.together)
 
     def _begin_checks(self) -> None:
         if not dist.is_initialized():
@@ -334,14 +381,15 @@ class TorchRun(Run):
         self._registry.drafts.drop()
         self._accumulation.forget()
         self._gather_again = True
-        before = len(self._groups.crew)
         others = self._groups.follow_crew()
-        if others:
-            fewer_ranks.divide_among(before, self.world_size, self.rank)
+        if others and self._builder is None:
             self._registry.change_world()
         said = self._tell_world(incident.step)
         if not incident.fresh or self.replaces:
             said = "; ".join(filter(None, (said, self._reset(incident, others))))
+        if others:
+            fewer_ranks.divide_among(self._shares_of_before, self._shares())
+        self._shares_of_before = self._shares() if self.offers else []
         self._groups.rebuild(incident)
         return said
 
@@ -368,7 +416,7 @@ class TorchRun(Run):
                     raise
                 why = f"the reset raised {type(error).__name__}: {error}"
         if builder and why:
-            self._make_anew(builder, incident)
+            self._make_anew(builder, incident, others)
             parallel.reset(self._registry.models)
         for framework in self._registry.frameworks:
             framework.reset()
@@ -380,11 +428,11 @@ class TorchRun(Run):
         print(f"kintsugi: rank {self.agent.rank}: {said}", file=sys.stderr, flush=True)
         return said
 
-    def _make_anew(self, builder: Builder, incident: Incident) -> None:
+    def _make_anew(self, builder: Builder, incident: Incident, others: bool) -> None:
         """As a newcomer does it, but for the state: that is in the memory in which the new tensors come to lie."""
-        builder.make_anew(incident)
-        self._registry.begin_again(builder.things)
-        self._registry.end_again()
+        builder.make_anew(incident, others)
+        self._registry.begin_again(registered_of(builder.things))
+        self._registry.end_again(others)
         self._ddp.follow(self._registry.models)
         gc.collect()  # what was made before is full of cycles
 

@@ -1,0 +1,76 @@
+"""What elastic_test.py asks of models that all ranks hold alike, of models that the ranks of each replica share out: whole replicas leave and come.
+
+  elastic_cut_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...
+"""
+import argparse
+import sys
+
+from door import HERE, Door, main, skip_without_torch
+from elastic_test import Elastic
+
+ESSENTIAL = {
+    "HSDP: a rank is lost, and its replica leaves", "tensor parallelism, within an epoch: a replica's place is filled by word, once one that came is lost amid its state",
+    "one replica takes all ranks", "slices", "a mesh beside run.build", "a slice lacks a shard", "types of the trainer",
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("door", nargs=3)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--soak", action="store_true", help="every case; without it those of ESSENTIAL")
+    options = parser.parse_args()
+    door = Door(options.door, preload="kintsugi.torch")
+    skip_without_torch(door)
+    elastic = Elastic(door, "torch_elastic_cut.py")
+    hsdp, tp, stages = (("--kind", kind) for kind in ("hsdp", "tp", "stages"))
+    replica = {"smaller": 2, "left": (0, 1)}
+    epochs = ("--loop", "epochs")
+
+    def refilled(*words, die="", orders=((5, 4),), paths=None, steps="60"):
+        words = words if "epochs" in words else (*words, "--steps", steps)
+        return elastic.scales(*words, faults=["kill:1@3:backward"], orders=[*orders], changes=[(2, "0,1", "none"), (4, "none", "0,1")], die=die, paths=paths)
+
+    def comes_twice(*words, when, paths=None):
+        return refilled(*words, die=f"{when}:1.2", orders=((5, 4, True), (8, 4)), paths=paths)
+
+    def mistaken(what, *words, mistake=(), expect=(1, 3)):
+        return elastic.refused(what, *words, *(("--mistake", mistake) if mistake else ()), expect=expect)
+    tests = [
+        ("HSDP: a rank is lost, and its replica leaves", elastic.shrinks(*hsdp, fault=["kill:1@7:forward"], saved=6, **replica)),
+        ("tensor parallelism: the same", elastic.shrinks(*tp, fault=["kill:1@7:forward"], saved=6, **replica)),
+        ("stages in groups of the script's own: the same", elastic.shrinks(*stages, fault=["kill:1@7:forward"], saved=6, **replica)),
+        ("FSDP2 over tensor parallelism, both replicated: the same", elastic.shrinks(
+            "--kind", "both", "--worlds", "4,8", fault=["kill:1@7:forward"], saved=6, ranks=8, smaller=4, left=(0, 1, 2, 3))),
+        ("HSDP: the higher replica leaves, lost in an update, which the others end", elastic.shrinks(*hsdp, fault=["kill:2@6:update"], saved=6, smaller=2, left=(2, 3))),
+        ("tensor parallelism: lost behind an update, before the step's end", elastic.shrinks(*tp, fault=["kill:0@6:param-sync"], saved=6, **replica)),
+        ("HSDP, within an epoch", elastic.shrinks(*hsdp, *epochs, fault=["kill:1@4:backward"], saved=3, **replica)),
+        ("tensor parallelism, within an epoch", elastic.shrinks(*tp, *epochs, fault=["kill:1@4:backward"], saved=3, **replica)),
+        ("of three replicas the middle one leaves", elastic.shrinks(*hsdp, "--worlds", "2,4,6", fault=["kill:2@7:forward"], saved=6, ranks=6, smaller=4, left=(2, 3))),
+        ("HSDP: filled by word", refilled(*hsdp, paths=["shrink", "grow"])),
+        ("HSDP, within an epoch: filled by word", refilled(*hsdp, *epochs, paths=["shrink", "grow"])),
+        ("stages: filled by word", refilled(*stages, paths=["shrink", "grow"])),
+        ("tensor parallelism, within an epoch: a replica's place is filled by word, once one that came is lost amid its state", comes_twice(*tp, *epochs, when="amid")),
+        ("HSDP: who comes is lost as it starts", comes_twice(*hsdp, when="start", paths=["shrink", "grow"])),
+        ("HSDP: who comes is lost before its state is moved", comes_twice(*hsdp, when="rebuild")),
+        ("HSDP: who comes is lost amid its state", comes_twice(*hsdp, when="amid")),
+        ("tensor parallelism: who comes is lost behind its state", comes_twice(*tp, when="rollback")),
+        ("tensor parallelism, by word: 4, 2, 4 and 2 ranks", elastic.scales(
+            *tp, "--steps", "24", orders=[(4, 2), (8, 4), (12, 2)], changes=[(2, "2,3", "none"), (4, "none", "2,3"), (2, "2,3", "none")])),
+        ("a half replica is not offered", elastic.keeps_away(*hsdp, orders=[(3, 3, "no world of 3 ranks is offered: offered are 2, 4")])),
+        ("one replica takes all ranks", mistaken("alone, and the others lack it: a replica takes 4 ranks, which are all: none can be left out", "--kind", "both")),
+        ("worlds of half replicas", mistaken("a replica takes 2 ranks, so that worlds have a multiple of them, not 3", *hsdp, "--worlds", "2,3,4")),
+        ("a mesh beside run.build", mistaken("run.offer: there is a DeviceMesh", *hsdp, mistake="mesh")),
+        ("a group beside run.build", mistaken("run.offer: there is a process group of ranks [0, 1] alone", *hsdp, mistake="group")),
+        ("made beside run.build", mistaken("what is cut over ranks is made anew among others. Let run.build make it", *hsdp, mistake="not-built")),
+        ("offered behind run.build", mistaken("run.offer comes before run.build", *hsdp, mistake="late-offer")),
+        ("stages whose slices are not said", mistaken("nobody says which ranks together hold one replica", *stages, mistake="unsaid")),
+        ("a slice lacks a shard", mistaken("of the slice of ranks 1, 3 does: if the others left, it would be lost", *hsdp, mistake="lacks-shard", expect=(1, 2, 3))),
+        ("a replica that is left is cut otherwise", mistaken("bytes would have to move, which they do not", *hsdp, mistake="cut-otherwise")),
+        ("slices", door.alone("elastic_slices.py")),
+        ("types of the trainer", door.typed(elastic.program, str(HERE / "elastic_slices.py"))),
+    ]
+    chosen = [test for test in tests if options.soak or options.only or test[0] in ESSENTIAL]
+    if missing := ESSENTIAL - {name for name, _ in tests}:
+        sys.exit(f"no such cases: {missing}")
+    sys.exit(main(chosen, door.bin, options.only))
