@@ -34,8 +34,11 @@ if __name__ == "__main__":
     def comes_twice(*words, when, paths=None):
         return refilled(*words, die=f"{when}:1.2", orders=((5, 4, True), (8, 4)), paths=paths)
 
-    def mistaken(what, *words, mistake=(), expect=(1, 3)):
-        return elastic.refused(what, *words, *(("--mistake", mistake) if mistake else ()), expect=expect)
+    def mistaken(what, *words, mistake="", expect=(1, 3), options=()):
+        return elastic.refused(what, *words, *(("--mistake", mistake) if mistake else ()), expect=expect, options=options)
+
+    def found_at_the_change(what, *words, mistake):
+        return mistaken(what, *words, mistake=mistake, expect=(1, 2, 3), options=("--max-respawns", "0", "--inject", "kill:1@3:backward", "--save-dir", ""))
     tests = [
         ("HSDP: a rank is lost, and its replica leaves", elastic.shrinks(*hsdp, fault=["kill:1@7:forward"], saved=6, **replica)),
         ("tensor parallelism: the same", elastic.shrinks(*tp, fault=["kill:1@7:forward"], saved=6, **replica)),
@@ -47,6 +50,10 @@ if __name__ == "__main__":
         ("HSDP, within an epoch", elastic.shrinks(*hsdp, *epochs, fault=["kill:1@4:backward"], saved=3, **replica)),
         ("tensor parallelism, within an epoch", elastic.shrinks(*tp, *epochs, fault=["kill:1@4:backward"], saved=3, **replica)),
         ("of three replicas the middle one leaves", elastic.shrinks(*hsdp, "--worlds", "2,4,6", fault=["kill:2@7:forward"], saved=6, ranks=6, smaller=4, left=(2, 3))),
+        ("tensor parallelism: what is made anew fails once, half way", elastic.shrinks(*tp, "--mistake", "fails-once", fault=["kill:1@7:forward"], saved=6, **replica)),
+        ("a replica of which a process was replaced after the others had left, then others come", elastic.scales(
+            *hsdp, "--steps", "60", faults=["kill:1@2:backward", "kill:1@3:backward", "kill:2@5:update"], orders=[(8, 4)],
+            changes=[(2, "0,1", "none"), (4, "none", "0,1")], respawns=1)),
         ("HSDP: filled by word", refilled(*hsdp, paths=["shrink", "grow"])),
         ("HSDP, within an epoch: filled by word", refilled(*hsdp, *epochs, paths=["shrink", "grow"])),
         ("stages: filled by word", refilled(*stages, paths=["shrink", "grow"])),
@@ -66,7 +73,9 @@ if __name__ == "__main__":
         ("offered behind run.build", mistaken("run.offer comes before run.build", *hsdp, mistake="late-offer")),
         ("stages whose slices are not said", mistaken("nobody says which ranks together hold one replica", *stages, mistake="unsaid")),
         ("a slice lacks a shard", mistaken("of the slice of ranks 1, 3 does: if the others left, it would be lost", *hsdp, mistake="lacks-shard", expect=(1, 2, 3))),
-        ("a replica that is left is cut otherwise", mistaken("bytes would have to move, which they do not", *hsdp, mistake="cut-otherwise")),
+        ("a replica that is left is cut otherwise", found_at_the_change("bytes would have to move, which they do not", *hsdp, mistake="cut-otherwise")),
+        ("a mesh of before is used", found_at_the_change("a DeviceMesh is used that was made before other ranks took part", *tp, mistake="kept-mesh")),
+        ("a model of before is used", found_at_the_change("a forward pass of what run.build has made anew since", *tp, mistake="kept-model")),
         ("slices", door.alone("elastic_slices.py")),
         ("types of the trainer", door.typed(elastic.program, str(HERE / "elastic_slices.py"))),
     ]

@@ -220,13 +220,13 @@ class Elastic:
                     raise Failure(f"{summary['incidents']}\n{log[-3000:]}")
         return test
 
-    def refused(self, words, *arguments, expect=(1, 3)):
-        """By name, before anything is lost."""
+    def refused(self, words, *arguments, expect=(1, 3), options=()):
+        """By name, before anything is lost. `options`: of `kintsugi run`."""
         def test(_):
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
                 for code in expect:
                     try:
-                        _, log = self.door.run((), [self.program, folder, *arguments], expect=code)
+                        _, log = self.door.run(options, [self.program, folder, *arguments], expect=code)
                     except Failure as failure:
                         if code == expect[-1] or not str(failure).startswith("exit code"):
                             raise
@@ -325,8 +325,8 @@ if __name__ == "__main__":
     elastic, line = Elastic(door, "torch_elastic.py"), Elastic(door, "elastic_line.py", tells=False)
     epochs = ("--loop", "epochs")
 
-    def comes_twice(when, paths):
-        return elastic.scales("--steps", "60", faults=["kill:1@3:backward"], orders=[(5, 4, True), (8, 4)], changes=[(3, "1", "none"), (4, "none", "1")],
+    def comes_twice(when, paths, words=("--steps", "60")):
+        return elastic.scales(*words, faults=["kill:1@3:backward"], orders=[(5, 4, True), (8, 4)], changes=[(3, "1", "none"), (4, "none", "1")],
                               die=f"{when}:1.2", paths=paths)  # fmt: skip
     tests = [
         ("a function of steps: 4 ranks lose one in a forward pass", elastic.shrinks(fault=["kill:1@7:forward"], saved=6)),
@@ -358,6 +358,7 @@ if __name__ == "__main__":
         ("who comes is lost before its state is moved", comes_twice("rebuild", None)),
         ("who comes is lost amid its state", comes_twice("amid", None)),
         ("who comes is lost behind its state", comes_twice("rollback", None)),
+        ("within an epoch: the same", comes_twice("rollback", None, (*epochs, "--no-statistics"))),
         ("a rank that stays is lost as another comes", elastic.scales(
             "--steps", "60", orders=[(4, 3), (8, 4, True), (12, 4)], changes=[(3, "3", "none"), (4, "none", "3")], die="rollback:1.1", respawns=1)),
         ("by models that run.build makes, in blocks of steps", elastic.scales(

@@ -51,6 +51,7 @@ class Kind:
     def __init__(self, kind: str, mistake: str) -> None:
         self.kind = kind
         self.mistake = mistake
+        self.worlds: list[int] = []  # in which it was made
         self.of_replica = {"hsdp": 2, "tp": 2, "both": 4, "stages": 2}[kind]
 
     def make(self) -> dict[str, Any]:
@@ -81,6 +82,9 @@ class Kind:
             if self.kind == "both":
                 fully_shard(model, mesh=mesh["copies", "shards"])
             things = {"mesh": mesh}
+        self.worlds.append(dist.get_world_size())
+        if self.mistake == "fails-once" and self.worlds == [4, 2] and dist.get_rank() == 0:
+            raise RuntimeError("it could not be made")
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
         return {"model": model, "optimizer": optimizer, "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.9), **things}
 
@@ -101,6 +105,9 @@ class Trainer:
         torch.manual_seed(100 + self.share())  # who has a batch in common draws alike
         dies.start()
         self.held.come()
+        self.kept = self.made.mesh if kind.mistake == "kept-mesh" else None
+        if kind.mistake == "kept-model":
+            self.made = kintsugi.torch.Built({name: getattr(self.made, name) for name in ("model", "optimizer", "scheduler", "mesh")})
 
     def shares(self) -> int:
         return self.run.world_size // {"hsdp": 1, "tp": 2, "both": 2, "stages": 2}[self.kind.kind]
@@ -117,7 +124,7 @@ class Trainer:
         loss.backward()
         if self.kind.kind == "tp":
             for parameter in model.parameters():
-                dist.all_reduce(local(parameter.grad), group=self.made.mesh.get_group("copies"))
+                dist.all_reduce(local(parameter.grad), group=(self.kept or self.made.mesh).get_group("copies"))
         if self.kind.kind == "hsdp":
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5, foreach=False)
         return float(loss.detach())

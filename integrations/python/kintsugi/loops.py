@@ -194,7 +194,7 @@ class Loops:
         try:
             while end is None or self._leave_out or run.committed < end or self._part > 0:
                 self._expected = run.committed if self._leave_out else run.committed + 1
-                if batches is not None and not self._leave_out and self._divided_among is not run.crew:
+                if batches is not None and not self._leave_out and self._divided_among != run.crew:
                     self._divide_anew(batches)
                 if self._part == 0 or self._leave_out:
                     self._begin_iteration(self._expected)
@@ -328,7 +328,7 @@ class Loops:
         """The step of this iteration is void. Most often the one before is committed, and it is made again."""
         self._part = 0
         if self._run.committed == self._expected - 1:
-            if batches is not None and self._divided_among is self._run.crew:
+            if batches is not None and self._divided_among == self._run.crew:
                 batches.seek(self._began[1])
             return
         self._refuse_to_go_behind(self._base + 1)

@@ -64,7 +64,8 @@ class Builder:
         """`others`: other ranks take part than before, so that the groups are others, too."""
         names = list(self.things)
         for group in self._known_to_torch:
-            dist.destroy_process_group(group)
+            if group in dist.distributed_c10d._world.pg_map:  # the attempt before may have gone so far
+                dist.destroy_process_group(group)
         self._groups.clean(incident)
         parallel.forget_meshes()
         if others:
@@ -83,11 +84,13 @@ class Builder:
     def _call(self) -> None:
         known = dist.distributed_c10d._world.pg_map
         before = set(known)
-        with self._groups.building():
-            made = self._make()
+        try:
+            with self._groups.building():
+                made = self._make()
+        finally:
+            self._known_to_torch = [group for group in known if group not in before]
         if not isinstance(made, Mapping) or not all(isinstance(name, str) for name in made):
             raise Error(f"the function given to run.build returned {type(made).__name__}: it returns what it made by name, as in "
                         '{"model": model, "optimizer": optimizer}', Code.INVALID_ARGUMENT)  # fmt: skip
-        self._known_to_torch = [group for group in known if group not in before]
         self.things.clear()
         self.things.update(made)

@@ -43,6 +43,21 @@ def others(found: list[DeviceMesh], known: list[DeviceMesh]) -> list[DeviceMesh]
     return [mesh for mesh in found if id(mesh) not in ids and id(mesh._get_root_mesh()) not in ids]
 
 
+class _Gone(DeviceMesh):
+    """Made before other ranks took part. Some of its groups may be the default one, which is of others by now: it would be used, and nobody would notice."""
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise Error("a DeviceMesh is used that was made before other ranks took part: ask in the step for the one that run.build has made anew (built.mesh)",
+                    Code.FAILED_PRECONDITION)  # fmt: skip
+
+    get_group = get_all_groups = get_local_rank = get_rank = get_coordinate = size = __getitem__ = _refuse
+
+
+def retire(known: list[DeviceMesh]) -> None:
+    for mesh in known:
+        mesh.__class__ = _Gone
+
+
 def refuse_fixed(world_size: int, built: list[DeviceMesh]) -> None:
     """What names ranks, or divides by their number in a way of its own. `built`: by the function given to run.build, which makes them anew."""
     for mesh in others(meshes(), built):

@@ -39,6 +39,7 @@ from .replica_optimizer import ReplicaOptimizer
 from .streams import Drawn, has_state, kinds_of_generators
 
 Entry = tuple[str, torch.Tensor, Piece]
+AN_OLD_ONE = "what run.build has made anew since: ask in each step for what it returned (built.model, built.optimizer)"
 
 
 class Hooks(NamedTuple):
@@ -272,8 +273,13 @@ class Registry:
         """Marks where a step stands in it, and what a broken one leaves in it is dropped."""
         self.models.append(model)
         self.sharded += parallel.sharded_groups(model)
-        model.register_forward_pre_hook(lambda *_: self._hooks.mark("forward"))
-        model.register_forward_hook(lambda *_: self._hooks.mark("backward"))
+        model.register_forward_pre_hook(lambda *_: self._mark(model, "forward"))
+        model.register_forward_hook(lambda *_: self._mark(model, "backward"))
+
+    def _mark(self, model: Module, phase: str) -> None:
+        if all(model is not one for one in self.models):
+            raise Error(f"a forward pass of {AN_OLD_ONE}", Code.FAILED_PRECONDITION)
+        self._hooks.mark(phase)
 
     def _add_names_of_tied(self, name: str, model: Module) -> None:
         """Tied parameters are one tensor with several names: registered under the first."""

@@ -42,7 +42,7 @@ from .groups import Groups, refuse_others
 from .loaders import Batches
 from .prepared import Prepared, is_prepared
 from .randomness import Randomness
-from .registry import Hooks, Registry
+from .registry import AN_OLD_ONE, Hooks, Registry
 from .strays import Strays
 from .streams import generators_of
 
@@ -103,6 +103,7 @@ class TorchRun(Run):
         self._ddp = DdpLayouts(extension)
         self._builder: Builder | None = None
         self._built_meshes: list[Any] = []  # until training begins
+        self._made_in: list[int] = []  # who took part as run.build made what there is; none: it was not finished
         self._said_slice: Slice = ()  # as the launcher numbers them
         self._shares_of_before: list[fewer_ranks.Share] = []
         self._loaders: list[tuple[Any, Batches | Prepared]] = []
@@ -201,7 +202,7 @@ class TorchRun(Run):
         builder.make()
         self._built_meshes = fewer_ranks.others(fewer_ranks.meshes(), before) if self.offers else []
         self.register(take_over=take_over, cuts=cuts, **registered_of(builder.things))
-        self._builder = builder
+        self._builder, self._made_in = builder, self.agent.crew
         return Built(builder.things)
 
     def offer(self, worlds: Iterable[int] | None = None, *, slice: Iterable[int] | None = None) -> None:
@@ -381,15 +382,14 @@ class TorchRun(Run):
         self._registry.drafts.drop()
         self._accumulation.forget()
         self._gather_again = True
-        others = self._groups.follow_crew()
-        if others and self._builder is None:
+        if self._groups.follow_crew() and self._builder is None:
             self._registry.change_world()
         said = self._tell_world(incident.step)
         if not incident.fresh or self.replaces:
-            said = "; ".join(filter(None, (said, self._reset(incident, others))))
-        if others:
-            fewer_ranks.divide_among(self._shares_of_before, self._shares())
-        self._shares_of_before = self._shares() if self.offers else []
+            said = "; ".join(filter(None, (said, self._reset(incident))))
+        if self.offers and (shares := self._shares()) != self._shares_of_before:
+            fewer_ranks.divide_among(self._shares_of_before, shares)
+            self._shares_of_before = shares
         self._groups.rebuild(incident)
         return said
 
@@ -402,12 +402,13 @@ class TorchRun(Run):
         print(f"kintsugi: rank {self.agent.rank}, number {self.rank} by now: {said}", file=sys.stderr, flush=True)
         return said
 
-    def _reset(self, incident: Incident, others: bool) -> str:
-        """Nothing of the broken step is left in the models; how, for the record. `others`: other ranks take part."""
-        builder = self._builder if self._left_over or others else None
+    def _reset(self, incident: Incident) -> str:
+        """Nothing of the broken step is left in the models; how, for the record."""
+        are_others = self._made_in != self.agent.crew
+        builder = self._builder if self._left_over or are_others else None
         why = builder.why_anew(self._registry.models) if builder else ""
-        if builder and others and not why:
-            why = "other ranks take part"
+        if builder and are_others:
+            why = "other ranks take part" if self._made_in else "that was not finished before"
         if not why:
             try:
                 parallel.reset(self._registry.models)
@@ -416,7 +417,7 @@ class TorchRun(Run):
                     raise
                 why = f"the reset raised {type(error).__name__}: {error}"
         if builder and why:
-            self._make_anew(builder, incident, others)
+            self._make_anew(builder, incident)
             parallel.reset(self._registry.models)
         for framework in self._registry.frameworks:
             framework.reset()
@@ -428,12 +429,17 @@ class TorchRun(Run):
         print(f"kintsugi: rank {self.agent.rank}: {said}", file=sys.stderr, flush=True)
         return said
 
-    def _make_anew(self, builder: Builder, incident: Incident, others: bool) -> None:
+    def _make_anew(self, builder: Builder, incident: Incident) -> None:
         """As a newcomer does it, but for the state: that is in the memory in which the new tensors come to lie."""
+        others = self._made_in != self.agent.crew
+        self._made_in = []
+        before = fewer_ranks.meshes() if others else []
         builder.make_anew(incident, others)
+        fewer_ranks.retire(before)
         self._registry.begin_again(registered_of(builder.things))
         self._registry.end_again(others)
         self._ddp.follow(self._registry.models)
+        self._made_in = self.agent.crew
         gc.collect()  # what was made before is full of cycles
 
     def _versions(self) -> int:
@@ -621,6 +627,8 @@ class TorchRun(Run):
 
     def _before_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._refuse_update_outside("optimizer.step()")
+        if optimizer not in self._registry.kept:
+            raise Error(f"optimizer.step() of {AN_OLD_ONE}", Code.FAILED_PRECONDITION)
         if (len(args) > 1 or kwargs) and (any(argument is not None for argument in args[1:]) or kwargs.get("closure") is not None):
             raise Error("optimizer.step(closure) computes within the update: call backward before step()", Code.INVALID_ARGUMENT)
         if self._update is _COMMITTED:
