@@ -52,7 +52,7 @@ if __name__ == "__main__":
         ("of three replicas the middle one leaves", elastic.shrinks(*hsdp, "--worlds", "2,4,6", fault=["kill:2@7:forward"], saved=6, ranks=6, smaller=4, left=(2, 3))),
         ("tensor parallelism: what is made anew fails once, half way", elastic.shrinks(*tp, "--mistake", "fails-once", fault=["kill:1@7:forward"], saved=6, **replica)),
         ("a replica of which a process was replaced after the others had left, then others come", elastic.scales(
-            *hsdp, "--steps", "60", faults=["kill:1@2:backward", "kill:1@3:backward", "kill:2@5:update"], orders=[(8, 4)],
+            *hsdp, "--steps", "60", faults=["kill:1@2:backward", "kill:1@3:backward", "kill:2@5:backward"], orders=[(8, 4)],
             changes=[(2, "0,1", "none"), (4, "none", "0,1")], respawns=1)),
         ("HSDP: filled by word", refilled(*hsdp, paths=["shrink", "grow"])),
         ("HSDP, within an epoch: filled by word", refilled(*hsdp, *epochs, paths=["shrink", "grow"])),
@@ -72,6 +72,7 @@ if __name__ == "__main__":
         ("made beside run.build", mistaken("what is cut over ranks is made anew among others. Let run.build make it", *hsdp, mistake="not-built")),
         ("offered behind run.build", mistaken("run.offer comes before run.build", *hsdp, mistake="late-offer")),
         ("stages whose slices are not said", mistaken("nobody says which ranks together hold one replica", *stages, mistake="unsaid")),
+        ("rules that name ranks", mistaken("run.offer: a rule of `cuts`, which names ranks that are fixed,", *stages, mistake="cuts")),
         ("a slice lacks a shard", mistaken("of the slice of ranks 1, 3 does: if the others left, it would be lost", *hsdp, mistake="lacks-shard", expect=(1, 2, 3))),
         ("a replica that is left is cut otherwise", found_at_the_change("bytes would have to move, which they do not", *hsdp, mistake="cut-otherwise")),
         ("a mesh of before is used", found_at_the_change("a DeviceMesh is used that was made before other ranks took part", *tp, mistake="kept-mesh")),

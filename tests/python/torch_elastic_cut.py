@@ -95,7 +95,8 @@ class Trainer:
         self.kind = kind
         self.folder = options.folder
         self.held = Held(run, options.folder, options.hold)
-        self.made = run.build(kind.make, take_over={"model.attributes": "derived"})
+        rules = {"model/*": kintsugi.cut(0, [[0, 1], [2, 3]], run.rank)} if kind.mistake == "cuts" else None
+        self.made = run.build(kind.make, take_over={"model.attributes": "derived"}, cuts=rules)
         dies = Dies(run, options.die, lambda: digest(self.made.model.parameters()))
         self.taken: list[int] = []  # of a step: its epoch, how many ranks there were, and what they took, in the epoch's order
         run.keep(self, "taken", take_over="rank-zero")

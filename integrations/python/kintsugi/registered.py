@@ -171,7 +171,8 @@ class Registered:
         """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""
         if self._layouts:
             raise Error("set_replicas comes before what it is about is registered", Code.FAILED_PRECONDITION)
-        self._replicas = (sorted(ranks), replicas)
+        said, default = (sorted(ranks), replicas), ([*range(self.world_size)], self.world_size)
+        self._replicas = said if said != default else None
 
     def usual_holders(self) -> tuple[int, ...]:
         """Who holds the same as this rank where no piece says otherwise."""

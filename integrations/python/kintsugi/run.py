@@ -401,6 +401,8 @@ class Run(Resharding):
         self._register_random()
         if self._verdicts.veto.spike:
             self.register_object("veto.losses", self._verdicts.usual, "rank-zero")
+        if self.offers and self._replicas:
+            raise Error("run.offer: run.set_replicas names ranks, which are others where their number changes: leave run.offer out", Code.FAILED_PRECONDITION)
         crew = self.agent.crew  # by whose numbers all was registered
         ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
         if not self._layouts or 0 in self._layouts:

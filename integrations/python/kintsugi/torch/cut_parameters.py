@@ -45,6 +45,10 @@ class CutParameters:
                 del self._rules[pattern]
             raise
 
+    @property
+    def has_rules(self) -> bool:
+        return bool(self._rules)
+
     def take(self, name: str, key: str, parameter: torch.Tensor, is_shared: bool) -> bool:
         """Whether there is a rule for it, which then says what its parts are; `is_shared`: by a ReplicaOptimizer."""
         rule = next((rule for pattern, rule in self._rules.items() if fnmatchcase(name, pattern)), None)

@@ -29,6 +29,8 @@ def refuse_kinds(kept: str, registry: Registry) -> None:
         kept = "a framework that cuts its own state"
     elif registry.sharing:
         kept = "a ReplicaOptimizer, which shares its state out among fixed ranks,"
+    elif registry.cuts_by_rules:
+        kept = "a rule of `cuts`, which names ranks that are fixed,"
     if kept:
         raise Error(f"run.offer: {kept} cannot go on with fewer ranks: leave run.offer out", Code.FAILED_PRECONDITION)
 

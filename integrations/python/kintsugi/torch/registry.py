@@ -163,6 +163,10 @@ class Registry:
             raise Error(f"target '{key}' lies in a tensor of a registered model or its optimizer, which changes in steps alone: reshard into memory of its own",
                         Code.INVALID_ARGUMENT)  # fmt: skip
 
+    @property
+    def cuts_by_rules(self) -> bool:
+        return self._cut.has_rules
+
     def note_alias(self, alias: str, key: str) -> None:
         self._also.setdefault(key, []).append(alias)
 
