@@ -34,7 +34,7 @@ if __name__ == "__main__":
     def comes_twice(*words, when, paths=None):
         return refilled(*words, die=f"{when}:1.2", orders=((5, 4, True), (8, 4)), paths=paths)
 
-    def mistaken(what, *words, mistake="", expect=(1, 3), options=()):
+    def mistaken(what, *words, mistake="", expect=(3, 1), options=()):
         return elastic.refused(what, *words, *(("--mistake", mistake) if mistake else ()), expect=expect, options=options)
 
     def found_at_the_change(what, *words, mistake):

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distr
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import kintsugi
-from kintsugi.slices import Held, all_slices, refuse_uneven, slice_with, slices_among, worlds_of
+from kintsugi.slices import Held, all_slices, refuse_halves, refuse_uneven, slice_with, slices_among
 from kintsugi.torch.parallel import piece_of, replicas_of
 
 WORLD = 8
@@ -78,7 +78,7 @@ refused("the slice of rank 0 is 0, 1, that of rank 1 in it is 1, 2", all_slices,
 refused("the slice of rank 1 is 1, 3: it has that rank, and others that take part", all_slices, {0: (0,), 1: (1, 3)})
 refused("the slice of rank 1 has 2 ranks (1, 2), that of rank 0 has 1 (0)", all_slices, {0: (0,), 1: (1, 2), 2: (1, 2)})
 assert all_slices({0: (0, 2), 1: (1, 3), 2: (0, 2), 3: (1, 3)}) == [(0, 2), (1, 3)]
-assert worlds_of(2, [2, 4], 4, None) == [2, 4]
-refused("a replica takes 2 ranks, so that worlds have a multiple of them, not 1, 3", worlds_of, 2, [1, 2, 3], 4, None)
-refused("'a' is held by ranks 1 alone, and the others lack it: a replica takes 4 ranks, which are all", worlds_of, 4, [2, 4], 4, Held("a", "half", (1,)))
+refuse_halves(2, [2, 4], 4, None)
+refused("a replica takes 2 ranks, so that worlds have a multiple of them, not 1, 3", refuse_halves, 2, [1, 2, 3], 4, None)
+refused("'a' is held by ranks 1 alone, and the others lack it: a replica takes 4 ranks, which are all", refuse_halves, 4, [2, 4], 4, Held("a", "half", (1,)))
 print("ok")

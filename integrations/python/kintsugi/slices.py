@@ -35,14 +35,12 @@ def slice_with(rank: int, slices: Iterable[Slice]) -> Slice:
     return next(slice_ for slice_ in slices if rank in slice_)
 
 
-def worlds_of(size: int, worlds: Iterable[int], most: int, held: Held | None) -> list[int]:
-    """Those are offered; `size`: of a slice; `most`: the run's places; `held`: by some ranks alone."""
-    sizes = [*worlds]
-    if odd := [world for world in sizes if world % size != 0]:
+def refuse_halves(size: int, worlds: Iterable[int], most: int, held: Held | None) -> None:
+    """Worlds are made up of slices of `size`. `most`: the run's places; `held`: by some ranks alone."""
+    if odd := [world for world in worlds if world % size != 0]:
         what = f"'{held.key}' is held by ranks {_ranks(held.holders)} alone, and the others lack it: " if held else ""
         none = ", which are all: none can be left out. Leave run.offer out, or use a mesh that also replicates (HSDP)" if size == most else ""
         raise Error(f"run.offer: {what}a replica takes {size} ranks{none or f', so that worlds have a multiple of them, not {_ranks(odd)}'}", Code.FAILED_PRECONDITION)
-    return sizes
 
 
 def all_slices(told: Mapping[int, Slice]) -> list[Slice]:
@@ -67,9 +65,10 @@ def refuse_uneven(rank: int, slices: Iterable[Slice], held: Iterable[Held]) -> N
         if holders in seen:
             continue
         seen.add(holders)
-        places = [place for place, member in enumerate(mine) if member in holders]
+        those = {*holders}
+        places = [place for place, member in enumerate(mine) if member in those]
         for other in slices:
-            there = [place for place, member in enumerate(other) if member in holders]
+            there = [place for place, member in enumerate(other) if member in those]
             if not there:
                 raise _misfit(f"rank {rank} holds '{key}' ({box}), and none of the slice of ranks {_ranks(other)} does: if the others left, it would be lost")
             if there != places:

@@ -25,7 +25,7 @@ from .news import News
 from .objects import PROGRAM, Objects
 from .program import Program
 from .sections import Meeting, digest_of
-from .slices import Held, Slice, all_slices, refuse_uneven, worlds_of
+from .slices import Held, Slice, all_slices, refuse_halves, refuse_uneven
 from .terms import GoesOn
 
 _LIMIT_MS = 60_000
@@ -85,7 +85,7 @@ class Worlds:
         size, most = len(slice_), self._agent.world_size
         if self._any and size < most:
             self.offered = [world for world in self.offered if world % size == 0]
-        self.offered = worlds_of(size, self.offered, most, held)
+        refuse_halves(size, self.offered, most, held)
         for key in self._objects:
             way = self._objects.way(key)[0]
             if way == TakeOver.UNSAID:
@@ -105,7 +105,8 @@ class Worlds:
         return {"worlds": self.offered, "slice": self.slice, "ran in": self.ran_in}
 
     def _seats(self, numbers: Slice) -> Slice:
-        return tuple(self._agent.crew[number] for number in numbers)
+        crew = self._agent.crew
+        return tuple(crew[number] for number in numbers)
 
     def compare(self, told: dict[int, dict[str, Any]], held: Iterable[Held]) -> None:
         """All ranks offer the same; whichever of them says so first says the same. And every slice holds all. `held`: by some ranks alone, by number."""
