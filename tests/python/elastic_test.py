@@ -268,6 +268,8 @@ class Scaled:
     def scale(self, step, ranks, in_vain=False):
         """`in_vain`: a process dies on its way, and the run goes on as it was."""
         before = len(self.live.wait_step(step - 1)["ranks"])
+        change = f"event=world_changed world={ranks} "
+        changed, ended = self.live.log().count(change), self.live.log().count("event=exited ") + max(before - ranks, 0)
         came, refused = len([*self.folder.glob("came-*")]), self.live.log().count("event=not_scaled")
         if why := self.order(ranks):
             raise Failure(f"scale --ranks {ranks}: {why}{self.live.log()[-5000:]}")
@@ -281,7 +283,8 @@ class Scaled:
             wait_until(is_over, lambda: f"an order in vain\n{self.live.log()[-12000:]}")
             self.forget(step, ranks)
             return
-        self.live.wait_status(lambda status: status["phase"] == "RUNNING" and len(status["ranks"]) == ranks, f"a world of {ranks}")
+        # A place that is left may be filled once its process has ended.
+        wait_until(lambda: self.live.log().count(change) > changed and self.live.log().count("event=exited ") >= ended, lambda: f"a world of {ranks}\n{self.live.log()[-12000:]}")
 
     def order(self, ranks):
         """Why it is refused. A place is free once the process that left it has ended."""

@@ -48,8 +48,10 @@ def layers(norm: nn.Module) -> nn.Sequential:
 class Kind:
     """How many ranks have a replica, and what is made anew where their number changes."""
 
-    def __init__(self, kind: str, mistake: str) -> None:
+    def __init__(self, kind: str, mistake: str, statistics: bool) -> None:
+        """`statistics`: a batch may not have one sample then."""
         self.kind = kind
+        self.statistics = statistics
         self.mistake = mistake
         self.worlds: list[int] = []  # in which it was made
         self.of_replica = {"hsdp": 2, "tp": 2, "both": 4, "stages": 2}[kind]
@@ -71,7 +73,7 @@ class Kind:
             if self.mistake == "cut-otherwise" and replicas == 1:
                 shape = (self.of_replica, 1)  # the ranks of the replica that is left hold all of it
             mesh = init_device_mesh("cpu", shape, mesh_dim_names=("copies", "parts"))
-            model = layers(nn.BatchNorm1d(WIDTH))
+            model = layers(nn.BatchNorm1d(WIDTH) if self.statistics else nn.LayerNorm(WIDTH))
             for module in (model[4], model):
                 fully_shard(module, mesh=mesh)
             things = {"mesh": mesh}
@@ -211,7 +213,7 @@ def main() -> None:
     torch.set_num_threads(1)
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
-    kind = Kind(options.kind, options.mistake)
+    kind = Kind(options.kind, options.mistake, options.loop == "train")
     kept: Any = None  # noqa: F841
     worlds = [int(size) for size in options.worlds.split(",")]
     if options.mistake == "late-offer":

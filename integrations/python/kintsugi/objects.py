@@ -209,9 +209,9 @@ class Objects:
 
     # ---- put back -----------------------------------------------------------------------------------------------------
 
-    def put_back(self, step: int, rank: int, level: Callable[[dict[str, Any], dict[str, bytes]], None]) -> None:
+    def put_back(self, step: int, rank: int, level: Callable[[dict[str, Any], dict[str, bytes]], None], is_own: bool = True) -> None:
         """All ranks go on behind `step`. `level`: given the record and the objects that were kept, lets `learn` know what other ranks have of
-        the step that this one lacks."""
+        the step that this one lacks. Not `is_own`: what was kept is that of another rank, of which these are to be made (worlds.py)."""
         self._newest_put.clear()  # the engine has put back others
         for key, thing in self._things.items() if self._gate[1] else ():
             if isinstance(thing, Encoder) and (missed := thing.missed()):
@@ -225,12 +225,13 @@ class Objects:
             self._told, self._not_told = {}, set()
             self._note_step(step, program, at_gate, kept)
             return
-        if step > 0 and program["ended"] != step and (self._end is None or self._end[0] != step):
+        if is_own and step > 0 and program["ended"] != step and (self._end is None or self._end[0] != step):
             kept = self._behind_gate(step, rank, kept)
         for key, data in kept.items():
             self._put(key, step, data)
         self._agent.put_object(PROGRAM, step, record)
-        self._load(kept)
+        if is_own:
+            self._load(kept)
         self._program.load_state_dict(program)
         self._gate, self._end, self._place = (step, dict(kept)), (step, dict(kept)), None
         self._told, self._not_told = {}, set()

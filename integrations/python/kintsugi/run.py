@@ -441,7 +441,8 @@ class Run(Resharding):
             store.set(f"news/{self.agent.rank}", json.dumps(facts).encode())
             told = {rank: json.loads(store.get(f"news/{rank}", limit_ms)) for rank in self.agent.crew}
             self._worlds.compare(told, self.held_alone())
-            self._news.learn(incident.generation, incident.step, told, limit_ms, self._worlds.comes_among(told))
+            self._worlds.note_coming(told)
+            self._news.learn(incident.generation, incident.step, told, limit_ms, self._worlds.comes)
             return self._verdicts.learn(incident.step, {rank: facts["refused"] for rank, facts in told.items()})
 
         self.handler("rebuild", tell)
@@ -450,7 +451,8 @@ class Run(Resharding):
         if not self._guard.released and not self.replaces and self.agent.joined_as == Joined.FRESH:
             return  # the run begins: they are live
         begins = self.resumes and not self._guard.released
-        self._objects.put_back(step, self.agent.rank, lambda program, kept: self._news.level(self._guard.generation, step, program, kept, begins))
+        self._objects.put_back(step, self.agent.rank, lambda program, kept: self._news.level(self._guard.generation, step, program, kept, begins),
+                               is_own=not self._worlds.comes)  # fmt: skip
         self._program.forget_after(step)
         self._news.apply(step, begins)
         if begins:

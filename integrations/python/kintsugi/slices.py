@@ -81,4 +81,4 @@ def _ranks(ranks: Iterable[int]) -> str:
 
 
 def _misfit(what: str) -> Error:
-    return Error(f"run.offer: {what}", Code.FAILED_PRECONDITION)
+    return Error(f"run.offer: {what}", Code.INVALID_ARGUMENT)  # before training another attempt does not help

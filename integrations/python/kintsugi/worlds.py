@@ -68,6 +68,7 @@ class Worlds:
         self._any = False  # number of ranks is offered
         self.slice: Slice = ()  # that this rank is of
         self.ran_in: list[int] = []  # who took part as this process last went on; none: it never did
+        self.comes = False  # among others, without anything of its own
         self._lost: dict[tuple[int, int], dict[str, bytes]] = {}  # by step and rank: objects of those that have left
         self._saved: _Saved | None = None  # of a change that not all have gone on from
 
@@ -120,10 +121,10 @@ class Worlds:
             slices = all_slices({rank: tuple(words["slice"]) for rank, words in told.items()})
             refuse_uneven(self._agent.rank, slices, (one._replace(holders=self._seats(one.holders)) for one in held))
 
-    def comes_among(self, told: dict[int, dict[str, Any]]) -> bool:
-        """This rank takes part from now on, where those who ran did so without it: what it has is to be made of what they have."""
+    def note_coming(self, told: dict[int, dict[str, Any]]) -> None:
+        """Whether this rank takes part from now on, where those who ran did so without it: what it has is to be made of what they have."""
         ran = [words["ran in"] for words in told.values() if words["ran in"]]
-        return bool(ran) and all(self._agent.rank not in crew for crew in ran)
+        self.comes = bool(ran) and all(self._agent.rank not in crew for crew in ran)
 
     # ---- at an incident -----------------------------------------------------------------------------------------------
 
@@ -145,7 +146,7 @@ class Worlds:
         meeting = self._news.meeting(generation)
         has = self._saved is not None and self._saved.step == step
         knows = [rank for at, rank in sorted(self._lost) if at == step]
-        mine = {"crew": self._program.crew or crew, "has": has, "stayed": bool(self.ran_in), "knows": knows}
+        mine = {"crew": self._program.crew or crew, "has": has, "stayed": bool(self.ran_in), "comes": self.comes, "knows": knows}
         meeting.say(f"world/{me}", json.dumps(mine).encode())
         told = {rank: json.loads(meeting.hear(f"world/{rank}", _LIMIT_MS)) for rank in crew}
         having = [rank for rank in crew if told[rank]["has"]]
@@ -171,6 +172,8 @@ class Worlds:
 
     def _is_other(self, told: dict[int, dict[str, Any]]) -> bool:
         """Whether what is put back is of another crew. A process that has just come has what its partners have."""
+        if any(facts["comes"] for facts in told.values()):
+            return True
         stayed = [facts for facts in told.values() if facts["stayed"]]
         if stayed:
             return any(facts["crew"] != self._agent.crew for facts in stayed)
