@@ -103,7 +103,7 @@ def planted(header):
         ("a structure shrinks", with_change(last, "} kintsugi_task;"), True),
         ("an element of an array grows", with_change("  size_t source_count;\n", "  size_t source_count; int32_t more;\n"), True),
         ("a number means something else", with_change("KINTSUGI_PAUSED = 14", "KINTSUGI_PAUSED = 18"), True),
-        ("a number is added", with_change("  KINTSUGI_THROW = 15 ", "  KINTSUGI_THROW = 15, KINTSUGI_MORE = 16 "), False),
+        ("a number is added", with_change("  KINTSUGI_FLIP = 16  ", "  KINTSUGI_FLIP = 16, KINTSUGI_MORE = 17 "), False),
         ("a function to be called takes something else",
          with_change("(*function)(void* context, uint64_t generation)", "(*function)(void* context, uint32_t generation)"), True),
     ]
