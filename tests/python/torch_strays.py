@@ -1,5 +1,5 @@
-"""Averages of a model that are updated where no update is: behind the step, in a section. Right without a fault, inexact with one; so is a parameter that
-is changed before its step's gate in a process's first step.
+"""Averages of a model that are updated where no update is: behind the step, in a section. Right without a fault, inexact with one; a parameter that
+is changed before its step's gate is not, in a process's first step either.
 
   torch_strays.py
 """

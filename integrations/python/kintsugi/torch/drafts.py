@@ -44,6 +44,11 @@ class Drafts:
             self._place(draft.tensor, draft.memory.data_ptr())
             self._used[storage._cdata] = draft
 
+    def forget(self, tensors: Iterable[torch.Tensor]) -> None:
+        """They are not changed before the gate after all. REQUIRES: outside of steps."""
+        for tensor in tensors:
+            self._all.pop(tensor.untyped_storage()._cdata, None)
+
     def differs(self, tensor: torch.Tensor) -> bool:
         """Whether what is registered is another than what was drafted last."""
         draft = self._all[tensor.untyped_storage()._cdata]

@@ -2,8 +2,9 @@
 
 Such a change belongs to its step, which may be void. So these parameters work in drafts (drafts.py), as an optimizer does that steps before the gate.
 Which they are is seen, not said. Those that no optimizer updates are tried in drafts in the first steps of a process, MOST bytes at a time for TIMES steps
-each (an encoder that begins as a copy moves in the second), since most scripts write past torch's counts there (`.data`). Any other is found by these
-counts: in the first step, or in the step after the one that strays.py has told of.
+each (an encoder that begins as a copy moves in the second), since most scripts write past torch's counts there (`.data`); the others in its first step,
+where they have no more than MOST bytes. What moves later, or is larger, is found by these counts: in the first step, or in the step after the one that
+strays.py has told of.
 
 A parameter that was given other memory (`parameter.data = ...`) gets its own back, with what it has become.
 
@@ -19,7 +20,7 @@ from torch.nn import Parameter
 
 from .._errors import Error
 from ..abi import Code
-from .drafts import Drafts
+from .drafts import Drafts, bytes_of
 
 MOST = 2 << 30
 TIMES = 4
@@ -45,6 +46,7 @@ class Early:
         self._homes: dict[torch.Tensor, torch.Tensor] = {}  # each on the memory that is its own
         self._unseen: list[torch.Tensor] = []  # that no optimizer updates
         self._tried: list[torch.Tensor] = []  # of those, in this step
+        self._once: list[torch.Tensor] = []  # that one does: in the first step
         self._times = 0  # steps in which they were
         self._moving: list[torch.Tensor] = []
         self._counts: dict[torch.Tensor, int] = {}  # as the step began, where it is looked for what moves
@@ -62,14 +64,14 @@ class Early:
             self._take_unseen()
         if looks or is_first:
             self._counts = {parameter: parameter._version for parameter in self._homes}
-        if self._moving or self._tried:
-            self._registry.drafts.before_step([*self._moving, *self._tried])
+        if drafted := [*self._moving, *self._tried, *self._once]:
+            self._registry.drafts.before_step(drafted)
 
     def open_update(self) -> None:
         """Behind the gate, before drafts become the state."""
-        for parameter in (*self._moving, *self._tried):
+        for parameter in (*self._moving, *self._tried, *self._once):
             self._bring_home(parameter)
-        found = [parameter for parameter in self._tried if self._registry.drafts.differs(parameter)]
+        found = [parameter for parameter in (*self._tried, *self._once) if self._registry.drafts.differs(parameter)]
         found += [parameter for parameter, count in self._counts.items() if parameter._version != count]
         self._moving = list(dict.fromkeys([*self._moving, *found]))
         self._counts = {}
@@ -80,8 +82,11 @@ class Early:
         if self._tried:
             self.moves_behind |= any(self._registry.drafts.differs(parameter) for parameter in self._tried)
             self._times += 1
+        if self._tried or self._once:
             known = {*self._moving}
-            self._tried = [parameter for parameter in self._tried if parameter not in known] if self._times < TIMES else []
+            stay = [parameter for parameter in self._tried if parameter not in known] if self._times < TIMES else []
+            self._registry.drafts.forget({*self._tried, *self._once} - {*stay} - known)
+            self._tried, self._once = stay, []
         if len(self.others) + len(self._moving) + len(self._tried) != len(self._registry.parameters):
             self._sort()
 
@@ -111,6 +116,9 @@ class Early:
         held = () if self._registry.gathers else self._parameters
         self._homes = {one: one.data for one in held if type(one) in (Parameter, torch.Tensor) and self._registry.is_held(one)}
         self._unseen = [parameter for parameter in self._homes if not self._registry.is_updated(parameter)]
+        self._once = [parameter for parameter in self._homes if self._registry.is_updated(parameter)]
+        if bytes_of(self._once) > MOST:
+            self._once = []
         self._tried, self._moving, self._counts, self.moves_behind = [], [], {}, False
         self._steps, self._assigns = 0, False
         self._sort()
@@ -123,7 +131,7 @@ class Early:
         self._sort()
 
     def _sort(self) -> None:
-        own = {*self._moving, *self._tried}
+        own = {*self._moving, *self._tried, *self._once}
         self.others = {parameter: name for parameter, name in self._registry.parameters.items() if parameter not in own}
 
     def _bring_home(self, parameter: torch.Tensor) -> bool:
