@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "integrations/cpp/cut_anew.h"
+#include "integrations/cpp/move_pieces.h"
 #include "replica/defaults.h"
 #include "replica/formats/save_as.h"
 #include "replica/formats/save_check.h"
@@ -191,7 +191,7 @@ Result<std::unique_ptr<Agent>> Join(const AgentOptions& options, std::shared_ptr
   KINTSUGI_RETURN_IF_ERROR(SetReadShare(options, *agent, links, &plane->save));
   KINTSUGI_RETURN_IF_ERROR(SetOtherFormats(options, macros, *agent, std::move(log), plane.get()));
   plane->replica.SetMover(
-      [replica](HandlerContext& call, ReplicaDefaults::Cut* cut) { return CutAnew(call, replica, cut); });
+      [links](HandlerContext& call, ReplicaDefaults::Cut* cut) { return MovePieces(call, links, cut); });
   plane->replica.SetLoader(checkpoint::LoadHandler, &plane->save);
   KINTSUGI_RETURN_IF_ERROR(
       agent->RegisterHandler(HandlerKind::kRepair, ReplicaDefaults::RepairHandler, &plane->replica));

@@ -1,4 +1,4 @@
-#include "integrations/cpp/cut_anew.h"
+#include "integrations/cpp/move_pieces.h"
 
 #include <algorithm>
 #include <cstring>
@@ -131,7 +131,7 @@ class Cutting {
 
 }  // namespace
 
-Status CutAnew(HandlerContext& call, const ReplicaOptions& links, ReplicaDefaults::Cut* cut) {
+Status MovePieces(HandlerContext& call, const ReplicaOptions& links, ReplicaDefaults::Cut* cut) {
   const Status moved = Cutting(call, links).Run(cut);
   if (!moved.ok() && call.cancel->cancelled()) return {StatusCode::kCancelled, moved.message()};
   return moved.Annotate("state that is cut anew");

@@ -1,4 +1,4 @@
-// CutAnew: one rank's part where the state of a live run is cut anew: pieces go from whoever holds them to whoever is to hold
+// MovePieces: one rank's part where the state of a live run is cut anew: pieces go from whoever holds them to whoever is to hold
 // them, and the state is the state afterwards.
 //
 // What: all that hold pieces, or are to hold some, take part (replica/live). What is asked for must be each tensor whole, and
@@ -13,6 +13,6 @@
 
 namespace kintsugi {
 
-Status CutAnew(HandlerContext& call, const ReplicaOptions& links, ReplicaDefaults::Cut* cut);
+Status MovePieces(HandlerContext& call, const ReplicaOptions& links, ReplicaDefaults::Cut* cut);
 
 }  // namespace kintsugi
