@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-from torch.distributed.tensor import DTensor, _redistribute, debug
+from torch.distributed.tensor import DTensor, _redistribute
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn import Module, Parameter, SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -74,6 +74,8 @@ def replicas_of(tensor: DTensor) -> set[tuple[int, ...]]:
 
 def forget_meshes() -> None:
     """torch keeps what it has worked out for a mesh, and finds it by the mesh's shape: with one made anew it would go on with groups that are gone."""
+    from torch.distributed.tensor import debug  # which imports half of torch
+
     debug._clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
     _redistribute._gen_transform_infos.cache_clear()
     if hasattr(_redistribute, "clear_redistribute_planner_cache"):

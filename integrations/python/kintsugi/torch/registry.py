@@ -351,7 +351,7 @@ class Registry:
 
     def is_held(self, parameter: torch.Tensor) -> bool:
         """In memory of the run's, by itself."""
-        return self._arena.holds(parameter) and parameter not in self._cut.wholes.values()
+        return self._arena.holds(parameter) and all(parameter is not whole for whole in self._cut.wholes.values())
 
     def _share(self, name: str, optimizer: ReplicaOptimizer) -> None:
         """Before its model is registered, of which this rank then holds a part."""
