@@ -40,9 +40,10 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as plain, tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
             program = str(HERE / "refused_line.py")
             subprocess.run([door.python, program, plain, "--plain"], check=True, timeout=100)
-            summary, log = door.run(["--inject", "kill:1@9:forward"], [program, folder], nproc=2)
-            if left_in(folder) != left_in(plain) or len(summary["incidents"]) < 4:
-                raise Failure(f"{left_in(plain)} plainly, {left_in(folder)}\n{log[-3000:]}")
+            for faults in (("kill:1@9:forward",), ("throw:1@7:forward", "kill:1@7:forward")):
+                summary, log = door.run([word for fault in faults for word in ("--inject", fault)], [program, folder], nproc=2)
+                if left_in(folder) != left_in(plain) or len(summary["incidents"]) < 4:
+                    raise Failure(f"{faults}: {left_in(plain)} plainly, {left_in(folder)}\n{log[-3000:]}")
 
     def ends(code, words, *options, program=("--bad", "5:1"), veto=nan, saved=None):
         """The run ends with this code, and says so."""

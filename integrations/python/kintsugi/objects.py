@@ -197,7 +197,8 @@ class Objects:
         if self._end is None or self._end[0] != step or self._gate[0] != step:
             return None
         gate, end = self._gate[1], self._end[1]
-        return {key: [_hex(gate[key]), _hex(data)] for key, data in end.items() if gate[key] != data}
+        known = self._program.changed_behind_gate(step)  # also where the run has met there since
+        return {key: [known.get(key) or _hex(gate[key]), _hex(data)] for key, data in end.items() if key in known or gate[key] != data}
 
     def end_bytes(self, key: str) -> bytes:
         assert self._end is not None
@@ -233,6 +234,8 @@ class Objects:
         if is_own:
             self._load(kept)
         self._program.load_state_dict(program)
+        if is_own and program["ended"] != step and (changed := [key for key, data in kept.items() if at_gate[key] != data]):
+            self._program.note_ended(step, {key: _hex(at_gate[key]) for key in changed})
         self._gate, self._end, self._place = (step, dict(kept)), (step, dict(kept)), None
         self._told, self._not_told = {}, set()
         self._note_step(step, program, at_gate, kept)

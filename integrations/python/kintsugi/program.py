@@ -94,6 +94,10 @@ class Program:
         """What changed between its gate and its end, with the digests at the gate."""
         self._ended, self._ended_keys = step, changed
 
+    def changed_behind_gate(self, step: int) -> dict[str, str]:
+        """As noted: digests at the gate. Nothing: of another step nothing is known."""
+        return self._ended_keys if self._ended == step else {}
+
     @property
     def crew(self) -> list[int] | None:
         return self._crew
