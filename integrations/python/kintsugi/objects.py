@@ -236,6 +236,7 @@ class Objects:
         self._program.load_state_dict(program)
         if is_own and program["ended"] != step and (changed := [key for key, data in kept.items() if at_gate[key] != data]):
             self._program.note_ended(step, {key: _hex(at_gate[key]) for key in changed})
+            self.put_program(step)  # the engine, too, is to have what followed the gate
         self._gate, self._end, self._place = (step, dict(kept)), (step, dict(kept)), None
         self._told, self._not_told = {}, set()
         self._note_step(step, program, at_gate, kept)
