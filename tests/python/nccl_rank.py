@@ -453,6 +453,7 @@ def run_outer():
     for tensor in (torch.ones(2), torch.ones(2, device=DEVICE)):
         refuses("ALLREDUCE is refused: the group is closed, a test ends it", lambda tensor=tensor: both.allreduce([tensor], sums))
     assert both.drain(5000) and generation.free(10_000)
+    dist.barrier()  # nobody's process ends before the others have begun what they end here
     print(f"rank {rank}: both", flush=True)
 
 
