@@ -5,12 +5,11 @@ resumed in the other world.
 """
 import os
 import re
-import shutil
 import signal
 import sys
 import time
 
-from grows import GLOBAL_BATCH, SLOW, STEPS, changes, lose, must, order, trainer
+from grows import GLOBAL_BATCH, SLOW, STEPS, changes, lose, must, order, resumed, trainer
 from harness import script
 from live_run import LiveRun, wait_until
 
@@ -19,32 +18,12 @@ def replicas(count):
     return ["--replicas", str(count)] if count else []
 
 
-def resumed(runner, worlds, tp, copies):
-    """As of grows.py, with so many copies of each shard (0: as many as the program takes by itself), whatever the world."""
-    losses, resume, digest = [], [], None
-    for at, (ranks, begin) in enumerate(worlds):
-        end = worlds[at + 1][1] if at + 1 < len(worlds) else STEPS
-        here = runner.folder / f"reference-{at}"
-        saves = ["--save-every", str(end), "--keep", "1000"] if end < STEPS else []
-        summary, log = runner.run([*resume, *saves, "--silence", "5", "--save-dir", str(here), *replicas(copies)],
-                                  trainer(ranks, tp), nproc=ranks)
-        must(len(summary["losses"]) == STEPS - begin, f"{len(summary['losses'])} losses of the reference\n{log[-3000:]}")
-        losses += summary["losses"][:end - begin]
-        digest = summary["final_digest"]
-        name, root = f"step_{end:010d}", runner.folder / f"half-{at}"
-        if end < STEPS:
-            shutil.copytree(here / name, root / name)
-        resume = ["--resume", str(root)]
-        shutil.rmtree(here, ignore_errors=True)
-    return losses, digest
-
-
 def as_if_resumed(runner, summary, log, expected, tp=1, copies=0):
     """The run went through these worlds, with the losses and the state of one that was saved and resumed where it changed."""
     seen = changes(log)
     must([(world, left, came) for world, left, _, came in seen] == expected, f"{seen}, not {expected}\n{log[-5000:]}")
     worlds = [(4, 0)] + [(world, step) for world, _, step, _ in seen]
-    losses, digest = resumed(runner, worlds, tp, copies)
+    losses, digest = resumed(runner, worlds, tp, replicas(copies))
     must(summary["final_digest"] == digest, f"{worlds}: another state\n{log[-3000:]}")
     must(summary["losses"] == losses, f"{worlds}: losses {summary['losses']}\nresumed {losses}\n{log[-3000:]}")
     must(summary["samples_consumed"] == GLOBAL_BATCH * STEPS, f"{summary['samples_consumed']} samples\n{log[-3000:]}")

@@ -32,9 +32,9 @@ def order(run, ranks, *words, code=0):
     return done.stdout if code == 0 else done.stderr
 
 
-def resumed(runner, worlds, tp):
+def resumed(runner, worlds, tp, copies=None):
     """The losses of a run that goes on with these numbers of ranks from these steps on, each time saved and resumed; and the digest of
-    its state at the end."""
+    its state at the end. `copies`: words that say how many there are of each shard, whatever the world; without it one for each replica."""
     losses, resume, digest = [], [], None
     for at, (ranks, begin) in enumerate(worlds):
         end = worlds[at + 1][1] if at + 1 < len(worlds) else STEPS
@@ -42,8 +42,8 @@ def resumed(runner, worlds, tp):
             continue
         here = runner.folder / f"reference-{at}"
         saves = ["--save-every", str(end), "--keep", "1000"] if end < STEPS else []
-        steps = [*trainer(ranks, tp)]
-        summary, log = runner.run([*resume, *saves, "--silence", "5", "--save-dir", str(here), "--replicas", str(ranks // tp)], steps, nproc=ranks)
+        of_shards = ["--replicas", str(ranks // tp)] if copies is None else copies
+        summary, log = runner.run([*resume, *saves, "--silence", "5", "--save-dir", str(here), *of_shards], trainer(ranks, tp), nproc=ranks)
         must(len(summary["losses"]) == STEPS - begin, f"{len(summary['losses'])} losses of the reference\n{log[-3000:]}")
         losses += summary["losses"][:end - begin]
         digest = summary["final_digest"]
