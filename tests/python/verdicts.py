@@ -90,3 +90,34 @@ ranks.learn(0, 1)
 ranks.sums[1] = [3]
 ranks.compute()
 assert "rank 1 alone computed otherwise" in ranks.learn(0, 1)[0] and ranks.left_out() == [False, False]
+
+
+def refusal(veto, norm, loss=None):
+    verdicts = Verdicts(Veto.read(veto), dict, may_be_replaced=False)
+    verdicts.begin(1)
+    if loss is not None:
+        verdicts.note_loss(loss, ())
+    try:
+        return verdicts.why_by_rules(lambda: norm)
+    except kintsugi.Error as error:
+        return str(error)
+
+
+for veto, norm, loss, words in (("norm:1", None, 1.0, "--veto norm has nothing to go by"), ("nan", None, None, "--veto nan has nothing to go by"),
+                                ("spike:3", 1.0, None, "--veto spike goes by losses"), ("nan", None, math.inf, "its loss is inf"), ("nan", math.nan, 1.0, "gradients is nan"),
+                                ("norm:1", 2.0, None, "gradients is 2")):
+    assert words in refusal(veto, norm, loss), (veto, refusal(veto, norm, loss))
+assert refusal("nan", None, 1.0) == refusal("nan", 1.0) == refusal("norm:1", 1.0) == ""
+
+
+def figures(loss):
+    verdicts = Verdicts(Veto(nan=True), dict, may_be_replaced=False)
+    verdicts.begin(1)
+    verdicts.note_loss(loss, ())
+    verdicts.close()
+    return verdicts._figures
+
+
+for one, other in ((-1.0, -2.0), (0.0, -0.0), (math.inf, math.nan), (math.inf, -math.inf), (1.0, 1.0 + 2**-52)):
+    assert differ(figures(one), figures(other)), (one, other)
+assert not differ(figures(math.nan), figures(-math.nan)) and not differ(figures(0.5), figures(0.5))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -116,6 +117,11 @@ def judge(told: Mapping[int, Mapping[str, Any]]) -> Verdict | None:
     return Verdict("data", refused_by, is_exact=not differing)
 
 
+def _bits(loss: float) -> int:
+    """One number for each, and one for all that are none."""
+    return int.from_bytes(struct.pack("<d", math.nan if math.isnan(loss) else loss), "little")
+
+
 def differ(before: Figures, now: Figures) -> bool:
     """As far as both attempts came."""
     return any(one != other for name in before.keys() & now.keys() for one, other in zip(before[name], now[name]))
@@ -176,6 +182,9 @@ class Verdicts:
         if loss is not None and veto.spike and (above := self.usual.deviations(loss)) > veto.spike:
             return f"its loss {loss:.6g} is {above:.1f} standard deviations above the usual{self._of_samples()}"
         value = norm() if veto.nan or veto.norm else None
+        if value is None and (veto.norm or (veto.nan and loss is None)):
+            raise Error(f"--veto {'norm' if veto.norm else 'nan'} has nothing to go by: this update has no gradients that are known"
+                        f"{'' if veto.norm else ', and the script tells no loss: run.report(loss), before each update'}", Code.FAILED_PRECONDITION)  # fmt: skip
         if value is not None and veto.nan and not math.isfinite(value):
             return self._of_all(f"the norm of the gradients is {value}")
         if value is not None and veto.norm and not value <= veto.norm:
@@ -205,8 +214,7 @@ class Verdicts:
     def close(self) -> None:
         """It is over, or broken: nothing more belongs to it."""
         if self._figures is None:
-            loss = [] if self._loss is None else [hash(self._loss) if math.isfinite(self._loss) else -1]
-            self._figures = {**self._sums(), "loss": loss}
+            self._figures = {**self._sums(), "loss": [] if self._loss is None else [_bits(self._loss)]}
 
     # ---- at an incident -----------------------------------------------------------------------------------------------
 

@@ -91,8 +91,9 @@ class TorchRun(Run):
     REDUCERS = pickled_tensors.REDUCERS
 
     def __init__(self, agent: _core.Agent, extension: Any, veto: Veto | None = None) -> None:
-        self._sums_of_collectives: Callable[[], Figures] = extension.sums_of_collectives
-        extension.sum_collectives(veto is not None and veto != Veto())
+        judges = veto is not None and veto != Veto()
+        extension.sum_collectives(judges)
+        self._sums_of_collectives: Callable[[], Figures] = extension.sums_of_collectives if judges else dict
         super().__init__(agent, veto)
         self._mark_of_ours = str(extension.FAILURE_MARK)
         self.device = Device(agent, extension)
