@@ -13,8 +13,8 @@
 #include "runtime/base/mutex.h"
 #include "runtime/controller/incident_line.h"
 #include "runtime/inject/ledger.h"
-#include "runtime/launcher/operator_desk.h"
-#include "runtime/launcher/status_line.h"
+#include "runtime/launcher/leader/operator_requests.h"
+#include "runtime/launcher/run/status_line.h"
 #include "runtime/net/event_loop.h"
 
 using namespace kintsugi;
@@ -143,7 +143,7 @@ struct kintsugi_controller final : ControllerHost {
   }
 
   // An operator's request.
-  void OnRequest(const ControlWords& words, const OperatorDesk::Respond& respond) {
+  void OnRequest(const ControlWords& words, const OperatorRequests::Respond& respond) {
     const std::string& command = words.command;
     if (command == "status") return respond(Look());
     if (command == "incidents") return respond(IncidentsLine(incidents, controller.core().incident()));
@@ -154,10 +154,10 @@ struct kintsugi_controller final : ControllerHost {
   }
 
   std::string Look() {
-    RunSight sight = SightOf(controller, job, address);
-    sight.saves = saves;
-    sight.times_known = false;
-    return StatusLine(sight);
+    RunStatus status = StatusOf(controller, job, address);
+    status.saves = saves;
+    status.times_known = false;
+    return StatusLine(status);
   }
 
   std::string Inject(const std::string& spec) {
@@ -198,10 +198,10 @@ struct kintsugi_controller final : ControllerHost {
   boost::asio::io_context io;
   Controller controller;
   // The loop's.
-  OperatorDesk desk;
+  OperatorRequests desk;
   boost::asio::steady_timer pauses;
   std::vector<core::IncidentRecord> incidents;  // those that are over
-  SaveBook saves;
+  SaveHistory saves;
   Ledger injections;
   bool ended = false, leaves = false;
   std::atomic<bool> over{false};  // nothing that is posted is carried out any more

@@ -1,12 +1,12 @@
 #include "runtime/launcher/launcher.h"
 
 #include "runtime/base/check.h"
-#include "runtime/launcher/certificate_watch.h"
-#include "runtime/launcher/late_signals.h"
-#include "runtime/launcher/leader.h"
-#include "runtime/launcher/node_parts.h"
-#include "runtime/launcher/save_lease.h"
-#include "runtime/launcher/stop_signals.h"
+#include "runtime/launcher/leader/leader.h"
+#include "runtime/launcher/leader/node_parts.h"
+#include "runtime/launcher/lease/save_lease.h"
+#include "runtime/launcher/run/certificate_watch.h"
+#include "runtime/launcher/run/late_signals.h"
+#include "runtime/launcher/run/stop_signals.h"
 #include "runtime/net/event_loop.h"
 
 namespace kintsugi {
@@ -84,22 +84,23 @@ class Launcher::Impl {
     leader_.Poll();
     certificates_.Poll(SteadyClock::SteadyNow());
     const auto node = [this] {
-      return NodeSight{.job = options_.job,
-                       .run_id = run_id_,
-                       .address = options_.node_address,
-                       .version = options_.version,
-                       .leads = true,
-                       .hears_leader = true,
-                       .term = leader_.term(),
-                       .processes = static_cast<int>(pool_.Lives().size()),
-                       .certificate_ends = certificates_.ends()};
+      return NodeStatus{.job = options_.job,
+                        .run_id = run_id_,
+                        .address = options_.node_address,
+                        .version = options_.version,
+                        .leads = true,
+                        .hears_leader = true,
+                        .term = leader_.term(),
+                        .processes = static_cast<int>(pool_.Lives().size()),
+                        .certificate_ends = certificates_.ends()};
     };
     Attend(options_.observer.get(), &leader_, node,
            [this](const std::string& request, auto respond) { leader_.OnRequest(request, std::move(respond)); });
   }
 
   const LauncherOptions& options_;
-  const std::string run_id_ = options_.job + "/" + std::to_string(std::chrono::system_clock::now().time_since_epoch().count());
+  const std::string run_id_ =
+      options_.job + "/" + std::to_string(std::chrono::system_clock::now().time_since_epoch().count());
   const std::shared_ptr<const net::Secret> secret_;
   std::shared_ptr<GenerationLog> log_;
   boost::asio::io_context io_;

@@ -1,5 +1,5 @@
 // Electors: launchers that elect one of them, and what follows: the elected one hosts a controller, the others
-// follow it. Mirrors runtime/launcher/electorate.cc around the real ElectionCore and Allegiance; votes are bytes of
+// follow it. Mirrors runtime/launcher/election_transport.cc around the real ElectionCore and Allegiance; votes are bytes of
 // runtime/wire.
 //
 // Threads: none.

@@ -1,5 +1,5 @@
 // Followers: a launcher and the leader that it follows: its line, the orders it takes over it, the pages it tells.
-// Mirrors LeaderLine, HomeBlock and NodeReporter of runtime/launcher.
+// Mirrors LeaderConnection, LocalBlock and NodeReporter of runtime/launcher.
 //
 // Threads: none.
 // Ownership: of nothing; launchers are the table's.

@@ -30,8 +30,8 @@
 #include <thread>
 
 #include "runtime/controller/controller.h"
-#include "runtime/launcher/generation_log.h"
-#include "runtime/launcher/leader.h"
+#include "runtime/launcher/leader/leader.h"
+#include "runtime/launcher/run/generation_log.h"
 #include "tests/bench/connections_swarm.h"
 #include "tests/bench/figures.h"
 #include "tests/bench/thread_time.h"

@@ -4,7 +4,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/inject/injection.h"
-#include "runtime/launcher/control_words.h"
+#include "runtime/launcher/run/control_words.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace kintsugi::fuzz {

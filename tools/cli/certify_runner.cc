@@ -4,7 +4,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "runtime/launcher/node_parts.h"
+#include "runtime/launcher/leader/node_parts.h"
 #include "runtime/process/child_process.h"
 #include "tools/report/record_json.h"
 

@@ -11,8 +11,8 @@
 #include <iostream>
 
 #include "runtime/controller/incident_line.h"
-#include "runtime/launcher/save_book.h"
-#include "runtime/launcher/stop_signals.h"
+#include "runtime/launcher/run/save_history.h"
+#include "runtime/launcher/run/stop_signals.h"
 #include "runtime/net/event_loop.h"
 #include "tools/cli/attendance.h"
 #include "tools/cli/common.h"
@@ -69,7 +69,7 @@ class StandAlone final : public ControllerHost {
  private:
   boost::asio::io_context& io_;
   std::shared_ptr<LogSink> log_;
-  SaveBook saves_;
+  SaveHistory saves_;
   std::optional<boost::asio::steady_timer> leave_;
 };
 

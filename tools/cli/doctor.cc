@@ -3,7 +3,7 @@
 #include <iostream>
 #include <iterator>
 
-#include "runtime/launcher/meeting_words.h"
+#include "runtime/launcher/node/rendezvous_words.h"
 #include "tools/cli/common.h"
 #include "tools/cli/version.h"
 #include "tools/doctor/gather.h"

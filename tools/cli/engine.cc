@@ -6,7 +6,7 @@
 #include "integrations/engines/surroundings.h"
 #include "runtime/base/host_name.h"
 #include "runtime/base/port_range.h"
-#include "runtime/launcher/node_parts.h"
+#include "runtime/launcher/leader/node_parts.h"
 
 namespace kintsugi::cli {
 namespace {
@@ -26,9 +26,11 @@ Result<int> MeetingPort(const RunOptions& options) {
   Result<PortRange> ports = PortRange::Parse(options.ports);
   if (!ports.ok()) return ports.status().Annotate("--ports");
   PortRange below = *ports;
-  if (!below.any() && below.size() > options.node.nodes_max) below.last = static_cast<uint16_t>(below.last - (options.node.nodes_max - 1));
+  if (!below.any() && below.size() > options.node.nodes_max)
+    below.last = static_cast<uint16_t>(below.last - (options.node.nodes_max - 1));
   if (const int port = FreePort("0.0.0.0", below)) return port;
-  return Status(StatusCode::kUnavailable, "no port of --ports " + options.ports + " is free for the meeting of the nodes");
+  return Status(StatusCode::kUnavailable,
+                "no port of --ports " + options.ports + " is free for the meeting of the nodes");
 }
 
 Result<std::optional<Meeting>> Meet(const CLI::App& app, const Surroundings& found, RunOptions* options) {

@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/launcher/late_signals.h"
 #include "runtime/launcher/restart_policy.h"
+#include "runtime/launcher/run/late_signals.h"
 #include "tools/cli/attendance.h"
 #include "tools/report/record_json.h"
 #include "tools/report/report.h"
@@ -37,7 +37,8 @@ void TellEnd(observe::Observatory& observatory, LateSignals& signals, int exit_c
   Pause(signals, linger, [&] {
     if (!observatory.has_reader_to_come()) return true;
     if (!std::exchange(said, true))
-      log.Write(LogLevel::kInfo, LogLine("lingers", {{"for", "a reader of the metrics"}, {"at_most", WholeSeconds(linger)}}));
+      log.Write(LogLevel::kInfo,
+                LogLine("lingers", {{"for", "a reader of the metrics"}, {"at_most", WholeSeconds(linger)}}));
     return false;
   });
 }
@@ -121,7 +122,8 @@ int RunAndReport(const RunOptions& given, const AttendanceOptions& attendance) {
   const auto complain = [&](const Status& status) {
     logs.Say(status.message());
     const int code = NeverBegan(status, !given.resume.empty());
-    if (attends && NodeRank(options.node) == 0) attends->OnEnded(options.node.job, code, status.message(), {}, std::nullopt);
+    if (attends && NodeRank(options.node) == 0)
+      attends->OnEnded(options.node.job, code, status.message(), {}, std::nullopt);
     return code;
   };
   if (attendance.restarts > 0 && given.save_dir.empty())

@@ -6,7 +6,7 @@
 #include "replica/formats/verify.h"
 #include "replica/save/names.h"
 #include "replica/save/verify.h"
-#include "runtime/launcher/owner_file.h"
+#include "runtime/launcher/lease/owner_file.h"
 #include "tools/cli/common.h"
 
 namespace kintsugi::cli {
@@ -88,10 +88,11 @@ Result<std::optional<Other>> FindOther(const std::string& root, bool takes_model
   const Result<formats::Catalog> catalog = formats::ReadCatalog(*path, "", read);
   if (!catalog.ok()) return refuse(catalog.status());
   if (catalog->is_model_alone() && !takes_model_alone)
-    return refuse({StatusCode::kInvalidArgument,
-                   "it is a model alone (--save-only model), for readers: it holds no optimizer's state and none of the run's "
-                   "objects. Name the --save-dir that it was saved beside; to begin anew from its weights, say with "
-                   "--resume-aoa and --resume-strict what becomes of the rest"});
+    return refuse(
+        {StatusCode::kInvalidArgument,
+         "it is a model alone (--save-only model), for readers: it holds no optimizer's state and none of the run's "
+         "objects. Name the --save-dir that it was saved beside; to begin anew from its weights, say with "
+         "--resume-aoa and --resume-strict what becomes of the rest"});
   if (!catalog->step() || *catalog->step() == 0) return std::optional<Other>();
   // As of a native one: every block that has a checksum, before a rank is started.
   if (const auto whole = formats::VerifyAny(*path, "", {}); !whole.ok()) return refuse(whole.status());

@@ -12,7 +12,7 @@
 #include "replica/formats/save_as.h"
 #include "replica/layout/strict.h"
 #include "runtime/base/warning_signals.h"
-#include "runtime/launcher/node_launcher.h"
+#include "runtime/launcher/node/node_launcher.h"
 #include "tools/cli/answer.h"
 #include "tools/cli/attendance.h"
 #include "tools/cli/checkpoint_progress.h"

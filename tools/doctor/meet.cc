@@ -10,7 +10,7 @@
 
 #include "runtime/base/host_name.h"
 #include "runtime/base/mutex.h"
-#include "runtime/launcher/meeting_words.h"
+#include "runtime/launcher/node/rendezvous_words.h"
 #include "tools/doctor/party.h"
 
 namespace kintsugi::doctor {
@@ -148,7 +148,7 @@ class Attendance {
   }
 
   Result<Conversation> Arrive() {
-    MeetingWords words;
+    RendezvousWords words;
     words.Begin(Now());
     const TimePoint until = Now() + o_.patience;
     while (true) {
@@ -355,7 +355,7 @@ class Host {
   }
 
   void WaitForAll(TimePoint until) {
-    MeetingWords words;
+    RendezvousWords words;
     words.Begin(Now());
     MutexLock lock(mutex_);
     const auto all_came = [this] { return static_cast<int>(seats_.size()) == o_.nodes; };

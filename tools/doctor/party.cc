@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "runtime/launcher/meeting_words.h"
+#include "runtime/launcher/node/rendezvous_words.h"
 
 namespace kintsugi::doctor {
 namespace {

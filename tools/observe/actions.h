@@ -22,7 +22,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/result.h"
-#include "runtime/launcher/run_observer.h"
+#include "runtime/launcher/run/run_observer.h"
 #include "tools/observe/allowance.h"
 #include "tools/observe/http_server.h"
 #include "tools/observe/page_token.h"

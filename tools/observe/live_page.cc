@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "runtime/launcher/status_line.h"
+#include "runtime/launcher/run/status_line.h"
 #include "tools/observe/rank_tiles.h"
 #include "tools/report/incidents.h"
 #include "tools/report/loss_chart.h"
@@ -117,7 +117,7 @@ std::string Figure(const std::string& value, const std::string& name, const char
 
 std::string InWords(Duration duration) { return FormatMs(ToMilliseconds(duration)); }
 
-std::string PhaseWords(const RunSight& run) {
+std::string PhaseWords(const RunStatus& run) {
   switch (run.phase) {
     case core::Phase::kRunning:
       if (run.paused_at) return "Paused after step " + FormatCount(run.paused_at->value());
@@ -134,44 +134,48 @@ std::string PhaseWords(const RunSight& run) {
 }
 
 // Of a page that another host reaches, too; one on its own loopback is of use on the leader's host alone.
-bool Reaches(const NodeSight& sight) {
-  const bool loopback = sight.leader_page.starts_with("http://127.") || sight.leader_page.starts_with("http://[::1]");
-  return sight.leader_page.starts_with("http://") && (!loopback || sight.leader_address == sight.address);
+bool Reaches(const NodeStatus& status) {
+  const bool loopback = status.leader_page.starts_with("http://127.") || status.leader_page.starts_with("http://[::1]");
+  return status.leader_page.starts_with("http://") && (!loopback || status.leader_address == status.address);
 }
 
-std::string WhoLeads(const NodeSight& sight) {
-  if (sight.leader.empty()) return "The run is shown by the launcher that leads.";
-  const std::string who = EscapeHtml(sight.leader) + " (" + EscapeHtml(sight.leader_address) + ")";
-  if (Reaches(sight))
-    return "The run is shown by <a href=\"" + EscapeHtml(sight.leader_page) + "\">the page of " + who + "</a>, which leads.";
+std::string WhoLeads(const NodeStatus& status) {
+  if (status.leader.empty()) return "The run is shown by the launcher that leads.";
+  const std::string who = EscapeHtml(status.leader) + " (" + EscapeHtml(status.leader_address) + ")";
+  if (Reaches(status))
+    return "The run is shown by <a href=\"" + EscapeHtml(status.leader_page) + "\">the page of " + who +
+           "</a>, which leads.";
   return who + " leads, and has " +
-         (sight.leader_page.empty() ? "no page: give --page to every node."
-                                    : "a page on its own loopback alone: give --page an address that others reach.");
+         (status.leader_page.empty() ? "no page: give --page to every node."
+                                     : "a page on its own loopback alone: give --page an address that others reach.");
 }
 
 // Number, host's name, address and state of each: what an operator looks for when one is away.
-std::string Nodes(const RunSight& run) {
+std::string Nodes(const RunStatus& run) {
   if (run.nodes <= 1) return "";
   std::string rows;
-  for (const NodeSeen& node : run.hosts)
-    rows += "<tr><td>" + EscapeHtml(node.name) + "</td><td>" + EscapeHtml(node.host) + "</td><td>" + EscapeHtml(node.address) +
-            "</td><td>" + (node.here ? (node.spare ? "a spare" : "here") : "<b>away</b>") + "</td></tr>\n";
-  return "<table><thead><tr><th>node</th><th>host</th><th>address</th><th></th></tr></thead><tbody>\n" + rows + "</tbody></table>\n";
+  for (const NodePresence& node : run.hosts)
+    rows += "<tr><td>" + EscapeHtml(node.name) + "</td><td>" + EscapeHtml(node.host) + "</td><td>" +
+            EscapeHtml(node.address) + "</td><td>" + (node.here ? (node.spare ? "a spare" : "here") : "<b>away</b>") +
+            "</td></tr>\n";
+  return "<table><thead><tr><th>node</th><th>host</th><th>address</th><th></th></tr></thead><tbody>\n" + rows +
+         "</tbody></table>\n";
 }
 
-std::string Head(const NodeSight& sight) {
+std::string Head(const NodeStatus& status) {
   const std::string lead =
-      "<p class=\"lead\">" + EscapeHtml(sight.job) + ", node " + std::to_string(sight.node) + "</p>";
-  if (!sight.run)
+      "<p class=\"lead\">" + EscapeHtml(status.job) + ", node " + std::to_string(status.node) + "</p>";
+  if (!status.run)
     return "<h1>Another node leads</h1>" + lead + "<p>" +
-           (sight.hears_leader ? "This one obeys it, in term " + std::to_string(sight.term.number)
-                               : "This one does not hear it") +
-           ", and has " + Counted(static_cast<uint64_t>(sight.processes), "process", "processes") +
-           " of ranks. " + WhoLeads(sight) + "</p>";
-  const RunSight& run = *sight.run;
-  const auto ready = static_cast<uint64_t>(std::count_if(run.ranks.begin(), run.ranks.end(), [](const RankSight& rank) {
-    return rank.life == core::ControllerCore::Life::kReady;
-  }));
+           (status.hears_leader ? "This one obeys it, in term " + std::to_string(status.term.number)
+                                : "This one does not hear it") +
+           ", and has " + Counted(static_cast<uint64_t>(status.processes), "process", "processes") + " of ranks. " +
+           WhoLeads(status) + "</p>";
+  const RunStatus& run = *status.run;
+  const auto ready =
+      static_cast<uint64_t>(std::count_if(run.ranks.begin(), run.ranks.end(), [](const RankStatus& rank) {
+        return rank.life == core::ControllerCore::Life::kReady;
+      }));
   std::string out = "<h1>" + PhaseWords(run) + "</h1>" + lead + "<dl class=\"key-figures\">\n";
   out += Figure(Fixed(100 * run.time.goodput(), 1) + "<small>%</small>", "of the time was useful (goodput)",
                 " class=\"headline\"");
@@ -190,7 +194,8 @@ std::string Head(const NodeSight& sight) {
   out += Figure(FormatCount(run.term.number), "term of the leader");
   out += "</dl>\n";
   if (run.hang)
-    out += "<p>" + InWords(run.at - run.hang->at) + " ago ranks waited: " + EscapeHtml(run.hang->blame.text) + ".</p>\n";
+    out +=
+        "<p>" + InWords(run.at - run.hang->at) + " ago ranks waited: " + EscapeHtml(run.hang->blame.text) + ".</p>\n";
   return out;
 }
 
@@ -205,21 +210,21 @@ std::string LivePage(bool takes_orders) {
          "script.</p></noscript>\n<div id=\"head\"></div>" +
          std::string(takes_orders ? kOrders : "") + "</header>\n<main id=\"main\" tabindex=\"-1\">\n" +
          Section("ranks", "Ranks") + Section("nodes", "Nodes") + Section("time", "Where the time went") +
-         Section("world", "Ranks that took part") + Section("loss", "Loss") +
-         Section("index", "Incidents") + Section("accounts", "How each was mended") +
-         Section("ledger", "What was lost, and why that rung") +
+         Section("world", "Ranks that took part") + Section("loss", "Loss") + Section("index", "Incidents") +
+         Section("accounts", "How each was mended") + Section("ledger", "What was lost, and why that rung") +
          "</main>\n<footer><p>Nothing on this page comes from anywhere but the launcher.</p></footer>\n"
          "<script src=\"page.js\"></script>\n</body>\n</html>\n";
 }
 
 std::string LivePageScript() { return std::string(kScript); }
 
-std::map<std::string, std::string> LivePageParts(const NodeSight& sight, const RunRecord* record) {
-  std::map<std::string, std::string> parts{{"head", Head(sight)}, {"ranks", ""},    {"nodes", ""}, {"time", ""},    {"world", ""},
-                                           {"loss", ""},          {"index", ""},    {"accounts", ""}, {"ledger", ""}};
-  if (!sight.run || record == nullptr) return parts;
-  parts["ranks"] = RankTiles(*sight.run);
-  parts["nodes"] = Nodes(*sight.run);
+std::map<std::string, std::string> LivePageParts(const NodeStatus& status, const RunRecord* record) {
+  std::map<std::string, std::string> parts{{"head", Head(status)}, {"ranks", ""},    {"nodes", ""},
+                                           {"time", ""},           {"world", ""},    {"loss", ""},
+                                           {"index", ""},          {"accounts", ""}, {"ledger", ""}};
+  if (!status.run || record == nullptr) return parts;
+  parts["ranks"] = RankTiles(*status.run);
+  parts["nodes"] = Nodes(*status.run);
   parts["time"] = TimeShares(*record);
   const ReportOptions options;
   parts["loss"] = LossChart(*record, nullptr, nullptr, options);

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "runtime/launcher/run_observer.h"
+#include "runtime/launcher/run/run_observer.h"
 #include "tools/report/record.h"
 
 namespace kintsugi::observe {
@@ -17,7 +17,7 @@ namespace kintsugi::observe {
 std::string LivePage(bool takes_orders = false);
 std::string LivePageScript();
 
-// By the id of the element that they fill. `record`: made of the sight's result so far; null where another node leads.
-std::map<std::string, std::string> LivePageParts(const NodeSight& sight, const RunRecord* record);
+// By the id of the element that they fill. `record`: made of the status's result so far; null where another node leads.
+std::map<std::string, std::string> LivePageParts(const NodeStatus& status, const RunRecord* record);
 
 }  // namespace kintsugi::observe

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/launcher/seconds_histogram.h"
+#include "runtime/launcher/run/seconds_histogram.h"
 
 namespace kintsugi::observe {
 

@@ -17,7 +17,7 @@
 namespace kintsugi::observe {
 namespace {
 
-// A sight this young is good enough for the next reader: however many ask, the launcher is asked five times a second.
+// A status this young is good enough for the next reader: however many ask, the launcher is asked five times a second.
 constexpr Duration kFresh = std::chrono::milliseconds(200);
 // A launcher that has not shown itself by then is between two runs, or in trouble.
 constexpr Duration kAnswerWithin = std::chrono::seconds(3);
@@ -32,7 +32,8 @@ constexpr const char* kHtml = "text/html; charset=utf-8";
 constexpr const char* kMetricsIndex =
     "<!DOCTYPE html><html lang=\"en\"><title>Kintsugi</title><p>Metrics: <a href=\"/metrics\">/metrics</a>\n";
 
-nlohmann::ordered_json SummaryOf(const ObservatoryOptions& options, const IncidentResult& incident, TimePoint run_began) {
+nlohmann::ordered_json SummaryOf(const ObservatoryOptions& options, const IncidentResult& incident,
+                                 TimePoint run_began) {
   RunResult result;
   result.begin = run_began;
   result.end = SteadyClock::SteadyNow();
@@ -104,24 +105,24 @@ Observatory::~Observatory() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Observatory::Take(NodeSight sight) {
+void Observatory::Take(NodeStatus status) {
   wants_.store(Wants::kNothing, std::memory_order_relaxed);
-  boost::asio::post(io_, [this, taken = std::make_shared<const NodeSight>(std::move(sight))] { OnSight(taken); });
+  boost::asio::post(io_, [this, taken = std::make_shared<const NodeStatus>(std::move(status))] { OnSight(taken); });
 }
 
 void Observatory::OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) {
   if (receivers_.empty()) return;
   boost::asio::post(io_, [this, job, incident, run_began] {
-    const NodeSight seen = sight_ ? *sight_ : NodeSight{.job = job};
+    const NodeStatus seen = status_ ? *status_ : NodeStatus{.job = job};
     Tell(IncidentNotice(SummaryOf(options_, incident, run_began), seen));
   });
 }
 
-void Observatory::OnEnded(const std::string& job, int exit_code, const std::string& reason, const SaveBook& saves,
+void Observatory::OnEnded(const std::string& job, int exit_code, const std::string& reason, const SaveHistory& saves,
                           std::optional<Duration> again_after) {
   if (receivers_.empty()) return;
   boost::asio::post(io_, [this, job, exit_code, reason, saves, again_after] {
-    if (!sight_) sight_ = std::make_shared<const NodeSight>(NodeSight{.job = job});
+    if (!status_) status_ = std::make_shared<const NodeStatus>(NodeStatus{.job = job});
     for (const OperatorNotice& notice : watch_.End(saves)) Tell(notice);
     Tell(EndNotice(exit_code, reason, again_after));
   });
@@ -130,10 +131,15 @@ void Observatory::OnEnded(const std::string& job, int exit_code, const std::stri
 void Observatory::End(int exit_code) {
   boost::asio::post(io_, [this, exit_code] {
     exit_code_ = exit_code;
-    NodeSight left;
-    if (sight_)
-      left = {.job = sight_->job, .run_id = sight_->run_id, .address = sight_->address, .version = sight_->version, .node = sight_->node, .term = sight_->term};
-    sight_ = std::make_shared<const NodeSight>(std::move(left));
+    NodeStatus left;
+    if (status_)
+      left = {.job = status_->job,
+              .run_id = status_->run_id,
+              .address = status_->address,
+              .version = status_->version,
+              .node = status_->node,
+              .term = status_->term};
+    status_ = std::make_shared<const NodeStatus>(std::move(left));
     for (const Asked& asked : std::exchange(waiting_, {})) AnswerMetrics(asked);
   });
 }
@@ -165,7 +171,7 @@ void Observatory::OnRequest(const Door& door, HttpRequest request, HttpServer::R
 }
 
 void Observatory::OnMetricsRequest(Asked asked) {
-  if (exit_code_ || (sight_ && SteadyClock::SteadyNow() - sight_at_ < kFresh)) return AnswerMetrics(asked);
+  if (exit_code_ || (status_ && SteadyClock::SteadyNow() - status_at_ < kFresh)) return AnswerMetrics(asked);
   if (waiting_.empty()) {
     limit_.expires_after(kAnswerWithin);
     limit_.async_wait([this](const boost::system::error_code& error) {
@@ -176,19 +182,19 @@ void Observatory::OnMetricsRequest(Asked asked) {
   Want(Wants::kFigures);
 }
 
-void Observatory::OnSight(std::shared_ptr<const NodeSight> sight) {
-  sight_ = std::move(sight);
-  sight_at_ = SteadyClock::SteadyNow();
-  if (sight_->run) times_.Take(sight_->run->time);
+void Observatory::OnSight(std::shared_ptr<const NodeStatus> status) {
+  status_ = std::move(status);
+  status_at_ = SteadyClock::SteadyNow();
+  if (status_->run) times_.Take(status_->run->time);
   limit_.cancel();
   for (const Asked& asked : std::exchange(waiting_, {})) AnswerMetrics(asked);
-  if (events_ && events_->readers() > 0) Publish(*sight_);
+  if (events_ && events_->readers() > 0) Publish(*status_);
   if (receivers_.empty()) return;
-  for (const OperatorNotice& notice : watch_.See(*sight_, sight_at_, std::chrono::system_clock::now())) Tell(notice);
+  for (const OperatorNotice& notice : watch_.See(*status_, status_at_, std::chrono::system_clock::now())) Tell(notice);
 }
 
 void Observatory::Tell(const OperatorNotice& notice) {
-  const NodeSight own = sight_ ? *sight_ : NodeSight();
+  const NodeStatus own = status_ ? *status_ : NodeStatus();
   const std::string json = NoticeJson(notice, own, std::chrono::system_clock::now(), page_);
   for (const auto& receiver : receivers_) receiver->Tell(json);
 }
@@ -196,7 +202,7 @@ void Observatory::Tell(const OperatorNotice& notice) {
 void Observatory::AnswerMetrics(const Asked& asked) {
   const Dialect dialect = DialectFor(asked.request.accept);
   const Served served{times_.risen(), options_.linger, exit_code_};
-  asked.respond({200, std::string(ContentTypeOf(dialect)), MetricsOf(*sight_, served, dialect), {}});
+  asked.respond({200, std::string(ContentTypeOf(dialect)), MetricsOf(*status_, served, dialect), {}});
   ++reads_;
   if (!exit_code_) return;
   limit_.expires_after(kOnItsWay);
@@ -221,12 +227,12 @@ void Observatory::Tick() {
   });
 }
 
-// What has not changed is not sent again. A sight that was taken for metrics alone lacks the record.
-void Observatory::Publish(const NodeSight& sight) {
-  if (sight.run && !sight.so_far) return;
+// What has not changed is not sent again. A status that was taken for metrics alone lacks the record.
+void Observatory::Publish(const NodeStatus& status) {
+  if (status.run && !status.so_far) return;
   std::optional<RunRecord> record;
-  if (sight.so_far) record = options_.record_of(*sight.so_far);
-  for (auto& [id, html] : LivePageParts(sight, record ? &*record : nullptr)) {
+  if (status.so_far) record = options_.record_of(*status.so_far);
+  for (auto& [id, html] : LivePageParts(status, record ? &*record : nullptr)) {
     if (const auto before = parts_.find(id); before != parts_.end() && before->second == html) continue;
     events_->Publish(id, html);
     parts_[id] = html;

@@ -2,7 +2,7 @@
 // event loop hands it as plain data and does all else on a thread of its own, so that nobody who looks on is in a run's
 // way.
 //
-// A reader's question makes the launcher's next poll take a sight; one that is fresh answers all who ask meanwhile.
+// A reader's question makes the launcher's next poll take a status; one that is fresh answers all who ask meanwhile.
 // While somebody reads the page, one is taken every second.
 // Threads: one of its own; what RunObserver has may be called from another one. Its end waits for notices that
 // are on their way, for two seconds at most.
@@ -22,7 +22,7 @@
 
 #include "runtime/base/log.h"
 #include "runtime/base/result.h"
-#include "runtime/launcher/run_observer.h"
+#include "runtime/launcher/run/run_observer.h"
 #include "tools/observe/actions.h"
 #include "tools/observe/http_server.h"
 #include "tools/observe/listen_address.h"
@@ -36,8 +36,8 @@ namespace kintsugi::observe {
 
 struct ObservatoryOptions {
   std::optional<ListenAddress> metrics, page;  // one server where they are the same
-  std::optional<PageToken> page_token;       // who has it may give orders; none: the page only shows
-  std::string on_incident;                   // a command; empty: none
+  std::optional<PageToken> page_token;         // who has it may give orders; none: the page only shows
+  std::string on_incident;                     // a command; empty: none
   std::optional<Webhook> webhook;
   Duration linger{};  // how long the end is served at most, until somebody has read it
   // What a report would be made of. REQUIRES: set where there is a page or a receiver of notices; called on the own
@@ -54,12 +54,12 @@ class Observatory final : public RunObserver {
 
   std::string page() const override { return page_; }
   Wants wants() override { return wants_.load(std::memory_order_relaxed); }
-  void Take(NodeSight sight) override;
+  void Take(NodeStatus status) override;
   std::vector<Order> TakeOrders() override { return actions_ ? actions_->TakeOrders() : std::vector<Order>(); }
   void OnIncident(const std::string& job, const IncidentResult& incident, TimePoint run_began) override;
 
   // A start is over, told by whoever led it or could not begin it. `saves`: as they were at its end.
-  void OnEnded(const std::string& job, int exit_code, const std::string& reason, const SaveBook& saves,
+  void OnEnded(const std::string& job, int exit_code, const std::string& reason, const SaveHistory& saves,
                std::optional<Duration> again_after);
   // ... and there is to be no other: metrics say so from now on.
   void End(int exit_code);
@@ -84,11 +84,11 @@ class Observatory final : public RunObserver {
   void Want(Wants wants);
   void OnRequest(const Door& door, HttpRequest request, HttpServer::Respond respond);
   void OnMetricsRequest(Asked asked);
-  void OnSight(std::shared_ptr<const NodeSight> sight);
+  void OnSight(std::shared_ptr<const NodeStatus> status);
   void AnswerMetrics(const Asked& asked);
   void GiveUpWaiting();
   void Tick();
-  void Publish(const NodeSight& sight);
+  void Publish(const NodeStatus& status);
   void EndWhenIdle();
   void Tell(const OperatorNotice& notice);
 
@@ -107,10 +107,10 @@ class Observatory final : public RunObserver {
   std::vector<std::unique_ptr<NoticeReceiver>> receivers_;
   std::string page_;  // where others find it; empty: there is none
   RunWatch watch_;
-  std::shared_ptr<const NodeSight> sight_;
-  TimePoint sight_at_;
+  std::shared_ptr<const NodeStatus> status_;
+  TimePoint status_at_;
   RisingTimes times_;
-  std::optional<int> exit_code_;  // the run is over, and the sight is what is left of it
+  std::optional<int> exit_code_;  // the run is over, and the status is what is left of it
   std::vector<Asked> waiting_;
   std::thread thread_;
 };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/launcher/status_line.h"
+#include "runtime/launcher/run/status_line.h"
 #include "tools/report/text.h"
 
 namespace kintsugi::observe {
@@ -22,23 +22,23 @@ constexpr std::string_view kTilesStyle = R"css(
 .tile.dead span,.tile.absent span{color:var(--bad)}.tile.late{border-left-color:var(--gold)}
 )css";
 
-bool IsWell(const RankSight& rank) { return rank.life == Life::kReady && !rank.late; }
+bool IsWell(const RankStatus& rank) { return rank.life == Life::kReady && !rank.late; }
 
-std::string Doing(const RankSight& rank) {
+std::string Doing(const RankStatus& rank) {
   if (rank.life != Life::kReady) return std::string(LifeName(rank.life));
   if (!rank.phase) return "ready";
   return std::string(TrainPhaseName(*rank.phase));
 }
 
 // As the tile's title has it: number, host's name, address.
-std::string NodeWords(const RankSight& rank, const std::vector<NodeSeen>& hosts) {
+std::string NodeWords(const RankStatus& rank, const std::vector<NodePresence>& hosts) {
   const std::string number = std::to_string(rank.node);
-  for (const NodeSeen& node : hosts)
+  for (const NodePresence& node : hosts)
     if (node.name == number && !node.host.empty()) return "node " + number + ": " + node.host + ", " + node.address;
   return "node " + number;
 }
 
-std::string Tile(const RankSight& rank, const RunSight& run) {
+std::string Tile(const RankStatus& rank, const RunStatus& run) {
   std::string css(LifeName(rank.life));
   std::string words = Doing(rank);
   if (rank.late) {
@@ -50,19 +50,20 @@ std::string Tile(const RankSight& rank, const RunSight& run) {
   if (rank.respawns > 0) where += ", replaced " + std::to_string(rank.respawns) + "\xC3\x97";
   return "<li class=\"tile " + css + "\" title=\"" + EscapeHtml(where) + "\"><b>" + rank.rank.ToString() +
          "</b><span>" + EscapeHtml(words) + "</span>" +
-         (run.nodes > 1 ? "<span>node " + std::to_string(rank.node) + "</span>" : "") + "<span>step " + FormatCount(rank.step) +
-         (rank.respawns > 0 ? ", life " + std::to_string(rank.respawns + 1) : "") + "</span></li>\n";
+         (run.nodes > 1 ? "<span>node " + std::to_string(rank.node) + "</span>" : "") + "<span>step " +
+         FormatCount(rank.step) + (rank.respawns > 0 ? ", life " + std::to_string(rank.respawns + 1) : "") +
+         "</span></li>\n";
 }
 
 }  // namespace
 
 std::string_view RankTilesStyle() { return kTilesStyle; }
 
-std::string RankTiles(const RunSight& run) {
+std::string RankTiles(const RunStatus& run) {
   const bool all = run.ranks.size() <= kTilesMax;
   std::string tiles;
   size_t shown = 0;
-  for (const RankSight& rank : run.ranks)
+  for (const RankStatus& rank : run.ranks)
     if ((all || !IsWell(rank)) && shown < kTilesMax) {
       tiles += Tile(rank, run);
       ++shown;

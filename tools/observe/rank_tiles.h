@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/launcher/run_sight.h"
+#include "runtime/launcher/run/run_status.h"
 
 namespace kintsugi::observe {
 
-std::string RankTiles(const RunSight& run);
+std::string RankTiles(const RunStatus& run);
 std::string_view RankTilesStyle();
 
 }  // namespace kintsugi::observe

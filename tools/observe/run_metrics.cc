@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "runtime/launcher/status_line.h"
+#include "runtime/launcher/run/status_line.h"
 
 namespace kintsugi::observe {
 namespace {
@@ -13,27 +13,28 @@ using Life = core::ControllerCore::Life;
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 double Count(uint64_t count) { return static_cast<double>(count); }
 
-void NodeMetrics(const NodeSight& sight, const Served& served, MetricsText* out) {
+void NodeMetrics(const NodeStatus& status, const Served& served, MetricsText* out) {
   out->Family("kintsugi", Kind::kInfo, "The run that this launcher belongs to, and which of its nodes it is.");
-  out->Sample(1, {{"run", sight.job}, {"node", std::to_string(sight.node)}, {"version", sight.version}});
-  out->Gauge("kintsugi_leading", sight.leads,
+  out->Sample(1, {{"run", status.job}, {"node", std::to_string(status.node)}, {"version", status.version}});
+  out->Gauge("kintsugi_leading", status.leads,
              "1 where this launcher leads the run; only that one has the run's metrics.");
-  out->Gauge("kintsugi_hears_leader", sight.hears_leader, "1 where this launcher hears the leader, or leads itself.");
-  out->Gauge("kintsugi_controller_term", Count(sight.term.number), "Newest term of a leader that this launcher knows.");
-  out->Gauge("kintsugi_node_processes", sight.processes, "Processes of ranks that run on this host.");
-  if (sight.certificate_ends)
+  out->Gauge("kintsugi_hears_leader", status.hears_leader, "1 where this launcher hears the leader, or leads itself.");
+  out->Gauge("kintsugi_controller_term", Count(status.term.number),
+             "Newest term of a leader that this launcher knows.");
+  out->Gauge("kintsugi_node_processes", status.processes, "Processes of ranks that run on this host.");
+  if (status.certificate_ends)
     out->Gauge("kintsugi_certificate_ends_seconds",
-               std::chrono::duration<double>(sight.certificate_ends->time_since_epoch()).count(),
+               std::chrono::duration<double>(status.certificate_ends->time_since_epoch()).count(),
                "When this host's certificate, or one that it hangs on, ends: Unix time.", "seconds");
   out->Gauge("kintsugi_linger_seconds", Seconds(served.linger),
              "How long the end is served at most, until somebody has read it (--metrics-linger).", "seconds");
   if (!served.exit_code) return;
   // With the run's name: it is looked for when nothing is served any more, kintsugi_info neither.
   out->Family("kintsugi_exit_code", Kind::kGauge, "The run is over: 0 well, 75 to be resumed, else it failed.");
-  out->Sample(*served.exit_code, {{"run", sight.job}});
+  out->Sample(*served.exit_code, {{"run", status.job}});
 }
 
-void ProgressMetrics(const RunSight& run, MetricsText* out) {
+void ProgressMetrics(const RunStatus& run, MetricsText* out) {
   out->Family("kintsugi_phase", Kind::kGauge, "1 for the phase that the controller is in.");
   for (int i = 0; i < core::kPhaseCount; ++i) {
     const auto phase = static_cast<core::Phase>(i);
@@ -70,7 +71,7 @@ void TimeMetrics(const TimeAccount& time, const TimeAccount& risen, MetricsText*
   out->Sample(Seconds(risen.paused), {{"on", "paused"}});
 }
 
-void IncidentMetrics(const RunSight& run, MetricsText* out) {
+void IncidentMetrics(const RunStatus& run, MetricsText* out) {
   const IncidentTally& over = run.over;
   out->Family("kintsugi_incidents", Kind::kCounter,
               "Incidents that are over, by what was noticed first and how they were repaired.");
@@ -86,7 +87,7 @@ void IncidentMetrics(const RunSight& run, MetricsText* out) {
                "bytes");
 }
 
-void SaveMetrics(const RunSight& run, MetricsText* out) {
+void SaveMetrics(const RunStatus& run, MetricsText* out) {
   out->Family("kintsugi_saves", Kind::kCounter, "Checkpoints, by what became of them.");
   out->Sample(Count(run.saves.made), {{"outcome", "made"}});
   out->Sample(Count(run.saves.failed), {{"outcome", "failed"}});
@@ -103,9 +104,9 @@ void SaveMetrics(const RunSight& run, MetricsText* out) {
     out->Gauge("kintsugi_snapshot_step", Count(run.snapshot.value()), "Step of the newest snapshot.");
 }
 
-void RankMetrics(const RunSight& run, MetricsText* out) {
+void RankMetrics(const RunStatus& run, MetricsText* out) {
   std::array<uint64_t, 4> in_state{};
-  for (const RankSight& rank : run.ranks) ++in_state[static_cast<size_t>(rank.life)];
+  for (const RankStatus& rank : run.ranks) ++in_state[static_cast<size_t>(rank.life)];
   out->Gauge("kintsugi_world_ranks", Count(static_cast<size_t>(run.world_size)), "Ranks that take part in the run.");
   out->Gauge("kintsugi_world_places", Count(static_cast<size_t>(run.places)),
              "The most ranks that ever take part in it.");
@@ -116,12 +117,12 @@ void RankMetrics(const RunSight& run, MetricsText* out) {
     out->Sample(Count(in_state[static_cast<size_t>(life)]), {{"state", LifeName(life)}});
   out->Family("kintsugi_rank_late_seconds", Kind::kGauge,
               "How far a rank comes behind the median one, of those that are slow step after step.", "seconds");
-  for (const RankSight& rank : run.ranks)
+  for (const RankStatus& rank : run.ranks)
     if (rank.late) out->Sample(Seconds(*rank.late), {{"rank", rank.rank.ToString()}});
   out->Gauge("kintsugi_nodes_away", Count(run.nodes_away.size()), "Nodes whose launcher is not connected.");
   out->Family("kintsugi_node_away", Kind::kGauge,
               "1 for each of them; its host as it said, empty where it never came.");
-  for (const NodeSeen& node : run.hosts)
+  for (const NodePresence& node : run.hosts)
     if (!node.here) out->Sample(1, {{"node", node.name}, {"host", node.host}, {"address", node.address}});
   out->Gauge("kintsugi_spare_nodes", Count(run.spare_nodes.size()),
              "Nodes that wait for the ranks of one that is lost.");
@@ -130,7 +131,7 @@ void RankMetrics(const RunSight& run, MetricsText* out) {
   out->Sample(run.spares_waiting, {{"state", "waiting"}});
 }
 
-void StrangerMetrics(const RunSight& run, MetricsText* out) {
+void StrangerMetrics(const RunStatus& run, MetricsText* out) {
   const net::TransportCounters& seen = run.connections;
   out->Family("kintsugi_refused_connections", Kind::kCounter,
               "Connections that were refused before they said who they are.");
@@ -143,16 +144,16 @@ void StrangerMetrics(const RunSight& run, MetricsText* out) {
 
 }  // namespace
 
-std::string MetricsOf(const NodeSight& sight, const Served& served, Dialect dialect) {
+std::string MetricsOf(const NodeStatus& status, const Served& served, Dialect dialect) {
   MetricsText out(dialect);
-  NodeMetrics(sight, served, &out);
-  if (sight.run) {
-    ProgressMetrics(*sight.run, &out);
-    TimeMetrics(sight.run->time, served.times, &out);
-    IncidentMetrics(*sight.run, &out);
-    SaveMetrics(*sight.run, &out);
-    RankMetrics(*sight.run, &out);
-    StrangerMetrics(*sight.run, &out);
+  NodeMetrics(status, served, &out);
+  if (status.run) {
+    ProgressMetrics(*status.run, &out);
+    TimeMetrics(status.run->time, served.times, &out);
+    IncidentMetrics(*status.run, &out);
+    SaveMetrics(*status.run, &out);
+    RankMetrics(*status.run, &out);
+    StrangerMetrics(*status.run, &out);
   }
   return out.Take();
 }

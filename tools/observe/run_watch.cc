@@ -27,15 +27,15 @@ std::string InUtc(WallTime at) {
   return text;
 }
 
-NodeSeen Own(const NodeSight& sight) {
-  return {.name = std::to_string(sight.node), .host = HostName(), .address = sight.address, .here = true};
+NodePresence Own(const NodeStatus& status) {
+  return {.name = std::to_string(status.node), .host = HostName(), .address = status.address, .here = true};
 }
 
-std::optional<NodeSeen> HostOf(Rank rank, const NodeSight& sight) {
-  if (!sight.run) return std::nullopt;
-  for (const RankSight& seen : sight.run->ranks) {
+std::optional<NodePresence> HostOf(Rank rank, const NodeStatus& status) {
+  if (!status.run) return std::nullopt;
+  for (const RankStatus& seen : status.run->ranks) {
     if (seen.rank != rank) continue;
-    for (const NodeSeen& node : sight.run->hosts)
+    for (const NodePresence& node : status.run->hosts)
       if (node.name == std::to_string(seen.node)) return node;
   }
   return std::nullopt;
@@ -43,25 +43,33 @@ std::optional<NodeSeen> HostOf(Rank rank, const NodeSight& sight) {
 
 }  // namespace
 
-std::string NoticeJson(const OperatorNotice& notice, const NodeSight& own, WallTime now, const std::string& link) {
-  const NodeSeen where = notice.where.value_or(Own(own));
-  Json json{{"event", notice.event},         {"job", ToUtf8(own.job)},           {"run", ToUtf8(own.run_id)},
-            {"time", InUtc(now)},            {"node", where.name},               {"host", ToUtf8(where.host)},
-            {"address", ToUtf8(where.address)}, {"says", ToUtf8(notice.says)}, {"do", notice.remedy},
+std::string NoticeJson(const OperatorNotice& notice, const NodeStatus& own, WallTime now, const std::string& link) {
+  const NodePresence where = notice.where.value_or(Own(own));
+  Json json{{"event", notice.event},
+            {"job", ToUtf8(own.job)},
+            {"run", ToUtf8(own.run_id)},
+            {"time", InUtc(now)},
+            {"node", where.name},
+            {"host", ToUtf8(where.host)},
+            {"address", ToUtf8(where.address)},
+            {"says", ToUtf8(notice.says)},
+            {"do", notice.remedy},
             {"link", link}};
   json.update(notice.more);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-OperatorNotice IncidentNotice(Json summary, const NodeSight& sight) {
+OperatorNotice IncidentNotice(Json summary, const NodeStatus& status) {
   std::string ranks;
   for (const Json& rank : summary.at("ranks")) ranks += (ranks.empty() ? "" : ", ") + rank.dump();
-  OperatorNotice notice{.event = "incident",
-                .says = "rank " + ranks + ": " + summary.at("cause").get<std::string>() + "; repaired by " +
-                        summary.at("path").get<std::string>(),
-                .remedy = "nothing, where the run goes on: `kintsugi explain` says what was done and why; the same rank time after "
-                          "time is a host or a device to be taken out"};
-  if (!summary.at("ranks").empty()) notice.where = HostOf(Rank(summary.at("ranks").at(0).get<int32_t>()), sight);
+  OperatorNotice notice{
+      .event = "incident",
+      .says = "rank " + ranks + ": " + summary.at("cause").get<std::string>() + "; repaired by " +
+              summary.at("path").get<std::string>(),
+      .remedy =
+          "nothing, where the run goes on: `kintsugi explain` says what was done and why; the same rank time after "
+          "time is a host or a device to be taken out"};
+  if (!summary.at("ranks").empty()) notice.where = HostOf(Rank(summary.at("ranks").at(0).get<int32_t>()), status);
   notice.more = std::move(summary);
   return notice;
 }
@@ -82,50 +90,51 @@ OperatorNotice EndNotice(int exit_code, const std::string& reason, std::optional
   return notice;
 }
 
-std::vector<OperatorNotice> RunWatch::See(const NodeSight& sight, TimePoint now, WallTime wall) {
+std::vector<OperatorNotice> RunWatch::See(const NodeStatus& status, TimePoint now, WallTime wall) {
   std::vector<OperatorNotice> news;
-  if (sight.certificate_ends) SeeCertificate(*sight.certificate_ends, wall, &news);
-  if (!sight.run) {
+  if (status.certificate_ends) SeeCertificate(*status.certificate_ends, wall, &news);
+  if (!status.run) {
     leads_ = false;
     return news;
   }
-  const bool begins = !std::exchange(leads_, true) || sight.run->time.total < total_;
-  total_ = sight.run->time.total;
+  const bool begins = !std::exchange(leads_, true) || status.run->time.total < total_;
+  total_ = status.run->time.total;
   if (begins) {
     failed_saves_ = spare_nodes_ = 0;
     was_here_.clear(), away_.clear(), none_waits_.reset();
-    took_over_ = sight.run->term.number > 1;
+    took_over_ = status.run->term.number > 1;
   }
-  SeeSaves(sight.run->saves, &news);
-  SeeNodes(*sight.run, now, &news);
-  SeeSpares(*sight.run, now, &news);
+  SeeSaves(status.run->saves, &news);
+  SeeNodes(*status.run, now, &news);
+  SeeSpares(*status.run, now, &news);
   return news;
 }
 
-std::vector<OperatorNotice> RunWatch::End(const SaveBook& saves) {
+std::vector<OperatorNotice> RunWatch::End(const SaveHistory& saves) {
   std::vector<OperatorNotice> news;
   SeeSaves(saves, &news);
   return news;
 }
 
-void RunWatch::SeeSaves(const SaveBook& saves, std::vector<OperatorNotice>* news) {
+void RunWatch::SeeSaves(const SaveHistory& saves, std::vector<OperatorNotice>* news) {
   const uint64_t before = std::exchange(failed_saves_, saves.failed);
   if (saves.failed <= before || !saves.last_failure) return;
   const core::SaveSettled& failure = saves.last_failure->settled;
-  OperatorNotice notice{.event = "save_failed",
-                .says = "the checkpoint of step " + failure.step.ToString() + " failed on rank " + failure.rank.ToString() + ": " +
-                        failure.text,
-                .remedy = "mend what it says (a full disk, a lost mount), then `kintsugi save`, which says whether it went well",
-                .more = {{"step", failure.step.value()},
-                         {"rank", failure.rank.value()},
-                         {"why", ToUtf8(failure.text)},
-                         {"failed", saves.failed},
-                         {"last_good_step", saves.newest ? Json(saves.newest->checkpoint.step.value()) : Json()}}};
+  OperatorNotice notice{
+      .event = "save_failed",
+      .says = "the checkpoint of step " + failure.step.ToString() + " failed on rank " + failure.rank.ToString() +
+              ": " + failure.text,
+      .remedy = "mend what it says (a full disk, a lost mount), then `kintsugi save`, which says whether it went well",
+      .more = {{"step", failure.step.value()},
+               {"rank", failure.rank.value()},
+               {"why", ToUtf8(failure.text)},
+               {"failed", saves.failed},
+               {"last_good_step", saves.newest ? Json(saves.newest->checkpoint.step.value()) : Json()}}};
   news->push_back(std::move(notice));
 }
 
-void RunWatch::SeeNodes(const RunSight& run, TimePoint now, std::vector<OperatorNotice>* news) {
-  for (const NodeSeen& node : run.hosts) {
+void RunWatch::SeeNodes(const RunStatus& run, TimePoint now, std::vector<OperatorNotice>* news) {
+  for (const NodePresence& node : run.hosts) {
     if (node.here) {
       was_here_[node.name] = true;
       away_.erase(node.name);
@@ -136,32 +145,37 @@ void RunWatch::SeeNodes(const RunSight& run, TimePoint now, std::vector<Operator
     Absence& absence = away_.try_emplace(node.name, Absence{now}).first->second;
     if (now - absence.since < kAway || std::exchange(absence.told, true)) continue;
     const bool spare_takes_over = !run.spare_nodes.empty();
-    news->push_back({.event = "node_lost",
-                     .says = "node " + node.name + (node.host.empty() ? "" : " (" + node.host + ", " + node.address + ")") + " is away" +
-                             (node.spare ? "; it has no ranks" : ""),
-                     .remedy = spare_takes_over && !node.spare
-                                   ? "nothing for now: a spare node takes its ranks over; start its launcher again as the next spare"
-                                   : "where its launcher has ended, start the same command there again (--node-rank " + node.name +
-                                         "); where the road is cut, mend it",
-                     .where = node});
+    news->push_back(
+        {.event = "node_lost",
+         .says = "node " + node.name + (node.host.empty() ? "" : " (" + node.host + ", " + node.address + ")") +
+                 " is away" + (node.spare ? "; it has no ranks" : ""),
+         .remedy =
+             spare_takes_over && !node.spare
+                 ? "nothing for now: a spare node takes its ranks over; start its launcher again as the next spare"
+                 : "where its launcher has ended, start the same command there again (--node-rank " + node.name +
+                       "); where the road is cut, mend it",
+         .where = node});
   }
 }
 
-void RunWatch::SeeSpares(const RunSight& run, TimePoint now, std::vector<OperatorNotice>* news) {
+void RunWatch::SeeSpares(const RunStatus& run, TimePoint now, std::vector<OperatorNotice>* news) {
   const size_t nodes_before = std::exchange(spare_nodes_, run.spare_nodes.size());
   if (nodes_before > 0 && spare_nodes_ == 0)
-    news->push_back({.event = "spares_used_up",
-                     .says = "no spare node is left",
-                     .remedy = "start another: `kintsugi run --spare-node --node-rank N ...`; else the next host that is lost for good "
-                               "ends the run with 75",
-                     .more = {{"of", "nodes"}}});
+    news->push_back(
+        {.event = "spares_used_up",
+         .says = "no spare node is left",
+         .remedy =
+             "start another: `kintsugi run --spare-node --node-rank N ...`; else the next host that is lost for good "
+             "ends the run with 75",
+         .more = {{"of", "nodes"}}});
   if (run.spares_wanted == 0 || run.spares_waiting > 0) return none_waits_.reset();
   if (!none_waits_) none_waits_ = Absence{now};
   if (now - none_waits_->since < kNoneWaits || std::exchange(none_waits_->told, true)) return;
-  news->push_back({.event = "spares_used_up",
-                   .says = "of " + std::to_string(run.spares_wanted) + " spare processes none waits",
-                   .remedy = "the log says why none is started (no_more_spares, spawn_failed); repairs go on with new processes",
-                   .more = {{"of", "processes"}}});
+  news->push_back(
+      {.event = "spares_used_up",
+       .says = "of " + std::to_string(run.spares_wanted) + " spare processes none waits",
+       .remedy = "the log says why none is started (no_more_spares, spawn_failed); repairs go on with new processes",
+       .more = {{"of", "processes"}}});
 }
 
 void RunWatch::SeeCertificate(WallTime ends, WallTime wall, std::vector<OperatorNotice>* news) {
@@ -170,10 +184,11 @@ void RunWatch::SeeCertificate(WallTime ends, WallTime wall, std::vector<Operator
   size_t reached = certificate_told_;
   while (reached < kCertificateTold.size() && left <= kCertificateTold[reached]) ++reached;
   if (std::exchange(certificate_told_, reached) == reached) return;
-  news->push_back({.event = "certificate_ends",
-                   .says = "this host's certificate, or one that it hangs on, ends " + net::EndWords(left),
-                   .remedy = "put a new certificate and its key in their places: they are taken up while the run goes on",
-                   .more = {{"ends", InUtc(ends)}}});
+  news->push_back(
+      {.event = "certificate_ends",
+       .says = "this host's certificate, or one that it hangs on, ends " + net::EndWords(left),
+       .remedy = "put a new certificate and its key in their places: they are taken up while the run goes on",
+       .more = {{"ends", InUtc(ends)}}});
 }
 
 }  // namespace kintsugi::observe

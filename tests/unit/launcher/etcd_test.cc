@@ -1,5 +1,5 @@
 // What is said to etcd and made of its answers; tests/multiproc/witness.py speaks to a real one.
-#include "runtime/launcher/etcd.h"
+#include "runtime/launcher/lease/etcd.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which incident came of which injection, whichever is known first.
-#include "runtime/launcher/fired_injections.h"
+#include "runtime/launcher/run/fired_injections.h"
 
 #include <gtest/gtest.h>
 

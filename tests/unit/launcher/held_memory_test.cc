@@ -1,5 +1,5 @@
 // HeldMemory with a process in small: it offers its memory, ends, and the next one asks.
-#include "runtime/launcher/held_memory.h"
+#include "runtime/launcher/workers/held_memory.h"
 
 #include <gtest/gtest.h>
 

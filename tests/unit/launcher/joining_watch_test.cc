@@ -1,5 +1,5 @@
 // JoiningWatch: who is frozen, who is only slow, and whose silence is the launcher's own.
-#include "runtime/launcher/joining_watch.h"
+#include "runtime/launcher/workers/joining_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Signals between a run's end and its launcher's.
-#include "runtime/launcher/late_signals.h"
+#include "runtime/launcher/run/late_signals.h"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "runtime/launcher/node_inbox.h"
-#include "runtime/launcher/story_shelf.h"
-#include "runtime/launcher/worker_desk.h"
+#include "runtime/launcher/leader/node_inbox.h"
+#include "runtime/launcher/leader/worker_event_handler.h"
+#include "runtime/launcher/run/run_history.h"
 
 namespace kintsugi {
 namespace {
@@ -44,7 +44,7 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
     Come(0);
     Come(1);
     account.Start();
-    bulletin.TellPlaces();
+    broadcast.TellPlaces();
     controller.Start();
     told.clear();
     log->lines.clear();
@@ -73,14 +73,14 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
   }
 
   bool Send(int node, const wire::NodeOrder& order) override {
-    if (!book.At(node).here) return false;
+    if (!registry.At(node).here) return false;
     told.push_back({node, order});
     return true;
   }
   void SetPlacement(core::Placement) override {}
   void Spawn(Rank rank, Incarnation incarnation) override {
-    const int node = book.NodeOf(rank);
-    if (!Send(node, wire::SpawnWorker{rank, incarnation})) book.At(node).to_spawn[rank] = incarnation;
+    const int node = registry.NodeOf(rank);
+    if (!Send(node, wire::SpawnWorker{rank, incarnation})) registry.At(node).to_spawn[rank] = incarnation;
   }
   void Kill(Rank, Incarnation, const std::string&) override {}
   void OnTransition(const core::Transition&) override {}
@@ -114,12 +114,13 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
   RunAccount account{PolicyOfFour(), Generation(), SteadyClock::SteadyNow()};
   Controller controller{io, {.policy = PolicyOfFour(), .job = "job"}, net::Secret::Generate().value(), *this, log};
   EvenSplits splits{controller, account, core::TieRule::kLowestRank, std::nullopt};
-  WorkerDesk workers{controller, account, *this};
-  NodeBook book{{2, 0, 2}, {}, SteadyClock::SteadyNow()};
-  NodeBulletin bulletin{book, *this, account, splits, kBeat, log};
-  NodeAbsence absence{{60s, 30s, 5s}, 1, controller, account, book, *this, splits, bulletin, *this};
-  Errands errands;
-  NodeInbox inbox{"job", {book, *this, splits, bulletin, absence, errands}, controller, account, workers, *this, log};
+  WorkerEventHandler workers{controller, account, *this};
+  NodeRegistry registry{{2, 0, 2}, {}, SteadyClock::SteadyNow()};
+  NodeBroadcast broadcast{registry, *this, account, splits, kBeat, log};
+  NodeAbsence absence{{60s, 30s, 5s}, 1, controller, account, registry, *this, splits, broadcast, *this};
+  ForwardedRequests forwarded;
+  NodeInbox inbox{"job", {registry, *this, splits, broadcast, absence, forwarded}, controller, account, workers, *this,
+                  log};
 };
 
 TEST_F(Nodes, AreToldWhereTheOthersAreAndThoseWhatIsNew) {
@@ -132,7 +133,7 @@ TEST_F(Nodes, AreToldWhereTheOthersAreAndThoseWhatIsNew) {
   Come(kSpare + 1);
   Come(kSpare + 2);
   EXPECT_THAT(Whom<wire::NodePlaces>(), IsEmpty()) << "the next ones together";
-  bulletin.Poll({}, began);
+  broadcast.Poll({}, began);
   ASSERT_THAT(Whom<wire::NodePlaces>(), ElementsAre(0, 1, kSpare, kSpare + 1, kSpare + 2));
   EXPECT_EQ(All<wire::NodePlaces>()[0].second.places.size(), 2u);
 }
@@ -140,13 +141,13 @@ TEST_F(Nodes, AreToldWhereTheOthersAreAndThoseWhatIsNew) {
 TEST_F(Nodes, HearOfTheLeaderWhenTheyTellAndWhenTheyDoNot) {
   Begin();
   const TimePoint now = began + 10s;
-  bulletin.OnPages(0, now);
+  broadcast.OnPages(0, now);
   EXPECT_THAT(Whom<wire::NodePulse>(), ElementsAre(0));
-  bulletin.OnPages(0, now + kBeat / 4);
+  broadcast.OnPages(0, now + kBeat / 4);
   EXPECT_THAT(Whom<wire::NodePulse>(), ElementsAre(0)) << "it was told a moment ago";
-  bulletin.Poll({}, now + kBeat / 4);
+  broadcast.Poll({}, now + kBeat / 4);
   EXPECT_THAT(Whom<wire::NodePulse>(), ElementsAre(0, 1)) << "the other has nothing to tell";
-  bulletin.PulseAll(now + kBeat / 2);
+  broadcast.PulseAll(now + kBeat / 2);
   EXPECT_THAT(Whom<wire::NodePulse>(), ElementsAre(0, 1, 0, 1));
 }
 
@@ -155,14 +156,14 @@ TEST_F(Nodes, KeepReportsUntilTheyAreInTheSums) {
   core::LedgerTotals folded;
   folded.step = 10;
   folded.curve = {1, 2, 3};
-  bulletin.Poll(folded, began + 10s);
+  broadcast.Poll(folded, began + 10s);
   ASSERT_THAT(Whom<wire::KeepTotals>(), ElementsAre(0, 1));
   EXPECT_EQ(All<wire::KeepTotals>()[0].second.curve_from, 0u);
   told.clear();
   Come(kSpare);
   folded.step = 20;
   folded.curve.push_back(4);
-  bulletin.Poll(folded, began + 12s);
+  broadcast.Poll(folded, began + 12s);
   ASSERT_THAT(Whom<wire::KeepTotals>(), ElementsAre(0, 1, kSpare));
   EXPECT_EQ(All<wire::KeepTotals>()[0].second.curve_from, 3u);
   EXPECT_THAT(All<wire::KeepTotals>()[0].second.totals.curve, ElementsAre(4));
@@ -171,52 +172,52 @@ TEST_F(Nodes, KeepReportsUntilTheyAreInTheSums) {
   folded.step = 30;
   folded.curve_every = 2;
   folded.curve = {1, 3};
-  bulletin.Poll(folded, began + 14s);
+  broadcast.Poll(folded, began + 14s);
   EXPECT_EQ(All<wire::KeepTotals>()[0].second.curve_from, 0u) << "it was thinned out: what they have does not fit";
 }
 
 TEST_F(Nodes, KeepIncidentsForALeaderToCome) {
   Begin();
-  bulletin.Poll({}, began + 1s);
+  broadcast.Poll({}, began + 1s);
   told.clear();
   core::IncidentRecord record;
   record.id = 1;
   record.fault_at = record.detected_at = began;
   account.OnIncident(record, began + 1s);
-  bulletin.Poll({}, began + 10s);
+  broadcast.Poll({}, began + 10s);
   ASSERT_THAT(Whom<wire::KeepIncidents>(), ElementsAre(0, 1));
   ASSERT_EQ(All<wire::KeepIncidents>()[0].second.incidents.size(), 1u);
   EXPECT_FALSE(All<wire::KeepIncidents>()[0].second.all);
   EXPECT_TRUE(std::holds_alternative<wire::KeepIncidents>(told[0].order)) << "before the pulse that counts it";
   told.clear();
-  bulletin.Poll({}, began + 20s);
+  broadcast.Poll({}, began + 20s);
   EXPECT_THAT(Whom<wire::KeepIncidents>(), IsEmpty()) << "nothing is new";
   Come(kSpare);
   record.id = 2;
   account.OnIncident(record, began + 21s);
-  bulletin.Poll({}, began + 30s);
+  broadcast.Poll({}, began + 30s);
   ASSERT_THAT(Whom<wire::KeepIncidents>(), ElementsAre(0, 1, kSpare));
   EXPECT_EQ(All<wire::KeepIncidents>()[0].second.incidents.size(), 1u);
   EXPECT_EQ(All<wire::KeepIncidents>()[2].second.incidents.size(), 2u) << "one that has just come is told all";
 
-  StoryShelf shelf;
-  shelf.OnTold({{{7, "", ""}}, false});
+  RunHistory history;
+  history.OnTold({{{7, "", ""}}, false});
   for (const auto& [node, order] : All<wire::KeepIncidents>())
-    if (node == kSpare) shelf.OnTold(order);
-  ASSERT_EQ(shelf.All().incidents.size(), 2u) << "what another leader told is void";
-  EXPECT_EQ(shelf.All().incidents[1].id, 2u);
-  for (uint64_t id = 3; id < 400; ++id) shelf.OnTold({{{id, "", ""}}, false});
-  EXPECT_EQ(shelf.All().incidents.size(), wire::KeepIncidents::kMax);
-  EXPECT_EQ(shelf.All().incidents.back().id, 399u);
+    if (node == kSpare) history.OnTold(order);
+  ASSERT_EQ(history.All().incidents.size(), 2u) << "what another leader told is void";
+  EXPECT_EQ(history.All().incidents[1].id, 2u);
+  for (uint64_t id = 3; id < 400; ++id) history.OnTold({{{id, "", ""}}, false});
+  EXPECT_EQ(history.All().incidents.size(), wire::KeepIncidents::kMax);
+  EXPECT_EQ(history.All().incidents.back().id, 399u);
 }
 
 // Before the pulse that names who takes part: nobody is to lead a world of which it does not know how it came about.
 TEST_F(Nodes, AreToldOfAnotherWorldBeforeItsCrew) {
   Begin();
-  bulletin.Poll({}, began + 1s);
+  broadcast.Poll({}, began + 1s);
   told.clear();
   account.OnCrew(core::Crew(4).Without({Rank(2), Rank(3)}), 1, Step(7), began + 1100ms);
-  bulletin.PulseAll(began + 1100ms);
+  broadcast.PulseAll(began + 1100ms);
   ASSERT_THAT(Whom<wire::KeepSpans>(), ElementsAre(0, 1));
   for (const int node : {0, 1}) {
     const auto of = [&](size_t kind) {
@@ -234,25 +235,25 @@ TEST_F(Nodes, AreToldOfAnotherWorldBeforeItsCrew) {
     EXPECT_THAT(worlds[0].left, ElementsAre(Rank(2), Rank(3)));
   }
   told.clear();
-  bulletin.Poll({}, began + 1200ms);
+  broadcast.Poll({}, began + 1200ms);
   EXPECT_THAT(Whom<wire::KeepSpans>(), IsEmpty()) << "once";
   Come(kSpare);
-  bulletin.Poll({}, began + 1300ms);
+  broadcast.Poll({}, began + 1300ms);
   ASSERT_THAT(Whom<wire::KeepSpans>(), ElementsAre(kSpare)) << "one that has just come is told all";
-  StoryShelf shelf;
-  shelf.OnTold(All<wire::KeepSpans>()[0].second);
-  EXPECT_EQ(shelf.All().worlds.size(), 1u);
-  for (int i = 0; i < 400; ++i) shelf.OnTold(wire::KeepSpans{.worlds = {{.ranks = i}}});
-  EXPECT_EQ(shelf.All().worlds.size(), wire::KeepSpans::kWorldsMax);
-  EXPECT_EQ(shelf.All().worlds.back().ranks, 399);
+  RunHistory history;
+  history.OnTold(All<wire::KeepSpans>()[0].second);
+  EXPECT_EQ(history.All().worlds.size(), 1u);
+  for (int i = 0; i < 400; ++i) history.OnTold(wire::KeepSpans{.worlds = {{.ranks = i}}});
+  EXPECT_EQ(history.All().worlds.size(), wire::KeepSpans::kWorldsMax);
+  EXPECT_EQ(history.All().worlds.back().ranks, 399);
 }
 
 TEST_F(Nodes, KeepSpansForALeaderToCome) {
   Begin();
-  bulletin.Poll({}, began + 1s);
+  broadcast.Poll({}, began + 1s);
   told.clear();
   account.OnStarting(Rank(0), Incarnation(1), began + 1s);
-  bulletin.Poll({}, began + 1100ms);
+  broadcast.Poll({}, began + 1100ms);
   ASSERT_THAT(Whom<wire::KeepSpans>(), ElementsAre(0, 1)) << "processes at once";
   EXPECT_EQ(All<wire::KeepSpans>()[0].second.lives.size(), 1u);
   const auto at_step = [&](uint64_t step) {
@@ -260,16 +261,16 @@ TEST_F(Nodes, KeepSpansForALeaderToCome) {
   };
   for (uint64_t step = 1; step <= 4; ++step) at_step(step);
   told.clear();
-  bulletin.Poll({}, began + 1200ms);
+  broadcast.Poll({}, began + 1200ms);
   EXPECT_THAT(Whom<wire::KeepSpans>(), IsEmpty()) << "steps together";
-  bulletin.Poll({}, began + 3s);
+  broadcast.Poll({}, began + 3s);
   ASSERT_THAT(Whom<wire::KeepSpans>(), ElementsAre(0, 1));
   EXPECT_EQ(All<wire::KeepSpans>()[0].second.steps.size(), 3u);
   told.clear();
   at_step(5);
   account.OnExited(Rank(0), {.cause = "killed by SIGKILL", .at = began + 4s});
   Come(kSpare);
-  bulletin.Poll({}, began + 3100ms);
+  broadcast.Poll({}, began + 3100ms);
   ASSERT_THAT(Whom<wire::KeepSpans>(), ElementsAre(0, 1, kSpare));
   EXPECT_EQ(All<wire::KeepSpans>()[0].second.steps.size(), 1u);
   EXPECT_FALSE(All<wire::KeepSpans>()[0].second.all);
@@ -277,14 +278,14 @@ TEST_F(Nodes, KeepSpansForALeaderToCome) {
   ASSERT_EQ(All<wire::KeepSpans>()[2].second.lives.size(), 1u);
   EXPECT_TRUE(All<wire::KeepSpans>()[2].second.lives[0].over);
 
-  StoryShelf shelf;
-  shelf.OnTold(wire::KeepSpans{.lives = {{Rank(7), Incarnation(1)}}, .steps = {{Rank(7), Step(1)}}});
-  shelf.OnTold(All<wire::KeepSpans>()[2].second);
-  EXPECT_EQ(shelf.All().lives.size(), 1u) << "what another leader told is void";
-  EXPECT_EQ(shelf.All().steps.size(), 4u);
-  for (uint64_t step = 1; step < 9000; ++step) shelf.OnTold(wire::KeepSpans{.steps = {{Rank(1), Step(step)}}});
-  EXPECT_EQ(shelf.All().steps.size(), wire::KeepSpans::kStepsMax);
-  EXPECT_EQ(shelf.All().steps.back().step, Step(8999));
+  RunHistory history;
+  history.OnTold(wire::KeepSpans{.lives = {{Rank(7), Incarnation(1)}}, .steps = {{Rank(7), Step(1)}}});
+  history.OnTold(All<wire::KeepSpans>()[2].second);
+  EXPECT_EQ(history.All().lives.size(), 1u) << "what another leader told is void";
+  EXPECT_EQ(history.All().steps.size(), 4u);
+  for (uint64_t step = 1; step < 9000; ++step) history.OnTold(wire::KeepSpans{.steps = {{Rank(1), Step(step)}}});
+  EXPECT_EQ(history.All().steps.size(), wire::KeepSpans::kStepsMax);
+  EXPECT_EQ(history.All().steps.back().step, Step(8999));
 }
 
 TEST_F(Nodes, ThatDoNotComeKeepTheRunFromBeginning) {
@@ -300,13 +301,13 @@ TEST_F(Nodes, WhatIsWantedOfOneThatIsAwayWaitsForIt) {
   Come(0);
   account.Start();
   controller.Start();
-  EXPECT_EQ(book.At(1).to_spawn.size(), 2u);
+  EXPECT_EQ(registry.At(1).to_spawn.size(), 2u);
   told.clear();
   Come(1);
   const auto spawned = All<wire::SpawnWorker>();
   ASSERT_EQ(spawned.size(), 2u);
   EXPECT_EQ(spawned[0].second.rank, Rank(2));
-  EXPECT_THAT(book.At(1).to_spawn, IsEmpty());
+  EXPECT_THAT(registry.At(1).to_spawn, IsEmpty());
 }
 
 TEST_F(Nodes, OneThatStaysAwayStartsNothingAnyMore) {
@@ -351,7 +352,7 @@ TEST_F(Nodes, RequestsGoBothWays) {
   ASSERT_THAT(Whom<wire::AnswerNode>(), ElementsAre(1));
   EXPECT_EQ(All<wire::AnswerNode>()[0].second.answer, "answer to status");
   std::vector<std::string> answers;
-  const uint64_t asked = errands.Begin(1, [&](std::string answer) { answers.push_back(std::move(answer)); });
+  const uint64_t asked = forwarded.Begin(1, [&](std::string answer) { answers.push_back(std::move(answer)); });
   inbox.OnNodeMessage(0, wire::NodeAnswers{asked, "not its own"});
   EXPECT_THAT(answers, IsEmpty());
   inbox.OnNodeLost(1);

@@ -1,4 +1,4 @@
-#include "runtime/launcher/owner_file.h"
+#include "runtime/launcher/lease/owner_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

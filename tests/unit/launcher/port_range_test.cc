@@ -6,7 +6,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "runtime/controller/listen_within.h"
-#include "runtime/launcher/node_parts.h"
+#include "runtime/launcher/leader/node_parts.h"
 
 namespace kintsugi {
 namespace {

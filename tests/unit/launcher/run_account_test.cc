@@ -1,12 +1,12 @@
 // What is known of a run so far, and how fast it goes.
-#include "runtime/launcher/run_account.h"
+#include "runtime/launcher/run/run_account.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/base/check.h"
-#include "runtime/launcher/progress_meter.h"
-#include "runtime/launcher/story_shelf.h"
+#include "runtime/launcher/run/progress_meter.h"
+#include "runtime/launcher/run/run_history.h"
 
 namespace kintsugi {
 namespace {
@@ -169,7 +169,7 @@ TEST_F(Account, TheIncidentsOfLeadersBeforeAreInTheResult) {
   const uint64_t news = account.incident_news();
   account.OnFired({ParseInjection("throw:1@6:backward").value(), kBegin + 3s});
   EXPECT_NE(account.incident_news(), news) << "an injection that is told late is told on";
-  KeptStory kept;
+  KeptHistory kept;
   for (const IncidentResult& over : account.result().incidents)
     kept.incidents.push_back(ToKept(over, account.result().begin));
 
@@ -216,7 +216,7 @@ TEST_F(Account, ProcessesAndStepsOfLeadersBeforeAreInTheResult) {
   account.OnPage(Rank(0), page(1, kBegin + 2s));
   account.OnPage(Rank(0), page(2, kBegin + 3s));
   EXPECT_EQ(account.steps_timed(), 1u);
-  KeptStory kept;
+  KeptHistory kept;
   for (const RankLife& life : account.result().lives) kept.lives.push_back(ToKept(life, account.result().begin));
   for (const StepTiming& step : account.result().steps) kept.steps.push_back(ToKept(step, account.result().begin));
 
@@ -253,7 +253,7 @@ TEST_F(Account, TheWorldsThatARunWentThroughOutliveItsLeaders) {
   ASSERT_EQ(account.result().worlds.size(), 1u);
   EXPECT_EQ(account.result().worlds[0].left, std::vector<Rank>{Rank(0)});
   EXPECT_EQ(account.ForNext(kBegin + 6s).crew, std::vector<Rank>{Rank(1)});
-  KeptStory kept;
+  KeptHistory kept;
   for (const WorldChange& world : account.result().worlds) kept.worlds.push_back(ToKept(world, account.result().begin));
 
   constexpr TimePoint kThere = TimePoint(500000s);

@@ -1,9 +1,9 @@
 // Where a run's time went, and what a save's failure says.
-#include "runtime/launcher/run_times.h"
+#include "runtime/launcher/run/run_times.h"
 
 #include <gtest/gtest.h>
 
-#include "runtime/launcher/save_book.h"
+#include "runtime/launcher/run/save_history.h"
 
 namespace kintsugi {
 namespace {
@@ -200,8 +200,8 @@ TEST(RunTimes, AMillionStepsAreRememberedRoughly) {
   EXPECT_EQ(exact.Account(At(1001s)).redone, 3ms);
 }
 
-TEST(SaveBook, AFailureTellsTheAgeOfTheLastGoodOne) {
-  SaveBook book;
+TEST(SaveHistory, AFailureTellsTheAgeOfTheLastGoodOne) {
+  SaveHistory book;
   EXPECT_NE(book.OnFailed({Step(3), false, Rank(1), "No space left"}, At(1s)).find("last_good_step=none"),
             std::string::npos);
   book.OnMade({Step(6), "here"}, At(10s));

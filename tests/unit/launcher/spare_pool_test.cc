@@ -1,5 +1,5 @@
 // SparePool with processes that sleep: their pages are made to say what the test wants.
-#include "runtime/launcher/spare_pool.h"
+#include "runtime/launcher/workers/spare_pool.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -90,7 +90,7 @@ TEST_F(SparePoolTest, TheTakenOneKnowsItsPlaceAndIsNoSpareAnyMore) {
 
 TEST_F(SparePoolTest, ADeadOneIsReplacedAFewTimes) {
   Make(1);
-  for (size_t death = 0; death < SpareKeeper::kDeathsMax; ++death) {
+  for (size_t death = 0; death < SpareStartPolicy::kDeathsMax; ++death) {
     pool_->Poll(true, now_);
     ASSERT_EQ(started_.size(), death + 1);
     Beat(death);
@@ -98,13 +98,13 @@ TEST_F(SparePoolTest, ADeadOneIsReplacedAFewTimes) {
     RunUntil([&] { return pool_->waiting(now_) == 0; });
   }
   pool_->Poll(true, now_);
-  EXPECT_EQ(started_.size(), static_cast<size_t>(SpareKeeper::kDeathsMax));
+  EXPECT_EQ(started_.size(), static_cast<size_t>(SpareStartPolicy::kDeathsMax));
 }
 
 TEST_F(SparePoolTest, WhatCannotBeStartedIsGivenUp) {
   Make(1);
   refuse_ = true;
-  for (int i = 0; i < SpareKeeper::kDeathsMax; ++i) pool_->Poll(true, now_);
+  for (int i = 0; i < SpareStartPolicy::kDeathsMax; ++i) pool_->Poll(true, now_);
   refuse_ = false;
   pool_->Poll(true, now_);
   EXPECT_EQ(started_.size(), 0u);

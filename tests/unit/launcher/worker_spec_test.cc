@@ -1,5 +1,5 @@
 // What the processes of a host are started with.
-#include "runtime/launcher/worker_spec.h"
+#include "runtime/launcher/workers/worker_spec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

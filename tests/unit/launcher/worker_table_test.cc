@@ -1,5 +1,5 @@
 // WorkerTable with processes that sleep.
-#include "runtime/launcher/worker_table.h"
+#include "runtime/launcher/workers/worker_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,33 +10,34 @@ using namespace std::chrono_literals;
 constexpr TimePoint kBegin = TimePoint(1000s);
 const WallTime kNoon = WallTime(std::chrono::seconds(1'790'000'000));
 
-NodeSeen Node(const std::string& name, bool here = true) {
+NodePresence Node(const std::string& name, bool here = true) {
   return {.name = name, .host = "host-" + name, .address = "10.0.0." + name, .here = here};
 }
 
 struct Watch : ::testing::Test {
   Watch() {
-    sight = {.job = "j", .run_id = "j/7", .address = "10.0.0.0", .leads = true};
-    sight.run.emplace();
-    sight.run->term = {1, 1};
-    sight.run->hosts = {Node("0"), Node("1"), Node("2")};
+    status = {.job = "j", .run_id = "j/7", .address = "10.0.0.0", .leads = true};
+    status.run.emplace();
+    status.run->term = {1, 1};
+    status.run->hosts = {Node("0"), Node("1"), Node("2")};
   }
   // The events of what is news after so long.
   std::vector<std::string> After(Duration pause) {
     now = now + pause;
-    sight.run->time.total += pause;
-    news = watch.See(sight, now, kNoon + std::chrono::duration_cast<std::chrono::seconds>(now - kBegin));
+    status.run->time.total += pause;
+    news = watch.See(status, now, kNoon + std::chrono::duration_cast<std::chrono::seconds>(now - kBegin));
     std::vector<std::string> events;
     for (const OperatorNotice& notice : news) events.push_back(notice.event);
     return events;
   }
   void FailASave(uint64_t failed) {
-    sight.run->saves.failed = failed;
-    sight.run->saves.last_failure = {core::SaveSettled{.step = Step(40), .rank = Rank(3), .text = "No space left"}, now};
+    status.run->saves.failed = failed;
+    status.run->saves.last_failure = {core::SaveSettled{.step = Step(40), .rank = Rank(3), .text = "No space left"},
+                                      now};
   }
 
   RunWatch watch;
-  NodeSight sight;
+  NodeStatus status;
   TimePoint now = kBegin;
   std::vector<OperatorNotice> news;
 };
@@ -57,94 +58,94 @@ TEST_F(Watch, TellsEachFailedSaveOnce) {
   FailASave(2);
   EXPECT_EQ(After(1s), Events{"save_failed"});
   FailASave(3);
-  EXPECT_EQ(watch.End(sight.run->saves).size(), 1u) << "the last one, that no sight showed";
-  EXPECT_EQ(watch.End(sight.run->saves).size(), 0u);
+  EXPECT_EQ(watch.End(status.run->saves).size(), 1u) << "the last one, that no status showed";
+  EXPECT_EQ(watch.End(status.run->saves).size(), 0u);
 }
 
 TEST_F(Watch, TellsANodeThatStaysAwayByNameAndAgainWhenItWasBack) {
   After(1s);
-  sight.run->hosts[2].here = false;
+  status.run->hosts[2].here = false;
   EXPECT_EQ(After(1s), Events());
   EXPECT_EQ(After(2s), Events{"node_lost"});
   EXPECT_EQ(news[0].where->host, "host-2");
   EXPECT_NE(news[0].remedy.find("--node-rank 2"), std::string::npos);
   EXPECT_EQ(After(100s), Events());
-  sight.run->hosts[2].here = true;
+  status.run->hosts[2].here = true;
   EXPECT_EQ(After(1s), Events());
-  sight.run->hosts[2].here = false;
+  status.run->hosts[2].here = false;
   After(1s);
   EXPECT_EQ(After(2s), Events{"node_lost"});
 }
 
 TEST_F(Watch, ANodeThatHasNotComeYetIsNotLost) {
-  sight.run->hosts[2].here = false;
+  status.run->hosts[2].here = false;
   for (int second = 0; second < 10; ++second) EXPECT_EQ(After(1s), Events());
 }
 
 TEST_F(Watch, AfterATakeoverTellsWhoDidNotComeToTheNewLeader) {
-  sight.run->term = {2, 2};
-  sight.run->hosts[0].here = sight.run->hosts[2].here = false;
+  status.run->term = {2, 2};
+  status.run->hosts[0].here = status.run->hosts[2].here = false;
   After(1s);
-  sight.run->hosts[2].here = true;  // it only needed a moment
+  status.run->hosts[2].here = true;  // it only needed a moment
   EXPECT_EQ(After(3s), Events{"node_lost"});
   EXPECT_EQ(news[0].where->name, "0");
 }
 
 TEST_F(Watch, TellsWhenTheLastSpareNodeIsGone) {
   EXPECT_EQ(After(1s), Events()) << "a run that has none misses none";
-  sight.run->spare_nodes = {3, 4};
+  status.run->spare_nodes = {3, 4};
   After(1s);
-  sight.run->spare_nodes = {4};
+  status.run->spare_nodes = {4};
   EXPECT_EQ(After(1s), Events());
-  sight.run->spare_nodes.clear();
+  status.run->spare_nodes.clear();
   EXPECT_EQ(After(1s), Events{"spares_used_up"});
   EXPECT_EQ(After(1s), Events());
 }
 
 TEST_F(Watch, TellsWhenNoSpareProcessWaitsForLong) {
-  sight.run->spares_wanted = 2;
+  status.run->spares_wanted = 2;
   for (int second = 0; second < 60; second += 10) EXPECT_EQ(After(10s), Events());
   EXPECT_EQ(After(10s), Events{"spares_used_up"});
   EXPECT_EQ(After(100s), Events());
-  sight.run->spares_waiting = 1;
+  status.run->spares_waiting = 1;
   After(1s);
-  sight.run->spares_waiting = 0;
+  status.run->spares_waiting = 0;
   After(1s);
   EXPECT_EQ(After(59s), Events());
   EXPECT_EQ(After(1s), Events{"spares_used_up"});
 }
 
 TEST_F(Watch, TellsOfACertificateThreeTimesAndAnewOfANewOne) {
-  sight.certificate_ends = kNoon + 25h;
+  status.certificate_ends = kNoon + 25h;
   EXPECT_EQ(After(1s), Events());
   EXPECT_EQ(After(1h), Events{"certificate_ends"});
   EXPECT_EQ(After(22h), Events());
   EXPECT_EQ(After(1h), Events{"certificate_ends"});
   EXPECT_EQ(After(2h), Events{"certificate_ends"});
   EXPECT_EQ(After(2h), Events());
-  sight.certificate_ends = kNoon + 40h;
+  status.certificate_ends = kNoon + 40h;
   EXPECT_EQ(After(1s), Events{"certificate_ends"});
 }
 
 TEST_F(Watch, WhoDoesNotLeadTellsOfItsOwnCertificateAlone) {
   After(1s);
   FailASave(1);
-  sight.leads = false;
-  sight.run.reset();
-  sight.certificate_ends = kNoon;
-  EXPECT_EQ(watch.See(sight, now, kNoon).size(), 1u);
+  status.leads = false;
+  status.run.reset();
+  status.certificate_ends = kNoon;
+  EXPECT_EQ(watch.See(status, now, kNoon).size(), 1u);
 }
 
 TEST_F(Watch, AnotherStartOfTheRunBeginsAnew) {
   FailASave(2);
   After(10s);
   FailASave(1);
-  sight.run->time.total = {};
+  status.run->time.total = {};
   EXPECT_EQ(After(1s), Events{"save_failed"}) << "one of this start";
 }
 
 TEST(Notice, HasWhereItIsFromAndWhatToDo) {
-  const NodeSight own{.job = "j\xFF", .run_id = "j/7", .address = "10.0.0.9", .node = 1};
+  const NodeStatus own{.job = "j\xFF", .run_id = "j/7", .address = "10.0.0.9", .node = 1};
   const auto json = nlohmann::json::parse(NoticeJson(EndNotice(75, "saved", std::nullopt), own, kNoon, "http://h:1/"));
   EXPECT_EQ(json.at("event"), "run_ended");
   EXPECT_EQ(json.at("exit"), 75);
@@ -162,12 +163,13 @@ TEST(Notice, HasWhereItIsFromAndWhatToDo) {
 }
 
 TEST(Notice, OfAnIncidentIsOfItsFirstRanksHost) {
-  NodeSight sight{.job = "j", .address = "10.0.0.9"};
-  sight.run.emplace();
-  sight.run->hosts = {Node("0"), Node("1")};
-  sight.run->ranks = {{.rank = Rank(0), .node = 0}, {.rank = Rank(1), .node = 1}};
-  const OperatorNotice notice = IncidentNotice({{"id", 4}, {"ranks", {1}}, {"cause", "killed"}, {"path", "respawn"}}, sight);
-  const auto json = nlohmann::json::parse(NoticeJson(notice, sight, kNoon, ""));
+  NodeStatus status{.job = "j", .address = "10.0.0.9"};
+  status.run.emplace();
+  status.run->hosts = {Node("0"), Node("1")};
+  status.run->ranks = {{.rank = Rank(0), .node = 0}, {.rank = Rank(1), .node = 1}};
+  const OperatorNotice notice =
+      IncidentNotice({{"id", 4}, {"ranks", {1}}, {"cause", "killed"}, {"path", "respawn"}}, status);
+  const auto json = nlohmann::json::parse(NoticeJson(notice, status, kNoon, ""));
   EXPECT_EQ(json.at("host"), "host-1");
   EXPECT_EQ(json.at("address"), "10.0.0.1");
   EXPECT_EQ(json.at("id"), 4) << "as the summary has it";

@@ -1,4 +1,4 @@
-#include "runtime/launcher/step_times.h"
+#include "runtime/launcher/run/step_times.h"
 
 #include <gtest/gtest.h>
 
