@@ -297,8 +297,7 @@ void Attendance::MoveTo(Rank rank) {
   member.left_behind = true;
   if (takeover_.listening()) return;
   member.unconfirmed.reset();  // nobody here will hear of its end
-  member.held.reset();
-  member.doubted = member.incarnation;
+  member.trust.Leave(member.incarnation);
   member.start_failure.clear();
   processes_.StartNext(rank);
 }

@@ -34,7 +34,7 @@ void CheckpointWriter::Start(Step step, const IncidentFacts& facts) {
   KINTSUGI_CHECK(!writers_.empty(), "nobody writes the checkpoint of step " + step.ToString());
   const Duration limit = BeginWait();
   for (Rank writer : writers_) {
-    KINTSUGI_CHECK(!board_.At(writer).needs_repair || board_.plan.Adopts(writer),
+    KINTSUGI_CHECK(!board_.At(writer).trust.needs_repair() || board_.plan.Adopts(writer),
                    "rank " + writer.ToString() + " is to write a shard, and needs a repair itself");
     board_.Ask(writer, PhaseOrder{.phase = Phase::kDump,
                                   .step = step,

@@ -63,10 +63,11 @@ std::vector<Copy> Comparison::Copies() const {
     Copy& copy = copies[static_cast<size_t>(rank.value())];
     copy = Copy::kUntouched;
     if (by_origin && board_.plan.Adopts(rank))
-      copy = member.held && member.held->clean ? Copy::kAdopted : Copy::kOfCrashed;
+      copy = member.trust.held() && member.trust.held()->clean ? Copy::kAdopted : Copy::kOfCrashed;
     else if (board_.phase() == Phase::kDump)  // of those that are to write
-      copy = member.life == Life::kReady && !member.fresh && !member.needs_repair ? Copy::kUntouched : Copy::kAbsent;
-    else if (member.needs_repair)
+      copy = member.life == Life::kReady && !member.trust.fresh() && !member.trust.needs_repair() ? Copy::kUntouched
+                                                                                                  : Copy::kAbsent;
+    else if (member.trust.needs_repair())
       copy = Copy::kStreamed;
   }
   return copies;
@@ -107,11 +108,10 @@ void Comparison::OnMismatch(const DigestVerdict& verdict) {
   KINTSUGI_CHECK(!verdict.odd.empty(), "replicas differ, and none is in doubt: " + text);
   for (Rank rank : verdict.odd) {
     Member& member = board_.At(rank);
-    if (board_.plan.Adopts(rank)) processes_.DoubtHeld(rank);
+    if (board_.plan.Adopts(rank)) member.trust.DoubtHeld();
     // Untouched copies that differ: nothing tells which is right, so none is an offer any more, and none is dumped.
-    member.needs_repair = true;
-    member.damaged_keys.clear();
-    if (verdict.attributed && ++member.digest_mismatches >= board_.policy.repairs_per_rank)
+    member.trust.Tear();
+    if (verdict.attributed && member.trust.CountMismatch() >= board_.policy.repairs_per_rank)
       processes_.Kill(rank, "its repaired state differed again: " + text);
     if (verdict.attributed) NoteWhatItReached(rank);
     faults_.Record(rank, FaultKind::kDigestMismatch, text, board_.now());
@@ -125,7 +125,8 @@ void Comparison::NoteWhatItReached(Rank rank) {
   const Step step = *board_.plan.choice.step;
   if (board_.phase() != Phase::kRunning || agreed_step_ == step) return;
   inexact_.Note(rank, "its copy differed from the others' at step " + step.ToString() +
-                          "; what it gave to them since step " + agreed_step_.ToString() + " may have been of that copy");
+                          "; what it gave to them since step " + agreed_step_.ToString() +
+                          " may have been of that copy");
 }
 
 void Comparison::Remember() {

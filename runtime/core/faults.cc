@@ -48,15 +48,12 @@ void Faults::NoteDamage(Rank rank, const FaultReport& report) {
   std::optional<Step>& suspect_from = board_.plan.suspect_from;
   if (report.suspect_from.value() > 0)
     suspect_from = std::min(suspect_from.value_or(report.suspect_from), report.suspect_from);
-  if (report.kind == FaultKind::kMemoryLow && !report.in_update) {
-    if (!member.needs_repair || !member.damaged_keys.empty())
-      member.damaged_keys.insert(member.damaged_keys.end(), report.damaged_keys.begin(), report.damaged_keys.end());
-  } else {
-    member.damaged_keys.clear();
-  }
-  member.needs_repair = true;
+  if (report.kind == FaultKind::kMemoryLow && !report.in_update)
+    member.trust.Damage(report.damaged_keys);
+  else
+    member.trust.Tear();
   // What its launcher held is this very memory since it was mapped.
-  if (member.adopted) processes_.DoubtHeld(rank);
+  if (member.trust.adopted()) member.trust.DoubtHeld();
   if (board_.registered.mapped()) snapshots_.Suspect(board_.replicas(), rank, report.step);
 }
 

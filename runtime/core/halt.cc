@@ -116,7 +116,7 @@ bool Halt::ForgetRelayout(const std::string& reason) {
 bool Halt::HoldsAll(const ReplicaMap& map, const Crew& crew) const {
   const auto holds = [&](Rank rank) {
     const Member& member = board_.At(rank);
-    return crew.Has(rank) && ((member.life == Life::kReady && !member.needs_repair) || member.held);
+    return crew.Has(rank) && ((member.life == Life::kReady && !member.trust.needs_repair()) || member.trust.held());
   };
   return std::all_of(map.shards().begin(), map.shards().end(), [&](const ReplicaMap::Shard& shard) {
     return std::any_of(shard.holders.begin(), shard.holders.end(), holds);
@@ -145,11 +145,9 @@ void Halt::OnLockReply(Rank rank, const LockReply& reply) {
     std::optional<Step>& begun = board_.incident.record().begun;
     begun = std::max(begun.value_or(Step()), reply.step);
   }
-  const bool damaged_only = member.needs_repair && !member.damaged_keys.empty() &&
-                            reply.state != GateState::kUpdating && reply.state != GateState::kTorn;
+  if (reply.state == GateState::kUpdating || reply.state == GateState::kTorn) member.trust.Widen();
   // A rank with a few damaged tensors still stands at a step, but its shard is not an offer.
-  member.report = {rank, reply.state, reply.step, reply.valid && !member.needs_repair};
-  if (member.needs_repair && !damaged_only) member.damaged_keys.clear();
+  member.report = {rank, reply.state, reply.step, reply.valid && !member.trust.needs_repair()};
   if (board_.NobodyWaits()) AfterLock();
 }
 
@@ -168,15 +166,15 @@ std::vector<LockReport> Halt::Reports() const {
   std::vector<LockReport> reports;
   for (Rank rank : board_.LiveRanks()) {
     const Member& member = board_.At(rank);
-    KINTSUGI_CHECK(!member.report.valid || !member.needs_repair,
+    KINTSUGI_CHECK(!member.report.valid || !member.trust.needs_repair(),
                    "rank " + rank.ToString() + " needs a repair and counts as holding a step");
     reports.push_back(member.report);
   }
   for (Rank rank : board_.members.ranks()) {
     const Member& member = board_.At(rank);
-    if (!member.held || (member.life == Life::kReady && !member.fresh)) continue;
-    reports.push_back(
-        {.rank = rank, .state = GateState::kCommitted, .step = member.held->step, .doubtful = !member.held->clean});
+    const std::optional<HeldState>& held = member.trust.held();
+    if (!held || (member.life == Life::kReady && !member.trust.fresh())) continue;
+    reports.push_back({.rank = rank, .state = GateState::kCommitted, .step = held->step, .doubtful = !held->clean});
   }
   return reports;
 }
@@ -326,10 +324,8 @@ void Halt::OnParked(Rank rank, const Parked& parked) {
   // One with damaged tensors that went on at its gate has computed with them.
   const bool spread = member.report.state == GateState::kAtGate && choice.step == member.report.step;
   // Before the run ever went nobody stands at a step.
-  if (board_.course.ever_ran && (!parked.valid || !at_step || (member.needs_repair && spread))) {
-    member.needs_repair = true;
-    member.damaged_keys.clear();  // more than the named tensors
-  }
+  if (board_.course.ever_ran && (!parked.valid || !at_step || (member.trust.needs_repair() && spread)))
+    member.trust.Tear();  // more than the named tensors
   if (board_.NobodyWaits()) AfterStop();
 }
 
@@ -340,7 +336,7 @@ void Halt::AfterStop() {
   board_.incident.record().parked_at = board_.now();
   // Beside a lost process an exception may be no more than its echo: then nothing is counted.
   repeats_.CountFailures(
-      board_.members.all_ready() && board_.members.Where([](const Member& m) { return m.fresh; }).empty(),
+      board_.members.all_ready() && board_.members.Where([](const Member& m) { return m.trust.fresh(); }).empty(),
       board_.incident.attempt() == 1);
   if (!board_.course.ever_ran) return RestartStart();
   IncidentFacts facts = survey_.Take();
@@ -423,7 +419,7 @@ void Halt::ReloadFrom(const IncidentFacts& facts) {
                  "a reload was chosen, and there is nothing to reload");
   if (!plan.reload_snapshot) plan.reload = *checkpoint;
   plan.choice = {plan.reload_snapshot ? *facts.snapshot : plan.reload.step, StepReason::kAbandoned};
-  for (Member& member : board_.members) member.needs_repair = true, member.damaged_keys.clear();
+  for (Member& member : board_.members) member.trust.Tear();
 }
 
 std::string Halt::WhyNoRung() const {
@@ -441,7 +437,7 @@ void Halt::RestartStart() {
   // Nothing is lost yet: everybody starts from the registered state or the checkpoint. Where that is damaged, a new
   // process registers it again.
   for (Rank rank : board_.LiveRanks())
-    if (board_.At(rank).needs_repair) {
+    if (board_.At(rank).trust.needs_repair()) {
       processes_.Kill(rank, "its state was damaged before the run began");
       processes_.Respawn(rank);
     }
@@ -451,7 +447,7 @@ void Halt::RestartStart() {
   board_.plan.decision = {Rung::kRespawn, {}};
   board_.incident.record().step = board_.plan.choice.step;
   board_.incident.record().rung = Rung::kRespawn;
-  for (Member& member : board_.members) member.needs_repair = false, member.fresh = false;
+  for (Member& member : board_.members) member.trust.Settle();
   recovery_.Enter("the run has not begun");
 }
 

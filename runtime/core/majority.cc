@@ -10,7 +10,7 @@ std::vector<Ballot> VotesOf(const Roster& members) {
   std::vector<Ballot> votes;
   votes.reserve(members.seats());
   for (const Member& member : members.all()) {
-    const bool votes_itself = member.life == Life::kReady && !member.fresh;
+    const bool votes_itself = member.life == Life::kReady && !member.trust.fresh();
     votes.push_back(votes_itself                               ? Ballot::kLive
                     : member.unconfirmed || member.left_behind ? Ballot::kUnknown
                     : member.forgotten                         ? Ballot::kForgotten

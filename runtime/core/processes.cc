@@ -49,12 +49,12 @@ void Processes::StartNewcomer(Rank rank) {
   KINTSUGI_CHECK(member.life == Life::kDead, "rank " + rank.ToString() + " is to come, and has a process");
   if (board_.policy.takes_over) member.incarnation = std::max(member.incarnation, FirstOfTerm());
   // What was left of the life before it is of a step that is long over, or of another crew.
-  member.held.reset();
-  member.doubted = member.incarnation;
+  member.trust.Leave(member.incarnation);
   member.respawns = 0;
   member.absent = false;
   member.start_failure.clear();
-  member.needs_repair = member.fresh = true;
+  member.trust.Tear();
+  member.trust.Find(true);
   StartNext(rank);
 }
 
@@ -65,19 +65,12 @@ void Processes::MarkDead(Rank rank) {
     if (!member.unconfirmed) member.given_up_at = board_.now();
     member.unconfirmed = member.incarnation;
   }
-  // The process after it must not take its memory for good.
-  if (member.needs_repair && !member.fresh) member.doubted = member.incarnation;
-  if (member.held && member.held->of <= member.doubted) member.held.reset();
+  member.trust.Lose(member.incarnation, board_.course.ever_ran);
   board_.members.SetLife(member, Life::kDead);
   board_.members.SetClosed(member);
   board_.members.SetWaiting(member, false);
   member.parked = false;
-  member.fresh = true;
-  member.adopted = false;
   member.from_spare = false;
-  member.needs_repair = board_.course.ever_ran;  // before that a new process registers the state anew
-  member.damaged_keys.clear();
-  member.digest_mismatches = 0;
   member.handler_failures = 0;
   member.save_failed = false;
   member.finished.reset();
@@ -154,15 +147,7 @@ TimePoint Processes::ReturnsUntil() const {
 
 void Processes::TellHeld(const StateHeld& told) {
   if (!board_.members.Has(told.rank)) return;
-  Member& member = board_.At(told.rank);
-  member.held = told.held && told.held->of > member.doubted ? told.held : std::nullopt;
-}
-
-void Processes::DoubtHeld(Rank rank) {
-  Member& member = board_.At(rank);
-  if (!member.held) return;
-  member.doubted = std::max(member.doubted, member.held->of);
-  member.held.reset();
+  board_.At(told.rank).trust.Hold(told.held);
 }
 
 }  // namespace kintsugi::core

@@ -56,8 +56,6 @@ class Processes {
   void TellSpares(const SparesWaiting& spares) { spares_.Tell(spares); }
   // What a launcher holds of the rank's dead process; it is not to be had where it was doubted.
   void TellHeld(const StateHeld& told);
-  // It turned out not to be what it should be: the state is streamed instead.
-  void DoubtHeld(Rank rank);
 
  private:
   bool IsLost(const Member& member) const;

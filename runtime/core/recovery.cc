@@ -134,7 +134,7 @@ void Recovery::MapWhatIsKnown() {
 
 void Recovery::OnMisfit(const std::string& error) {
   // The survivors have proved that they fit together: it is the newcomers that do not.
-  const std::vector<Rank> newcomers = board_.members.Where([](const Member& m) { return m.fresh; });
+  const std::vector<Rank> newcomers = board_.members.Where([](const Member& m) { return m.trust.fresh(); });
   if (!board_.course.ever_ran || newcomers.empty()) return end_.End(kExitStartup, error);
   faults_.GiveUp(newcomers, FaultKind::kHandlerFailed, board_.now(), error);
 }
@@ -146,12 +146,7 @@ void Recovery::Unregister(Rank rank, const std::vector<std::string>& keys) {
   if (keys.empty() || !board_.registered.Remove(board_.At(rank), keys)) return;
   rounds_.DropAfter(Step(0));
   comparison_.ForgetRecord();
-  for (Member& member : board_.members) {
-    if (member.damaged_keys.empty()) continue;
-    std::erase_if(member.damaged_keys,
-                  [&](const std::string& key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); });
-    if (member.damaged_keys.empty()) member.needs_repair = false;  // what was damaged is gone, the rest is whole
-  }
+  for (Member& member : board_.members) member.trust.Drop(keys);
 }
 
 // A rank that has not said so itself is told with its next order.
@@ -192,7 +187,7 @@ void Recovery::Rebuild() {
   if (board_.phase() == Phase::kAdmit) board_.SetPhase(Phase::kRebuild, "all ranks are ready");
   KINTSUGI_CHECK(board_.registered.mapped(), "REBUILD without a map of replicas");
   RepairPlan& plan = board_.plan;
-  if (board_.course.ever_ran) plan.replaced = board_.members.Where([](const Member& m) { return m.fresh; });
+  if (board_.course.ever_ran) plan.replaced = board_.members.Where([](const Member& m) { return m.trust.fresh(); });
   plan.replaced.resize(std::min(plan.replaced.size(), IncidentCase::kNamedMax));
   if (!plan.choice.step) plan.choice = {board_.policy.resume_step, StepReason::kAbandoned};
   const Duration limit = times_.Limit(Phase::kRebuild, board_.policy.HandlerLimit());
@@ -219,7 +214,7 @@ void Recovery::CutAnew() {
 void Recovery::Relayout() {
   const RepairPlan& plan = board_.plan;
   for (Rank rank : plan.holders)
-    KINTSUGI_CHECK(board_.members.crew().Has(rank) && !board_.At(rank).needs_repair,
+    KINTSUGI_CHECK(board_.members.crew().Has(rank) && !board_.At(rank).trust.needs_repair(),
                    "rank " + rank.ToString() + " gives away what it does not hold");
   if (board_.incident.open()) {
     board_.incident.record().rebuilt_at = board_.now();
@@ -267,15 +262,16 @@ void Recovery::CheckMoves(bool reload, bool from_snapshot) const {
     KINTSUGI_CHECK(move.adopt || !move.sources.empty(), what() + "nobody");
     for (Rank source : move.sources) {
       KINTSUGI_CHECK(source != move.destination, what() + "itself");
-      KINTSUGI_CHECK(from_snapshot || !board_.At(source).needs_repair || board_.plan.Adopts(source),
+      KINTSUGI_CHECK(from_snapshot || !board_.At(source).trust.needs_repair() || board_.plan.Adopts(source),
                      what() + "rank " + source.ToString() + ", which is in doubt itself");
     }
   }
   if (reload) return;
   for (Rank rank : board_.members.ranks()) {
     const Member& member = board_.At(rank);
-    KINTSUGI_CHECK(repaired[static_cast<size_t>(rank.value())] || !member.needs_repair || !member.damaged_keys.empty(),
-                   "rank " + rank.ToString() + " needs a repair, and nothing moves to it");
+    KINTSUGI_CHECK(
+        repaired[static_cast<size_t>(rank.value())] || !member.trust.needs_repair() || member.trust.is_damaged_only(),
+        "rank " + rank.ToString() + " needs a repair, and nothing moves to it");
   }
 }
 
@@ -292,7 +288,7 @@ void Recovery::Repair() {
   CheckMoves(reload, from_snapshot);
   if (!reload && plan.moves.empty()) return AfterPhase();
   for (const RepairMove& move : plan.moves) {
-    if (move.adopt) board_.At(move.destination).adopted = true;
+    if (move.adopt) board_.At(move.destination).trust.Adopt();
     if (board_.incident.open()) board_.incident.NoteSources(move.sources);
   }
   const Duration limit = RepairLimit(reload);
@@ -369,7 +365,7 @@ void Recovery::OnFailed(Rank rank, const PhaseDone& done) {
   if (!ever_ran && done.code == StatusCode::kInvalidArgument)
     return end_.End(ExitOf(done.code), "rank " + rank.ToString() +
                                            " cannot start: " + std::string(PhaseName(done.phase)) + ": " + done.text);
-  if (done.phase == Phase::kRepair && board_.plan.Adopts(rank)) processes_.DoubtHeld(rank);
+  if (done.phase == Phase::kRepair && board_.plan.Adopts(rank)) board_.At(rank).trust.DoubtHeld();
   CountFailure(rank, done, IsEcho(done.code));
 }
 
@@ -392,7 +388,7 @@ void Recovery::CountFailure(Rank rank, const PhaseDone& done, bool echo) {
     return;
   }
   // A failed repair leaves its receiver in doubt; a source is only read, and other handlers touch derived things only.
-  if (done.phase == Phase::kRepair) member.damaged_keys.clear();
+  if (done.phase == Phase::kRepair) member.trust.Widen();
   faults_.Fault(rank, FaultKind::kHandlerFailed, done.text, board_.now());
 }
 
@@ -532,13 +528,9 @@ void Recovery::Rollback() {
 // What was compared counts.
 void Recovery::TrustAll() {
   for (Member& member : board_.members) {
-    member.fresh = false;
     member.left_behind = false;
     member.forgotten = false;
-    member.needs_repair = false;
-    member.damaged_keys.clear();
-    member.digest_mismatches = 0;
-    member.held.reset();
+    member.trust.Settle();
   }
 }
 
@@ -559,7 +551,7 @@ void Recovery::Resume() {
   SettleCrew();
   for (Rank rank : board_.LiveRanks()) {
     Member& member = board_.At(rank);
-    KINTSUGI_CHECK(!member.needs_repair, "the run goes on while rank " + rank.ToString() + " needs a repair");
+    KINTSUGI_CHECK(!member.trust.needs_repair(), "the run goes on while rank " + rank.ToString() + " needs a repair");
     board_.members.SetResumed(member, false);
     member.parked = false;
     member.handler_failures = 0;

@@ -117,7 +117,7 @@ Result<ReplicaMap> Registrations::MapOfNext(const Roster& members, const Crew& c
   Claims claims;
   for (Rank rank : crew.ranks()) {
     const Member& member = members.At(rank);
-    if (!member.next && !member.fresh)
+    if (!member.next && !member.trust.fresh())
       return Status(StatusCode::kInvalidArgument, "rank " + rank.ToString() + " has not said what it holds among " +
                                                       crew.ToString() +
                                                       ": its rebuild_group handler calls Agent::CutAnew");

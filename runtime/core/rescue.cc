@@ -47,7 +47,7 @@ void Rescue::OnReady() {
   const Duration limit = board_.policy.HandlerLimit();
   board_.SetSaveDeadline(board_.now() + limit + board_.policy.AnswerSlack());
   for (Rank rank : rescued_) {
-    board_.At(rank).adopted = true;
+    board_.At(rank).trust.Adopt();
     board_.Ask(rank, PhaseOrder{.phase = Phase::kRepair,
                                 .step = *board_.plan.choice.step,
                                 .rung = Rung::kAdopt,
@@ -68,7 +68,7 @@ void Rescue::OnAdopted(Rank rank, const PhaseDone& done) {
   if (!board_.At(rank).waiting || done.phase != Phase::kRepair) return;
   board_.Heard(rank, Phase::kRepair);
   if (done.code != StatusCode::kOk) {
-    processes_.DoubtHeld(rank);
+    board_.At(rank).trust.DoubtHeld();
     return faults_.Fault(rank, FaultKind::kHandlerFailed, done.text, board_.now());
   }
   board_.At(rank).objects_ahead = done.objects_ahead;
@@ -93,7 +93,7 @@ void Rescue::OnDigests(Rank rank, const PhaseDone& done) {
 void Rescue::Write() {
   IncidentFacts facts = survey_.Take();
   for (Rank rank : rescued_) {
-    KINTSUGI_CHECK(board_.At(rank).adopted && board_.At(rank).life == Life::kReady,
+    KINTSUGI_CHECK(board_.At(rank).trust.adopted() && board_.At(rank).life == Life::kReady,
                    "rank " + rank.ToString() + " is to write what it has not adopted");
     facts.At(rank).condition = Condition::kGood;
   }

@@ -85,10 +85,7 @@ void Roster::Check() const {
                    rank() + " is dead, and counts as connected or parked");
     KINTSUGI_CHECK(!member.unconfirmed || *member.unconfirmed <= member.incarnation,
                    rank() + " has given up a life that it did not have yet");
-    KINTSUGI_CHECK(!member.held || member.held->of > member.doubted,
-                   rank() + " would adopt memory of a life that was doubted");
-    KINTSUGI_CHECK(member.damaged_keys.empty() || member.needs_repair,
-                   rank() + " has damaged tensors, and counts as whole");
+    member.trust.Check();
   }
 }
 

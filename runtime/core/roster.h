@@ -20,9 +20,9 @@
 
 #include "runtime/base/check.h"
 #include "runtime/core/crew.h"
-#include "runtime/core/held_state.h"
 #include "runtime/core/messages.h"
 #include "runtime/core/step_choice.h"
+#include "runtime/core/trust.h"
 
 namespace kintsugi::core {
 
@@ -54,7 +54,7 @@ struct Member {
   std::string host;
   int respawns = 0;
   std::string start_failure;  // why its newest replacement did not come; empty: none failed since it was last ready
-  bool fresh = false;         // a process that has not held the run's state yet
+  Trust trust;                // in its state
   bool from_spare = false;    // a process that was started before it was needed
   // The newest life that was given up and may still live, as far as anybody here can tell.
   std::optional<Incarnation> unconfirmed;
@@ -70,17 +70,11 @@ struct Member {
   bool held_back = false;              // it knows no generation: unanswered until the others have spoken
   bool found = false;                  // its launcher has told one that takes over of it, and of what it holds before
   bool registered = false;             // `registry` and `layouts` are its own, or its lost process's
-  std::optional<HeldState> held;       // of the process before this one, by its launcher
-  Incarnation doubted;                 // the newest life whose memory is not to be adopted
-  bool adopted = false;                // this process was told to map it, and may have
   int rescues = 0;                     // processes that were started only to save what is held
   bool state_held = false;             // its launcher keeps its state whole should the process end
   bool objects_ahead = false;          // its partners do not have its newest mirrored objects
-  bool needs_repair = false;
-  std::vector<std::string> damaged_keys;  // with needs_repair: only these
-  int digest_mismatches = 0;
-  bool save_failed = false;  // it could not write or publish a checkpoint: others are asked first
-  int handler_failures = 0;  // weighed, in this incident
+  bool save_failed = false;            // it could not write or publish a checkpoint: others are asked first
+  int handler_failures = 0;            // weighed, in this incident
   TimePoint wait_began;
   std::optional<ControllerMessage> order;  // with `waiting`: told again when the connection was lost meanwhile
   LockReport report;

@@ -22,9 +22,9 @@ std::vector<int> LayoutsOf(const RegistrySummary& registry, const std::string& k
 
 // A new process has no state yet: for the choice of rung its predecessor's process is what was lost.
 Condition ConditionOf(const Member& member) {
-  if (member.life != Life::kReady || member.fresh) return Condition::kGone;
-  if (!member.needs_repair) return Condition::kGood;
-  return member.damaged_keys.empty() ? Condition::kTorn : Condition::kDamaged;
+  if (member.life != Life::kReady || member.trust.fresh()) return Condition::kGone;
+  if (!member.trust.needs_repair()) return Condition::kGood;
+  return member.trust.is_damaged_only() ? Condition::kDamaged : Condition::kTorn;
 }
 
 }  // namespace
@@ -47,10 +47,10 @@ RankFacts Survey::Of(Rank rank) const {
                  "rank " + rank.ToString() + " was replaced more often than it may be");
   seen.start_failure = member.start_failure;
   seen.replacement_started = member.life != Life::kDead;
-  seen.held = member.held;
+  seen.held = member.trust.held();
   seen.absent = member.absent;
   seen.spare_takes_over = member.from_spare;
-  for (const std::string& key : member.damaged_keys)
+  for (const std::string& key : member.trust.damaged_keys())
     for (int layout : LayoutsOf(member.registry, key, board_.replicas().LayoutsOf(rank)))
       seen.damaged[layout].push_back(key);
   seen.objects_ahead = member.objects_ahead;

@@ -15,7 +15,7 @@ void RunTakeover::Begin() {
   checkpoints_.Begin(board_.policy.checkpoints);
   board_.SetDeadline(board_.now() + board_.policy.ConfirmWindow());
   for (Member& member : board_.members) {
-    member.fresh = true;
+    member.trust.Find(true);
     member.unconfirmed = Incarnation();
     member.given_up_at = board_.now();
   }
@@ -48,8 +48,8 @@ void RunTakeover::TakeStanding(Rank rank, const Header& header, const JoinReques
   Member& member = board_.At(rank);
   member.standing = join.standing;
   member.joined_generation = header.generation;
-  member.fresh = join.standing == Standing::kNew;
-  member.adopted = join.joined_before;  // the controller before may have told it to
+  member.trust.Find(join.standing == Standing::kNew);
+  member.trust.Adopt(join.joined_before);  // the controller before may have told it to
   board_.members.SetResumed(member, join.standing == Standing::kRunning);
   board_.RaiseGeneration(std::max(board_.generation(), header.generation));
   TakeCrew(rank, join);
@@ -69,7 +69,7 @@ void RunTakeover::TakeCrew(Rank rank, const JoinRequest& join) {
 // the run's state may have been about to map it: what its launcher holds is told with what it has found.
 bool RunTakeover::HasSpoken(const Member& member) const {
   const Policy& policy = board_.policy;
-  if (member.life == Life::kReady) return member.found || !member.fresh || !policy.adopts;
+  if (member.life == Life::kReady) return member.found || !member.trust.fresh() || !policy.adopts;
   if (member.held_back && (member.life == Life::kStarting || !policy.can_spawn)) return true;
   return member.life != Life::kStarting && !member.unconfirmed;
 }
@@ -96,12 +96,13 @@ void RunTakeover::Conclude() {
   // Memory is held of processes alone that were in their loops.
   board_.course.ever_ran =
       board_.policy.began || std::any_of(board_.members.begin(), board_.members.end(), [](const Member& m) {
-        return m.held || (m.life == Life::kReady && m.standing >= Standing::kLocked);
+        return m.trust.held() || (m.life == Life::kReady && m.standing >= Standing::kLocked);
       });
   const bool ever_ran = board_.course.ever_ran;
   if (board_.course.leaving && !ever_ran) return saves_.Request(true);  // which ends it
   // Before the run ever went everybody starts from what it registered.
-  for (Member& member : board_.members) member.needs_repair = member.needs_repair || (ever_ran && member.fresh);
+  for (Member& member : board_.members)
+    if (ever_ran && member.trust.fresh()) member.trust.Tear();
   recovery_.MapWhatIsKnown();
   if (!IsUndisturbed()) return GiveUpAbsent();
   board_.SetPhase(Phase::kRunning, "term " + std::to_string(board_.term.number) + ": nothing else is wrong");
@@ -128,7 +129,6 @@ void RunTakeover::GiveUpAbsent() {
     member.incarnation =
         std::max(member.incarnation, processes_.FirstOfTerm());  // its earlier lives nobody here has seen
     processes_.MarkDead(rank);
-    member.needs_repair = board_.course.ever_ran;
     faults_.Record(rank, FaultKind::kSilence, "neither it nor its launcher came to the new controller", board_.now());
     member.respawns = 0;  // it may have been on its way, for an earlier loss
   }

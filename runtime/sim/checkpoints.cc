@@ -38,7 +38,7 @@ void Checkpoints::Rename(Process* p) {
       return q->alive && !q->damaged && !world_.seat().given_up.count({q->rank, q->incarnation}) &&
              (adopts ? q->adopted
                      : q->mark != core::StateMark::kNotYet &&
-                           !world_.core().members()[static_cast<size_t>(q->rank.value())].needs_repair);
+                           !world_.core().members()[static_cast<size_t>(q->rank.value())].trust.needs_repair());
     };
     for (Process* const q : world_.processes.newest())
       if (p->Word().locked && q && !compared(q)) rot_.Lose(q);

@@ -35,11 +35,11 @@ bool EndChecker::HoldsWhole(Rank rank, int layout, uint64_t step) const {
   const auto& member = world_.core().members()[static_cast<size_t>(rank.value())];
   const Process* const p = world_.processes.Newest(rank);
   const bool lives = p && p->alive && !p->frozen && p->mark == core::StateMark::kWhole && !p->damaged && !p->flipped &&
-                     member.incarnation == p->incarnation && !member.needs_repair;
+                     member.incarnation == p->incarnation && !member.trust.needs_repair();
   if (lives && is_whole(p->memory.state, p->memory.objects.Find(step))) return true;
   const auto left = world_.left.find(rank);
   return left != world_.left.end() && left->second.held && left->second.held->clean &&
-         left->second.held->of > member.doubted && left->second.held->step.value() == step && !left->second.damaged &&
+         left->second.held->of > member.trust.doubted() && left->second.held->step.value() == step && !left->second.damaged &&
          is_whole(left->second.memory.state, left->second.memory.objects.Find(step));
 }
 
@@ -53,7 +53,7 @@ void EndChecker::CheckNothingHeldIsLost(const RunEnded& ended) {
   for (const char* tried : {"could not be written", "attempts at one incident", "hold different state"})
     if (ended.text.find(tried) != std::string::npos) return;
   for (const auto& member : world_.core().members())
-    if (member.rescues > 0 || member.digest_mismatches > 0) return;
+    if (member.rescues > 0 || member.trust.mismatches() > 0) return;
   const auto& shards = world_.replicas.shards();
   for (uint64_t step = 0; step <= world_.plan.steps; ++step)
     if (std::all_of(shards.begin(), shards.end(), [&](const auto& shard) {

@@ -47,7 +47,7 @@ bool MemoryFaults::StrikeSilently(Process* p) {
     if (involved.size() == alone && alone == 1) return false;  // the last copy: nothing is left to compare it with
   }
   for (Rank rank : involved)
-    if (world_.core().members()[static_cast<size_t>(rank.value())].needs_repair) return false;
+    if (world_.core().members()[static_cast<size_t>(rank.value())].trust.needs_repair()) return false;
   for (Rank rank : involved) world_.losses.Lose(rank.value());
   p->memory.silent_bit = 1ull << (p->rank.value() % 64);  // no two ranks' alike
   p->memory.state.shards.front().tensors[0].value ^= p->memory.silent_bit;
@@ -59,7 +59,7 @@ bool MemoryFaults::StrikeSilently(Process* p) {
 // that flipped meanwhile: the fault is taken back, since no promise covers it.
 void MemoryFaults::TakeBackFlips() {
   for (Process* const p : world_.processes.newest()) {
-    if (!p || !p->memory.silent_bit || world_.core().members()[static_cast<size_t>(p->rank.value())].needs_repair)
+    if (!p || !p->memory.silent_bit || world_.core().members()[static_cast<size_t>(p->rank.value())].trust.needs_repair())
       continue;
     p->memory.state.shards.front().tensors[0].value ^= std::exchange(p->memory.silent_bit, 0);
     p->flipped = false;

@@ -176,8 +176,8 @@ TEST(Adopt, ACopyOnceAdoptedIsInDoubtNoMoreAndNoLessThanItsReplica) {
   bench.hold = Phase::kLock;
   for (int r = 0; r < 4; ++r) bench.Say(r, SavePoint{Step(8)});
   ASSERT_EQ(bench.core.phase(), Phase::kLock);
-  EXPECT_TRUE(bench.member(1).needs_repair);
-  EXPECT_TRUE(bench.member(3).needs_repair) << "nothing tells which of the two is right";
+  EXPECT_TRUE(bench.member(1).trust.needs_repair());
+  EXPECT_TRUE(bench.member(3).trust.needs_repair()) << "nothing tells which of the two is right";
 }
 
 // All that hold one shard have ended, and none may be started to go on.

@@ -24,7 +24,7 @@ TEST(Processes, WhatWasOfADeadProcessAloneIsForgottenWithIt) {
   EXPECT_EQ(member.life, Life::kDead);
   EXPECT_FALSE(member.finished || member.save_failed || member.parked);
   EXPECT_EQ(member.handler_failures, 0);
-  EXPECT_TRUE(member.fresh && member.needs_repair);
+  EXPECT_TRUE(member.trust.fresh() && member.trust.needs_repair());
   EXPECT_EQ(member.unconfirmed, Incarnation(1)) << "nobody has seen its end yet";
 }
 
@@ -94,24 +94,15 @@ TEST(Processes, KillsOnlyWhatExists) {
   EXPECT_EQ(killed[0].incarnation, Incarnation(1));
 }
 
-TEST(Processes, MemoryThatWasDoubtedIsOfNoUseForGood) {
+TEST(Processes, MemoryOfARankThatWasInDoubtIsNotHeld) {
   Ground ground;
   ground.Train();
   const HeldState held{.of = Incarnation(1), .step = Step(5), .clean = true};
-  ground.processes.TellHeld({Rank(0), held});
-  EXPECT_EQ(ground.member(0).held, held);
-  ground.processes.DoubtHeld(Rank(0));
-  EXPECT_FALSE(ground.member(0).held);
-  ground.processes.TellHeld({Rank(0), held});
-  EXPECT_FALSE(ground.member(0).held) << "told again, and doubted still";
-  ground.processes.TellHeld({Rank(0), HeldState{.of = Incarnation(2), .step = Step(6)}});
-  EXPECT_TRUE(ground.member(0).held) << "of a life that nobody doubted";
   ground.processes.TellHeld({Rank(4), held});  // outside of the world: nothing happens
-  // A rank that was in doubt when it died leaves memory in doubt.
-  ground.member(1).needs_repair = true;
+  ground.member(1).trust.Tear();
   ground.processes.MarkDead(Rank(1));
   ground.processes.TellHeld({Rank(1), held});
-  EXPECT_FALSE(ground.member(1).held);
+  EXPECT_FALSE(ground.member(1).trust.held());
 }
 
 TEST(Processes, WhoIsMissingWhileOthersComeBackIsNotLostYet) {
@@ -226,7 +217,7 @@ TEST(Faults, OfAnOlderGenerationOnlyDamagedMemoryIsNews) {
   EXPECT_TRUE(ground.next.reasons.empty());
   ground.faults.OnReport(Rank(0), {.kind = FaultKind::kMemoryHigh, .text = "not to be trusted"}, false);
   EXPECT_EQ(ground.next.reasons.size(), 1u);
-  EXPECT_TRUE(ground.member(0).needs_repair);
+  EXPECT_TRUE(ground.member(0).trust.needs_repair());
 }
 
 TEST(Faults, NamedTensorsAreRepairedByThemselvesUnlessTheUpdateTouchedThem) {
@@ -234,14 +225,14 @@ TEST(Faults, NamedTensorsAreRepairedByThemselvesUnlessTheUpdateTouchedThem) {
   ground.Train();
   FaultReport low{.kind = FaultKind::kMemoryLow, .text = "two bits", .damaged_keys = {"w"}, .step = Step(6)};
   ground.faults.OnReport(Rank(0), low, true);
-  EXPECT_EQ(ground.member(0).damaged_keys, std::vector<std::string>{"w"});
+  EXPECT_EQ(ground.member(0).trust.damaged_keys(), std::vector<std::string>{"w"});
   low.in_update = true;
   ground.faults.OnReport(Rank(0), low, true);
-  EXPECT_TRUE(ground.member(0).needs_repair);
-  EXPECT_TRUE(ground.member(0).damaged_keys.empty()) << "more than what was named";
+  EXPECT_TRUE(ground.member(0).trust.needs_repair());
+  EXPECT_TRUE(ground.member(0).trust.damaged_keys().empty()) << "more than what was named";
   low.in_update = false;
   ground.faults.OnReport(Rank(0), low, true);
-  EXPECT_TRUE(ground.member(0).damaged_keys.empty()) << "the whole shard is in doubt since";
+  EXPECT_TRUE(ground.member(0).trust.damaged_keys().empty()) << "the whole shard is in doubt since";
 }
 
 TEST(Faults, TheFirstSuspectUpdateStays) {

@@ -50,7 +50,7 @@ TEST(Majority, CountsThoseThatAnswerAndThoseKnownToHaveEnded) {
   EXPECT_EQ(majority.Count(roster), Consent::kYes) << "an even split, and the lowest rank is here";
   Roster fresh = Answering(2);
   EXPECT_TRUE(majority.Has(fresh, kNow));
-  fresh.At(Rank(0)).fresh = true;  // a replacement has no vote before it holds the run's state
+  fresh.At(Rank(0)).trust.Find(true);  // a replacement has no vote before it holds the run's state
   fresh.At(Rank(0)).unconfirmed = Incarnation(1);
   EXPECT_FALSE(majority.Has(fresh, kNow));
 }

@@ -162,7 +162,7 @@ TEST(MovedRanks, ALostGenerationIsNotBegunByHalfOfThem) {
   members.SetLife(members.At(Rank(1)), Life::kReady);
   members.SetLife(members.At(Rank(2)), Life::kReady);
   members.At(Rank(0)).unconfirmed = Incarnation(1);
-  members.At(Rank(3)).fresh = true;
+  members.At(Rank(3)).trust.Find(true);
   EXPECT_TRUE(majority.Has(members, kPlaceTime));
   members.At(Rank(3)).left_behind = true;
   EXPECT_FALSE(majority.Has(members, kPlaceTime));

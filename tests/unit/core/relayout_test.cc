@@ -121,7 +121,7 @@ TEST(Relayout, WhoComesIsFilledByAllThatHoldSomething) {
   const PhaseOrder repair = bench.Orders(Phase::kRepair, 3).front();
   EXPECT_EQ(repair.holders, Places({0, 1, 2})) << "it holds nothing";
   EXPECT_EQ(repair.partners, Places({1}));
-  EXPECT_EQ(bench.core.members()[3].needs_repair, false);
+  EXPECT_EQ(bench.core.members()[3].trust.needs_repair(), false);
 }
 
 TEST(Relayout, AFaultBeforeTheRunGoesOnComesBackToWhatWasRegistered) {
@@ -249,12 +249,12 @@ TEST(Relayout, WhatWasDamagedBeforeIsSoAfterAFaultInRollback) {
   bench.Exit(1);  // who holds rank 3's shard as well; rank 0 has rank 2's
   ASSERT_EQ(bench.core.phase(), Phase::kRollback);
   EXPECT_EQ(bench.Orders(Phase::kRepair, 0).front().holders, Places({0, 3}));
-  EXPECT_TRUE(bench.core.members()[2].needs_repair) << "what it has registered is torn still";
+  EXPECT_TRUE(bench.core.members()[2].trust.needs_repair()) << "what it has registered is torn still";
   bench.hold.reset();
   bench.Say(3, FaultReport{.kind = FaultKind::kException, .text = "thrown"});
   bench.ExpectGoesOnWith({0, 2, 3});
   EXPECT_EQ(bench.Orders(Phase::kRepair, 0).back().holders, Places({0, 3})) << "again, and not from rank 2";
-  EXPECT_FALSE(bench.core.members()[2].needs_repair);
+  EXPECT_FALSE(bench.core.members()[2].trust.needs_repair());
 }
 
 TEST(Relayout, WhereItFailsAgainAndAgainTheLadderGoesOn) {

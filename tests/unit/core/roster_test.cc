@@ -88,8 +88,6 @@ TEST(Roster, WhatCannotBeOfAMemberIsAFailedCheck) {
     roster.SetConnected(member, TimePoint());
   });
   holds([](Roster&, Member& member) { member.unconfirmed = member.incarnation.Next(); });
-  holds([](Roster&, Member& member) { member.held = HeldState{.of = member.doubted}; });
-  holds([](Roster&, Member& member) { member.damaged_keys = {"weights"}; });
 }
 
 TEST(Roster, StopsWaitingForAllAtOnceAndLeavesTheOtherCounts) {

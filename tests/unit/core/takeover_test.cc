@@ -277,9 +277,9 @@ TEST_F(TakeoverOfHeldMemory, FailsWithTheProcessThatMayHaveMappedIt) {
   bench.Feed(StateHeld{Rank(3), HeldState{Incarnation(2), Step(9), true}});
   Arrive(3, Standing::kNew);
   ASSERT_EQ(bench.core.phase(), Phase::kLock);
-  ASSERT_TRUE(bench.member(3).held.has_value());
+  ASSERT_TRUE(bench.member(3).trust.held().has_value());
   bench.Say(3, FaultReport{.kind = FaultKind::kMemoryHigh});
-  EXPECT_FALSE(bench.member(3).held.has_value());
+  EXPECT_FALSE(bench.member(3).trust.held().has_value());
 }
 
 TEST_F(Takeover, AProcessThatKnowsNoRunWaitsUntilItIsKnown) {
