@@ -1,4 +1,4 @@
-"""What a step that was given up leaves in megatron-core 0.16.1, and how it is made as before it. docs/megatron.md has the list."""
+"""What a step that was given up leaves in megatron-core 0.16.1, and how it is made as before it."""
 
 from __future__ import annotations
 
