@@ -141,7 +141,8 @@ class CheckArrows(unittest.TestCase):
     def test_an_event_of_the_log_can_be_looked_up(self):
         page = {"tools/OPERATIONS.md": "| `node_lost`, `node_back` | which host; a run_ended in a sentence is none |\n"}
         for line, event in (('LogLine("node_gone", {})', "node_gone"), ('LogLine(ended ? "node_lost" : "run_ended", {})', "run_ended"),
-                            ('Write("event=save_failed step=" + step)', "save_failed")):
+                            ('Write("event=save_failed step=" + step)', "save_failed"), ('Say("node_gone", why)', "node_gone"),
+                            ('Say(LogLevel::kInfo, "node_gone", why)', "node_gone")):
             self.see("runtime/a.cc:2", f"event {event} is not in tools/OPERATIONS.md", files={**page, "runtime/a.cc": f"\n{line};\n"})
         code, output = run({**CLEAN, **page, "runtime/a.cc": 'LogLine("node_lost", {}); LogLine(back ? "node_back" : "node_lost", {});\n',
                             "runtime/sim/a.cc": 'LogLine("seed", {});\n'})
