@@ -76,6 +76,26 @@ class CheckArrows(unittest.TestCase):
         self.see("replica/stream/make.cc:1", "replica/stream may not include", files={
             "replica/stream/make.cc": '#include "replica/links/choice.h"\n', "replica/links/choice.h": ""})
 
+    def test_rooms_of_python_are_held_to_their_rows(self):
+        room = "integrations/python/kintsugi/"
+        files = {room + "run.py": "import os\nfrom . import objects\n", room + "objects.py": "", room + "torch/run.py": "from ..objects import Kept\n"}
+        code, output = run({**CLEAN, **files})
+        self.assertEqual(code, 0, output)
+        for text in ["from .torch.run import x", "from . import torch\nfrom .torch import run", "import kintsugi.torch.run"]:
+            self.see(room + f"objects.py:{text.count(chr(10)) + 1}", "kintsugi may not import kintsugi/torch", files={
+                room + "objects.py": f"{text}\n", room + "torch/run.py": ""})
+
+    def test_files_of_python_import_each_other_one_way(self):
+        room = "integrations/python/kintsugi/"
+        files = {room + "run.py": "from .objects import Kept\n",
+                 room + "objects.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .run import Run\n"}
+        code, output = run({**CLEAN, **files})
+        self.assertEqual(code, 0, output)
+        code, output = run({**CLEAN, **files, room + "objects.py": "def f():\n    from .run import Run\n"})
+        self.assertEqual(code, 1, output)
+        for name in ("run", "objects"):
+            self.assertIn(f"{room}{name}.py:1: what it imports leads back to it", output)
+
     def test_a_readme_says_what_its_room_may_use(self):
         may = "# net\n\nMay depend on: `runtime/base`{}. Never on `replica`.\n"
         code, output = run({**CLEAN, "runtime/net/README.md": may.format(", Asio")})
