@@ -168,6 +168,8 @@ class KINTSUGI_EXPORT Agent {
   // Where other ranks take part the trainer's rollback handler itself lets objects of kOwn go on among them: until then a rank that
   // comes has what the rank had that it is given the state by. Without it such an object keeps ranks from coming.
   Status HandOverObjects();
+  // Steps may be refused (Reject), and up to `most` be left out, which the loop does where LeftOut says so. On all ranks, or on none.
+  Status AllowRejects(int most = 10);
   Status RegisterHandler(HandlerKind kind, HandlerFunction function, void* context);
   // What is registered for a kind now: a trainer that replaces one of the defaults that kintsugi::Join installed can
   // call what stood there. Null function: nothing is.
@@ -236,9 +238,26 @@ class KINTSUGI_EXPORT Agent {
   // The step is about to begin its next collective: counted from BeginStep on, and the place of faults that were
   // ordered at the n-th one. Optional, as EnterPhase. The trainer's thread, or another that it waits for.
   Status BeginCollective();
+  // The same where what this rank gives to it lies in host memory, and is a function of the step's inputs: its checksum is
+  // among what is compared where a step is refused (AllowRejects), and the bit of an ordered `flip-grad` flips in it.
+  Status BeginCollective(std::span<uint8_t> given);
+  // A number of this rank's own that is compared so: a sum of what a device has computed. `of` keeps those apart whose order
+  // among each other is not always the same.
+  void NoteComputed(const std::string& of, uint64_t number);
   // Staged before the gate, kept by the launcher; counts once step is committed. Samples are the ids this rank consumed
   // (at most 8,187).
   Status Report(Step step, double loss, std::span<const uint64_t> samples);
+  // Before the gate of the step under way: nothing of it is to become part of the state. One rank is enough; the loop returns
+  // the status. All make the step again, from the same state: so the same inputs must come to the same numbers
+  // (BeginCollective, NoteComputed). Refused again by the same numbers, its data is to blame: all ranks leave it out. Where
+  // some ranks alone have computed otherwise than before, their machines are to blame, and new processes take their places
+  // where they may (--max-respawns), while the step is made again: BeginStep is kEnded there, as Run is then.
+  Status Reject(Step step, const std::string& reason);
+  // Not null: all ranks leave this step out, and why. Its batch is passed by and nothing is computed or drawn: BeginUpdate and
+  // EndUpdate commit it as an empty one. From BeginStep on, and in rollback for the step behind the one all stand at.
+  const std::string* LeftOut(Step step) const;
+  // Steps that were left out; where the run resumed, since then.
+  std::vector<Step> left_out() const;
   // Passes the gate: from here to EndUpdate nothing but local arithmetic.
   Status BeginUpdate(Step step);
   Status EndUpdate(Step step);

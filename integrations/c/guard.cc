@@ -337,6 +337,31 @@ kintsugi_code kintsugi_begin_collective(kintsugi_agent* agent) {
   return code != KINTSUGI_OK && agent && AgentInternals::TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
 }
 
+kintsugi_code kintsugi_begin_collective_with(kintsugi_agent* agent, void* given, size_t size_bytes) {
+  const kintsugi_code code = Marked(agent, [&]() -> Status {
+    KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_begin_collective_with", "given", given, size_bytes));
+    return agent->agent->BeginCollective(std::span(static_cast<uint8_t*>(given), size_bytes));
+  });
+  return code != KINTSUGI_OK && agent && AgentInternals::TakeInjectedThrow(*agent->agent) ? KINTSUGI_THROW : code;
+}
+
+kintsugi_code kintsugi_note_computed(kintsugi_agent* agent, const char* of, uint64_t number) {
+  return Marked(agent, [&] {
+    agent->agent->NoteComputed(of ? of : "", number);
+    return Status::Ok();
+  });
+}
+
+kintsugi_code kintsugi_reject(kintsugi_agent* agent, uint64_t step, const char* reason) {
+  return Marked(agent, [&] { return agent->agent->Reject(Step(step), reason ? reason : ""); });
+}
+
+const char* kintsugi_left_out(const kintsugi_agent* agent, uint64_t step) {
+  if (!agent || c::IsForked(agent)) return nullptr;
+  const std::string* const why = agent->agent->LeftOut(Step(step));
+  return why ? why->c_str() : nullptr;
+}
+
 kintsugi_code kintsugi_report(kintsugi_agent* agent, uint64_t step, double loss, const uint64_t* samples,
                               size_t sample_count) {
   return Marked(agent, [&]() -> Status {

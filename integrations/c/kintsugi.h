@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 13
+#define KINTSUGI_ABI_VERSION 14
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -64,7 +64,8 @@ typedef enum kintsugi_code {
   KINTSUGI_INTERNAL = 13,           /* a bug of ours, or an exception of the trainer's */
   KINTSUGI_PAUSED = 14,             /* kintsugi_begin_step: call kintsugi_next until CONTINUE or UNWIND comes */
   KINTSUGI_THROW = 15,              /* kintsugi_mark, kintsugi_begin_collective: an exception was asked for here (--inject throw): throw one */
-  KINTSUGI_FLIP = 16                /* kintsugi_begin_collective: flip a bit of what this rank gives to it (--inject flip-grad), and go on */
+  KINTSUGI_FLIP = 16                /* kintsugi_begin_collective: flip a bit of what this rank gives to it (--inject flip-grad), and go on.
+                                     * Since version 14 */
 } kintsugi_code;
 
 typedef enum kintsugi_join_kind {
@@ -378,6 +379,9 @@ KINTSUGI_C_API kintsugi_code kintsugi_offer_worlds(kintsugi_agent* agent, const 
  * then a rank that comes has what the rank had that it is given the state by. Without it such an object keeps ranks from coming.
  * Since version 13. */
 KINTSUGI_C_API kintsugi_code kintsugi_hand_over_objects(kintsugi_agent* agent, kintsugi_error** error);
+/* Steps may be refused (kintsugi_reject), and up to `most` be left out, which the loop does where kintsugi_left_out says so. On all
+ * ranks, or on none. Since version 14. */
+KINTSUGI_C_API kintsugi_code kintsugi_allow_rejects(kintsugi_agent* agent, int32_t most, kintsugi_error** error);
 KINTSUGI_C_API kintsugi_code kintsugi_register_object(kintsugi_agent* agent, const char* key, kintsugi_object_kind kind,
                                                       kintsugi_error** error);
 /* What one rank saved of an object. Elements of arrays: they do not grow. */
@@ -510,9 +514,25 @@ KINTSUGI_C_API kintsugi_code kintsugi_mark(kintsugi_agent* agent, uint64_t step,
 /* The step is about to begin its next collective, counted from kintsugi_begin_step on: where faults strike that were ordered at the
  * n-th of them (--inject throw:1@3,collective=2). The trainer's thread, or another that it waits for. Since version 3. */
 KINTSUGI_C_API kintsugi_code kintsugi_begin_collective(kintsugi_agent* agent);
+/* The same where what this rank gives to it lies in host memory, and is a function of the step's inputs: its checksum is among what is
+ * compared where a step is refused, and the bit of an ordered `flip-grad` flips in it, of which nothing is said. Since version 14. */
+KINTSUGI_C_API kintsugi_code kintsugi_begin_collective_with(kintsugi_agent* agent, void* given, size_t size_bytes);
+/* A number of this rank's own that is compared so: a sum of what a device has computed. `of` (NULL: "") keeps those apart whose order
+ * among each other is not always the same. Since version 14. */
+KINTSUGI_C_API kintsugi_code kintsugi_note_computed(kintsugi_agent* agent, const char* of, uint64_t number);
 /* Before the gate; counts once the step is committed. At most 8,187 samples. */
 KINTSUGI_C_API kintsugi_code kintsugi_report(kintsugi_agent* agent, uint64_t step, double loss, const uint64_t* samples,
                                              size_t sample_count);
+/* Before the gate of the step under way: nothing of it is to become part of the state. One rank is enough. What it returns (INTERNAL;
+ * INTERRUPTED: another incident has begun) the loop is left with, as RAISED and with kintsugi_why. All make the step again, from the
+ * same state: so the same inputs must come to the same numbers. Refused again by the same numbers, its data is to blame: all ranks
+ * leave it out. Where some ranks alone have computed otherwise than before, their machines are to blame: kintsugi_begin_step is ENDED
+ * there, as the next task is, and where they may (--max-respawns) new processes take their places. Since version 14. */
+KINTSUGI_C_API kintsugi_code kintsugi_reject(kintsugi_agent* agent, uint64_t step, const char* reason);
+/* Not NULL: all ranks leave this step out, and why. Its batch is passed by and nothing is computed or drawn: kintsugi_begin_update and
+ * kintsugi_end_update commit it as an empty one. From kintsugi_begin_step on, and in ROLLBACK for the step behind the one all stand at.
+ * Since version 14. */
+KINTSUGI_C_API const char* kintsugi_left_out(const kintsugi_agent* agent, uint64_t step);
 /* Passes the gate; from here to kintsugi_end_update nothing but local arithmetic. May block. */
 KINTSUGI_C_API kintsugi_code kintsugi_begin_update(kintsugi_agent* agent, uint64_t step);
 KINTSUGI_C_API kintsugi_code kintsugi_end_update(kintsugi_agent* agent, uint64_t step);

@@ -200,6 +200,10 @@ kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const i
       error);
 }
 
+kintsugi_code kintsugi_allow_rejects(kintsugi_agent* agent, int32_t most, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent, [&] { return agent->agent->AllowRejects(most); }), error);
+}
+
 kintsugi_code kintsugi_hand_over_objects(kintsugi_agent* agent, kintsugi_error** error) {
   return c::Answer(c::AtEdge(agent, [&] { return agent->agent->HandOverObjects(); }), error);
 }

@@ -54,6 +54,7 @@ Status Agent::OfferWorlds(const std::vector<Rank>& slice, const std::vector<int>
 }
 Status Agent::OfferAnyLayout(const std::vector<int>& worlds) { return impl_->shared.registered.SetOffer(worlds); }
 Status Agent::CutAnew(const CutState& state) { return impl_->trainer.tasks.CutAnew(state); }
+Status Agent::AllowRejects(int most) { return impl_->trainer.refusals.Allow(most); }
 Status Agent::HandOverObjects() { return impl_->shared.registered.SetHandsOverObjects(); }
 Status Agent::RegisterHandler(HandlerKind kind, HandlerFunction function, void* context) {
   return impl_->shared.registered.SetHandler(kind, function, context);
@@ -115,6 +116,11 @@ Generation Agent::generation() const { return impl_->trainer.pass.generation(); 
 Status Agent::BeginStep(Step step) { return impl_->trainer.steps.Begin(step); }
 Status Agent::EnterPhase(Step step, TrainPhase phase) { return impl_->trainer.steps.EnterPhase(step, phase); }
 Status Agent::BeginCollective() { return impl_->trainer.steps.BeginCollective(); }
+Status Agent::BeginCollective(std::span<uint8_t> given) { return impl_->trainer.steps.BeginCollective(given); }
+void Agent::NoteComputed(const std::string& of, uint64_t number) { impl_->trainer.refusals.NoteComputed(of, number); }
+Status Agent::Reject(Step step, const std::string& reason) { return impl_->trainer.refusals.Reject(step, reason); }
+const std::string* Agent::LeftOut(Step step) const { return impl_->trainer.refusals.LeftOut(step); }
+std::vector<Step> Agent::left_out() const { return impl_->trainer.refusals.left_out(); }
 Status Agent::Report(Step step, double loss, std::span<const uint64_t> samples) {
   return impl_->trainer.steps.Report(step, loss, samples);
 }

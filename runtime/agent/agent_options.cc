@@ -99,11 +99,16 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
     if (!signals.ok()) return signals.status().Annotate("environment variable KINTSUGI_SIGNALS");
     options.warning_signals = *std::move(signals);
   }
+  if (std::getenv("KINTSUGI_MAX_RESPAWNS")) {
+    KINTSUGI_ASSIGN_OR_RETURN(const int64_t places,
+                              Number("KINTSUGI_MAX_RESPAWNS", 0, std::numeric_limits<int>::max()));
+    options.max_respawns = static_cast<int>(places);
+  }
   // The Python package takes it out before it comes here.
   if (std::getenv("KINTSUGI_VETO"))
     return Status(StatusCode::kInvalidArgument,
                   "--veto is for programs that join with kintsugi.join or kintsugi.torch.join: this one refuses no "
-                  "step by rules");
+                  "step by rules; it may refuse steps by itself (Agent::Reject, kintsugi_reject)");
   const char* job = std::getenv("KINTSUGI_JOB");
   options.job = job ? job : "";
   const char* controller = std::getenv("KINTSUGI_CONTROLLER");

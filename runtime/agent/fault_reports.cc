@@ -66,8 +66,11 @@ Status FaultReports::CudaError(int error, int query, const std::vector<AddressRa
       break;
   }
   // No process can have a second context: whatever it does from here on fails.
-  const std::string why = what + (found.context_lost ? "; the context is lost" : "; there is no usable device") +
-                          ": this process is to be replaced";
+  return GiveWay(what + (found.context_lost ? "; the context is lost" : "; there is no usable device") +
+                 ": this process is to be replaced");
+}
+
+Status FaultReports::GiveWay(const std::string& why) {
   leaves_ = true;
   // The run goes on with a new process; the stop handler frees the trainer's thread, wherever it is.
   thread_.Call([this, why] { orders_.End({1, why}); });

@@ -46,6 +46,8 @@ class FaultReports {
   // A device has named what is damaged: within registered tensors they get fresh memory; else all of the rank's counts.
   Status Damage(const std::vector<AddressRange>& damaged, const std::string& text, ErrorTime when);
   void Signal(core::FaultReport fault);
+  // This process is to be replaced, and leaves: kEnded.
+  Status GiveWay(const std::string& why);
 
   void BeginPass() { told_ = false; }
   void NoteBegun(Step step, TimePoint now) { begun_steps_.Note(step, now); }

@@ -45,7 +45,9 @@ Status Injections::Strike(const Injection& injection, Step step) {
     case InjectionKind::kFlipGrad:
       flip_ = true;
       return {StatusCode::kInternal,
-              "'" + ToString(injection) + "' is for trainers whose collectives flip the bit, as kintsugi.torch's"};
+              "'" + ToString(injection) +
+                  "' strikes in what a trainer says that it gives to a collective (BeginCollective, "
+                  "kintsugi_begin_collective_with), or in the collectives of kintsugi.torch"};
     case InjectionKind::kThrow:
       throw_ = true;
       return {StatusCode::kInternal, "injected exception: " + ToString(injection)};

@@ -1,7 +1,9 @@
 #include "runtime/agent/steps.h"
 
+#include <algorithm>
 #include <string>
 
+#include "kernels/host_checksum.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi {
@@ -52,6 +54,7 @@ Status Steps::Begin(Step step) {
   words.progress.store(PackProgress(step.value(), TrainPhase::kForward, activities_.now()), std::memory_order_seq_cst);
   words.progress_ns.store(static_cast<uint64_t>(now.nanoseconds()), std::memory_order_relaxed);
   if (gate_.Word().locked) return Interrupted("BeginStep");
+  KINTSUGI_RETURN_IF_ERROR(refusals_.BeginStep(step));
   commits_.NoteSettled();
   if (pass_.TellResumed()) {
     words.resumed_generation.store(pass_.generation().value(), std::memory_order_release);
@@ -107,6 +110,17 @@ Status Steps::BeginCollective() {
     return Status::Ok();
   const Step step(UnpackProgress(place).step);
   return injections_.StrikeIfDue(step, [&](const Injection& fault) { return fault.collective == number; });
+}
+
+Status Steps::BeginCollective(std::span<uint8_t> given) {
+  if (const Status struck = BeginCollective(); !struck.ok()) {
+    if (!injections_.TakeFlip() || given.empty()) return struck;
+    // The highest bit of the exponent of the number in the middle, whatever float it is.
+    given[std::min(given.size() / 2 | 7, given.size() - 1)] ^= 0x40;
+  }
+  if (refusals_.allowed())
+    refusals_.NoteComputed("", BlockChecksum(ChecksumAlgorithm::kXxh3, given.data(), given.size()));
+  return Status::Ok();
 }
 
 }  // namespace kintsugi

@@ -13,6 +13,7 @@
 
 #include "runtime/agent/guard.h"
 #include "runtime/agent/injections.h"
+#include "runtime/agent/refusals.h"
 #include "runtime/agent/snapshot_points.h"
 
 namespace kintsugi {
@@ -21,7 +22,8 @@ class Steps {
  public:
   Steps(const Membership& self, RankPage& page, const Gate& gate, const Inbox& inbox, const ArmedFaults& armed,
         AgentThread& thread, SnapshotPoints& snapshots, LoopPass& pass, const Activities& activities,
-        DeviceCommits& commits, const StateOffer& offer, FaultReports& reports, Injections& injections, Guard& guard)
+        DeviceCommits& commits, const StateOffer& offer, FaultReports& reports, Injections& injections,
+        Refusals& refusals, Guard& guard)
       : self_(self),
         page_(page),
         gate_(gate),
@@ -35,6 +37,7 @@ class Steps {
         offer_(offer),
         reports_(reports),
         injections_(injections),
+        refusals_(refusals),
         guard_(guard) {}
 
   // The page is open.
@@ -43,6 +46,7 @@ class Steps {
   Status Begin(Step step);
   Status EnterPhase(Step step, TrainPhase phase);
   Status BeginCollective();
+  Status BeginCollective(std::span<uint8_t> given);
   Status Report(Step step, double loss, std::span<const uint64_t> samples);
   Status Poll() const;
 
@@ -65,6 +69,7 @@ class Steps {
   const StateOffer& offer_;
   FaultReports& reports_;
   Injections& injections_;
+  Refusals& refusals_;
   Guard& guard_;
   std::optional<ReportWriter> report_writer_;
 };

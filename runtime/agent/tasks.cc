@@ -58,7 +58,7 @@ struct Tasks::Open {
 
 Tasks::Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPosition& position,
              StoreClient& store, AgentThread& thread, StopWatch& stop, StateOffer& offer, Relocations& relocations,
-             NextState& next)
+             NextState& next, Refusals& refusals)
     : self_(self),
       registered_(registered),
       pass_(pass),
@@ -68,7 +68,8 @@ Tasks::Tasks(const Membership& self, const Registration& registered, const LoopP
       stop_(stop),
       offer_(offer),
       relocations_(relocations),
-      next_(next) {}
+      next_(next),
+      refusals_(refusals) {}
 
 Tasks::~Tasks() = default;
 
@@ -181,6 +182,7 @@ Status Tasks::Conclude() {
   open_->done.bytes_moved = open_->call.bytes_moved;
   open_->done.loaded = open_->call.loaded_step;
   const core::Phase phase = open_->run.order.phase;
+  if (phase == core::Phase::kRebuild) KINTSUGI_RETURN_IF_ERROR(refusals_.Exchange(open_->call));
   // The agent's own channels belong to the generation just as the trainer's groups do.
   if (phase == core::Phase::kRebuild)
     if (auto told = next_.Told()) open_->done.next.push_back(*std::move(told));

@@ -13,6 +13,7 @@
 
 #include "runtime/agent/loop_pass.h"
 #include "runtime/agent/next_state.h"
+#include "runtime/agent/refusals.h"
 #include "runtime/agent/relocations.h"
 #include "runtime/agent/stop_watch.h"
 #include "runtime/agent/store_client.h"
@@ -23,7 +24,7 @@ class Tasks {
  public:
   Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPosition& position,
         StoreClient& store, AgentThread& thread, StopWatch& stop, StateOffer& offer, Relocations& relocations,
-        NextState& next);
+        NextState& next, Refusals& refusals);
   ~Tasks();
 
   // False: the task is done already, or was the agent's own.
@@ -58,6 +59,7 @@ class Tasks {
   StateOffer& offer_;
   Relocations& relocations_;
   NextState& next_;
+  Refusals& refusals_;
   std::unique_ptr<Open> open_;  // with TrainerAt::kInTask
 };
 

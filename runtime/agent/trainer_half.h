@@ -27,13 +27,15 @@ struct TrainerHalf {
   FaultReports reports{with.self, with.registered, with.page, with.gate, pass,
                        commits,   addresses,       on.thread, on.orders, with.log};
   Injections injections{with.self, with.registered, with.page, with.gate, with.armed, reports};
-  Tasks tasks{with.self, with.registered, pass, position, with.store, on.thread, on.stop, offer, relocations, next};
+  Refusals refusals{with.self, with.registered, with.gate, reports, with.log};
+  Tasks tasks{with.self, with.registered, pass,        position, with.store, on.thread,
+              on.stop,   offer,           relocations, next,     refusals};
   Parking parking{with.registered, with.page, with.gate, with.inbox, on.thread, commits, offer, reports};
   Guard guard{with.self, with.registered, with.gate,   with.inbox, with.armed, on.stop, pass,    activities,
               position,  offer,           relocations, reports,    tasks,      parking, with.log};
-  Updates updates{with.registered, with.gate, with.inbox, pass, on.thread, commits, offer, reports};
-  Steps steps{with.self, with.page,  with.gate, with.inbox, with.armed, on.thread, on.snapshots,
-              pass,      activities, commits,   offer,      reports,    injections, guard};
+  Updates updates{with.registered, with.gate, with.inbox, pass, on.thread, commits, offer, reports, refusals};
+  Steps steps{with.self,  with.page, with.gate, with.inbox, with.armed, on.thread, on.snapshots, pass,
+              activities, commits,   offer,     reports,    injections, refusals,  guard};
 };
 
 }  // namespace kintsugi

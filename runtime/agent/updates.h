@@ -10,6 +10,7 @@
 
 #include "runtime/agent/device_commits.h"
 #include "runtime/agent/fault_reports.h"
+#include "runtime/agent/refusals.h"
 #include "runtime/agent/state_offer.h"
 
 namespace kintsugi {
@@ -17,7 +18,7 @@ namespace kintsugi {
 class Updates {
  public:
   Updates(const Registration& registered, Gate& gate, Inbox& inbox, LoopPass& pass, AgentThread& thread,
-          DeviceCommits& commits, StateOffer& offer, FaultReports& reports)
+          DeviceCommits& commits, StateOffer& offer, FaultReports& reports, Refusals& refusals)
       : registered_(registered),
         gate_(gate),
         inbox_(inbox),
@@ -25,7 +26,8 @@ class Updates {
         thread_(thread),
         commits_(commits),
         offer_(offer),
-        reports_(reports) {}
+        reports_(reports),
+        refusals_(refusals) {}
 
   Status Begin(Step step);
   // `update`: what its device is still at; null: nothing.
@@ -46,6 +48,7 @@ class Updates {
   DeviceCommits& commits_;
   StateOffer& offer_;
   FaultReports& reports_;
+  Refusals& refusals_;
 };
 
 }  // namespace kintsugi

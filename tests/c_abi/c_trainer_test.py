@@ -61,6 +61,37 @@ def saves(bin_dir, trainer):
     return test
 
 
+def fitted(without=(), ranks=4, steps=20):
+    """What the trainer prints, by a plain loop that never has these steps."""
+    slope, offset, drawn = 0.0, 0.0, [17 + rank for rank in range(ranks)]
+    for k in range(1, steps + 1):
+        if k in without:
+            continue
+        total = [0.0, 0.0]
+        for rank in range(ranks):
+            drawn[rank] = (drawn[rank] * 1664525 + 1013904223) % 2**32
+            x = (drawn[rank] >> 8) / (1 << 24)
+            error = slope * x + offset - (2 * x + 1)
+            total = [total[0] + error * x, total[1] + error]
+        slope, offset = slope - 0.2 * total[0], offset - 0.2 * total[1]
+    return f"y = {slope:.17g} x + {offset:.17g}"
+
+
+def rejects(bin_dir, trainer, *arguments, bad=None, path=None, words=(), expect=0):
+    """What is left out was never there; the rank whose machine was wrong is another process."""
+    def test(_):
+        own = ["--reject", "1", *(["--bad", str(bad)] if bad else [])]
+        summary, log, _ = run(bin_dir, trainer, *arguments, options=own, expect=expect)
+        if path and [incident["path"] for incident in summary["incidents"]] != path:
+            raise Failure(f"{json.dumps(summary['incidents'])[:3000]}\n{log[-3000:]}")
+        if expect == 0 and fitted([bad]) not in log:
+            raise Failure(f"not {fitted([bad])}\n{log[-3000:]}")
+        for word in words:
+            if word not in json.dumps(summary) + log:
+                raise Failure(f"'{word}' is not said\n{json.dumps(summary['incidents'])[:3000]}\n{log[-3000:]}")
+    return test
+
+
 def shrinks(bin_dir, trainer):
     """Without a rank that is lost for good the others go on as a run that was saved at that step and resumed without it."""
     def test(_):
@@ -228,6 +259,14 @@ if __name__ == "__main__":
         ("C trainer whose state may not move", same(folder, program, ["--inject", "kill:2@9:forward"], ["--move", "never"], "adopt")),
         ("C trainer, save points and resume", saves(folder, program)),
         ("C trainer, a rank is lost for good and the others go on", shrinks(folder, program)),
+        ("C trainer, a plain loop has its numbers", rejects(folder, program, path=[])),
+        ("C trainer whose step is refused, for its data", rejects(folder, program, bad=6, path=["retry", "retry"], words=[
+            "a slope like this is none): it is computed again", "computed again by the same numbers: the data is to blame"])),
+        ("C trainer whose last step is refused, and a rank is killed in it", rejects(folder, program, "--inject", "kill:2@20:forward", bad=20)),
+        ("C trainer that computes wrongly once", rejects(folder, program, "--inject", "flip-grad:1@6", words=[
+            "rank 1 alone computed otherwise than before: its machine is to blame"], path=["retry", "retry", "adopt"])),
+        ("C trainer that computes wrongly once, and whose place nobody may take", rejects(
+            folder, program, "--inject", "flip-grad:1@6", "--max-respawns", "0", path=["retry"])),
         ("C trainer, resumed by 3 and 6 ranks, and where it refuses", resized(folder, program, older)),
         *on_device(folder, program, fakes),
     ], folder))

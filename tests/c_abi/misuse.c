@@ -125,6 +125,9 @@ int main(void) {
   /* Markers return a code only, and what is known of nobody is nothing. */
   if (kintsugi_begin_step(NULL, 1) != KINTSUGI_INVALID_ARGUMENT || kintsugi_mark(NULL, 1, KINTSUGI_FORWARD) != KINTSUGI_INVALID_ARGUMENT ||
       kintsugi_begin_collective(NULL) != KINTSUGI_INVALID_ARGUMENT || kintsugi_report(NULL, 1, 0, NULL, 0) != KINTSUGI_INVALID_ARGUMENT ||
+      kintsugi_allow_rejects(NULL, 1, NULL) != KINTSUGI_INVALID_ARGUMENT || kintsugi_reject(NULL, 1, "x") != KINTSUGI_INVALID_ARGUMENT ||
+      kintsugi_begin_collective_with(NULL, NULL, 0) != KINTSUGI_INVALID_ARGUMENT || kintsugi_left_out(NULL, 1) ||
+      kintsugi_note_computed(NULL, "x", 1) != KINTSUGI_INVALID_ARGUMENT ||
       kintsugi_begin_update(NULL, 1) != KINTSUGI_INVALID_ARGUMENT || kintsugi_end_update(NULL, 1) != KINTSUGI_INVALID_ARGUMENT ||
       kintsugi_begin_activity(NULL, KINTSUGI_WAIT) != KINTSUGI_INVALID_ARGUMENT || kintsugi_poll(NULL) != KINTSUGI_INVALID_ARGUMENT ||
       kintsugi_note_inexact(NULL, "x") != KINTSUGI_INVALID_ARGUMENT || kintsugi_superseded(NULL) != 0 || kintsugi_has_tensor(NULL, "w") != 0 ||

@@ -1,13 +1,13 @@
 /* A trainer in C99, nothing but the C ABI: fits a line by data-parallel gradient descent. Its all-reduce goes over the run's
  * store, so it needs no other library. Compiled a second time against an older header, whose programs must go on.
  *   trainer [--raise STEP] [--move clean|rebuild|rollback|never] [--to heap|agent] [--die 1] [--share 1] [--fence STEP]
- *           [--device PARTS] [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS] [--offer 1]
+ *           [--device PARTS] [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS] [--offer 1] [--reject 1 [--bad STEP]]
  * --gone: a second tensor is no part of the state any more after the first of these tasks since this process trained;
  * only the speaker says so, of all ranks by default; --layout 1: it is the only one of its layout.
  * --move: the state lies elsewhere after each of these tasks; never: it is checked that it cannot. --die: rank 1 is killed in one of them,
  * once it has trained, with its state moved. --share: it lies in a memory
  * file of the trainer's own. --device: it lies on a device, of which these parts must be there; the device does the updates, and the sum of
- * parts that were opened is told. --offer: it can go on with fewer ranks. --fence: a device does the updates, and fails at that step. --damage: rank 1's memory is damaged then,
+ * parts that were opened is told. --offer: it can go on with fewer ranks. --fence: a device does the updates, and fails at that step. --reject: sums that are no good are refused, and --bad: what rank 1 gives is none in that step. --damage: rank 1's memory is damaged then,
  * which it tells; with --old 1 nobody knows since when. --fork: a child is forked, which is no rank. --join: not under `kintsugi run`.
  */
 #define _GNU_SOURCE
@@ -53,6 +53,10 @@ typedef struct {
 #if KINTSUGI_ABI_VERSION >= 11
   int on_device;
   device_line device; /* where the state is; `line` is then what the host read of it last */
+#endif
+#if KINTSUGI_ABI_VERSION >= 14
+  int rejects;
+  uint64_t bad;
 #endif
 #if KINTSUGI_ABI_VERSION >= 7
   double* scratch;   /* how many steps; when it is no part of the state any more, each rank's own */
@@ -454,6 +458,16 @@ static void tell_count(const char* variable, const char* symbol, const char* wha
 }
 #endif
 
+#if KINTSUGI_ABI_VERSION >= 14
+/* A plain loop's `continue`. */
+static kintsugi_code pass_by(trainer* t, uint64_t k) {
+  kintsugi_code code;
+  if (kintsugi_put_object(t->agent, "drawn", k, &t->drawn, sizeof t->drawn, NULL) != KINTSUGI_OK) return KINTSUGI_INTERNAL;
+  code = kintsugi_begin_update(t->agent, k);
+  return code == KINTSUGI_OK ? kintsugi_end_update(t->agent, k) : code;
+}
+#endif
+
 static kintsugi_code train_step(trainer* t, uint64_t k) {
   kintsugi_code code = kintsugi_begin_step(t->agent, k);
   uint64_t sample;
@@ -463,6 +477,9 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   if (code != KINTSUGI_OK) return code;
 #if KINTSUGI_ABI_VERSION >= 6
   if (strcmp(t->move, "never") == 0 && (refuses_place(t, "while the trainer is in its loop") || refuses_null(t, k))) return KINTSUGI_INTERNAL;
+#endif
+#if KINTSUGI_ABI_VERSION >= 14
+  if (kintsugi_left_out(t->agent, k)) return pass_by(t, k);
 #endif
   if ((code = kintsugi_mark(t->agent, k, KINTSUGI_FORWARD)) != KINTSUGI_OK) return code;
   t->drawn = t->drawn * 1664525u + 1013904223u;
@@ -484,10 +501,17 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   gradient[0] = error * x;
   gradient[1] = error;
   gradient[2] = error * error;
-#if KINTSUGI_ABI_VERSION >= 3
+#if KINTSUGI_ABI_VERSION >= 14
+  if (k == t->bad && kintsugi_rank_of(t->agent) == 1) gradient[0] = 1e300;
+  if ((code = kintsugi_begin_collective_with(t->agent, gradient, sizeof gradient)) != KINTSUGI_OK) return code;
+#elif KINTSUGI_ABI_VERSION >= 3
   if ((code = kintsugi_begin_collective(t->agent)) != KINTSUGI_OK) return code;
 #endif
   if ((code = all_reduce(t, k, gradient, 3)) != KINTSUGI_OK) return code;
+#if KINTSUGI_ABI_VERSION >= 14
+  if (t->rejects && !(gradient[0] < 1e3 && gradient[0] > -1e3 && gradient[1] < 1e3 && gradient[1] > -1e3))
+    return kintsugi_reject(t->agent, k, "a slope like this is none");
+#endif
   if ((code = kintsugi_report(t->agent, k, gradient[2], &sample, 1)) != KINTSUGI_OK) return code;
   if (kintsugi_put_object(t->agent, "drawn", k, &t->drawn, sizeof t->drawn, NULL) != KINTSUGI_OK) return KINTSUGI_INTERNAL;
   if ((code = kintsugi_mark(t->agent, k, KINTSUGI_GATE)) != KINTSUGI_OK) return code;
@@ -688,6 +712,10 @@ int main(int argc, char** argv) {
 #if KINTSUGI_ABI_VERSION >= 12
     if (strcmp(argv[i], "--offer") == 0) offers = 1;
 #endif
+#if KINTSUGI_ABI_VERSION >= 14
+    if (strcmp(argv[i], "--reject") == 0) t.rejects = 1;
+    if (strcmp(argv[i], "--bad") == 0) t.bad = (uint64_t)atoi(argv[i + 1]);
+#endif
 #if KINTSUGI_ABI_VERSION >= 7
     if (strcmp(argv[i], "--gone") == 0) t.gone = argv[i + 1];
     if (strcmp(argv[i], "--speaker") == 0) t.speaker = atoi(argv[i + 1]);
@@ -721,6 +749,10 @@ int main(int argc, char** argv) {
   t.number = kintsugi_rank_of(t.agent);
 #if KINTSUGI_ABI_VERSION >= 12
   if (offers && offer(&t)) return 1;
+#endif
+#if KINTSUGI_ABI_VERSION >= 14
+  if (kintsugi_allow_rejects(t.agent, -1, NULL) != KINTSUGI_INVALID_ARGUMENT) return fail("-1 steps left out", NULL);
+  if (t.rejects && kintsugi_allow_rejects(t.agent, 3, &error) != KINTSUGI_OK) return fail("allow_rejects", error);
 #endif
 #if KINTSUGI_ABI_VERSION >= 6
   if (shares && !(memory = share(&t))) return fail("share", NULL);

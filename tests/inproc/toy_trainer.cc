@@ -161,15 +161,26 @@ Status ToyTrainer::TrainStep(Step step) {
   KINTSUGI_RETURN_IF_ERROR(agent_->BeginStep(step));
   if (schedule_ + 1 != step.value()) return {StatusCode::kInternal, "the schedule was not taken back to the step"};
   if (setup_.tweaks.at_step) KINTSUGI_RETURN_IF_ERROR(setup_.tweaks.at_step(*this, step));
+  if (agent_->LeftOut(step)) return PassBy(step);
   KINTSUGI_RETURN_IF_ERROR(Pass(step, Point::kForward));
   std::vector<float> gradient = Gradient(step);
   KINTSUGI_RETURN_IF_ERROR(Pass(step, Point::kBackward));
+  if (setup_.tweaks.given) KINTSUGI_RETURN_IF_ERROR(setup_.tweaks.given(*this, step, &gradient));
   KINTSUGI_RETURN_IF_ERROR(group_now()->AllReduceSum(rank(), &gradient));
+  if (setup_.tweaks.summed) KINTSUGI_RETURN_IF_ERROR(setup_.tweaks.summed(*this, step, gradient));
   const std::vector<uint64_t> samples = {step.value() * 100 + static_cast<uint64_t>(rank())};
   KINTSUGI_RETURN_IF_ERROR(agent_->Report(step, gradient[0], samples));
   KINTSUGI_RETURN_IF_ERROR(Pass(step, Point::kBeforeUpdate));
   KINTSUGI_RETURN_IF_ERROR(Update(step, gradient));
   return Pass(step, Point::kCommitted);
+}
+
+// As a plain loop does by `continue`.
+Status ToyTrainer::PassBy(Step step) {
+  KINTSUGI_RETURN_IF_ERROR(Pass(step, Point::kBeforeUpdate));
+  KINTSUGI_RETURN_IF_ERROR(agent_->BeginUpdate(step));
+  schedule_ = step.value();
+  return agent_->EndUpdate(step);
 }
 
 std::vector<float> ToyTrainer::Gradient(Step step) {

@@ -26,6 +26,9 @@ struct Tweaks {
   std::function<Status(ToyTrainer&)> after_registration;
   std::function<Status(HandlerKind, HandlerContext&, ToyTrainer&)> handler;  // before the trainer's own
   std::function<Status(ToyTrainer&, Step)> at_step;                          // after BeginStep
+  // Before the gradients are summed, and once they are.
+  std::function<Status(ToyTrainer&, Step, std::vector<float>*)> given;
+  std::function<Status(ToyTrainer&, Step, const std::vector<float>&)> summed;
   std::function<void(ToyTrainer&)> after_run;                                // Run has returned, the agent still lives
   bool register_handlers = true;
   // State in device memory, which must be readable as if it were the host's: how it is allocated (at least so many
@@ -82,6 +85,7 @@ class ToyTrainer {
   Status Rebuild(HandlerContext& call);
   Status Loop(Step first);
   Status TrainStep(Step step);
+  Status PassBy(Step step);
   std::vector<float> Gradient(Step step);
   Status Update(Step step, const std::vector<float>& gradient);
   Status Gate(Step step);

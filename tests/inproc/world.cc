@@ -55,6 +55,7 @@ AgentOptions World::OptionsOf(int rank, uint16_t port) {
   options.secret_fd = secret_fd_;
   options.join_timeout = 60s;
   options.device_limit = options_.device_limit;
+  options.max_respawns = options_.max_respawns;
   options.controller_loss_timeout = options_.loss_timeout;
   return options;
 }

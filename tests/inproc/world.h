@@ -26,6 +26,7 @@ struct WorldOptions {
   uint64_t steps = 6;
   GateMode gate = GateMode::kTrainer;
   bool mirrored = true;
+  int max_respawns = 0;  // as far as ranks know
   std::map<int, int> page_fds;  // pages that no launcher reads: the rank's first process gives no sign of life
   core::Policy policy;  // world_size and can_spawn are set by World
   Duration device_limit = std::chrono::seconds(60);

@@ -65,6 +65,16 @@ void AddOptions(CLI::App& app, Options& o) {
       ->check(CLI::Range(0, 100))
       ->capture_default_str();
   app.add_option("--step-delay-us", o.worker.step_delay_us, "Sleep in every step, for measurements");
+  app.add_option(
+         "--reject-norm", o.worker.reject_norm,
+         "Refuse steps whose gradients have a larger norm, or none that is a number: made again, such a step shows\n"
+         "whether its data or a machine is to blame; 0: none")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--reject-most", o.worker.reject_most, "So many steps may be left out")
+      ->check(CLI::Range(0, 1000000000))
+      ->capture_default_str();
+  app.add_option("--poison", o.worker.poison, "Steps whose batch is no good on the last rank, for tests")->take_all();
+  app.add_option("--leave-out", o.worker.leave_out, "Steps to pass by, for tests")->take_all();
   app.add_option("--hold", o.hold,
                  "Keep ranks back until their groups are aborted, POINT:RANK[,RANK...]@STEP with POINT gradient-sync,\n"
                  "gate or update; repeatable: forces the uneven cases of a fault, for tests")

@@ -92,17 +92,19 @@ Status Trainer::Forward(Step step) {
   return model_->Forward(parameters_.data(), batch_.windows, &dropout_, *groups_.tensor_parallel, loss_sum_.data());
 }
 
-Status Trainer::Backward() { return model_->Backward(parameters_.data(), *groups_.tensor_parallel, gradients_.data()); }
+Status Trainer::Backward() {
+  KINTSUGI_RETURN_IF_ERROR(model_->Backward(parameters_.data(), *groups_.tensor_parallel, gradients_.data()));
+  compute_.Narrow(loss_sum_.data(), gradients_.data() + table_.flat_size());
+  return Status::Ok();
+}
 
 Status Trainer::SyncGradients() {
-  float* loss = gradients_.data() + table_.flat_size();
-  compute_.Narrow(loss_sum_.data(), loss);
   if (groups_.data_parallel->size() > 1) {
     KINTSUGI_RETURN_IF_ERROR(groups_.data_parallel->AllReduceSum(gradients_.data(), gradients_.size()));
     compute_.Scale(gradients_.size(), 1.0f / static_cast<float>(options_.layout.dp_size), gradients_.data());
   }
   float mean = 0;
-  KINTSUGI_RETURN_IF_ERROR(compute_.Download(&mean, loss, sizeof(mean)));
+  KINTSUGI_RETURN_IF_ERROR(compute_.Download(&mean, gradients_.data() + table_.flat_size(), sizeof(mean)));
   loss_ = mean;
   return Status::Ok();
 }

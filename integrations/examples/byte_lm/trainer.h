@@ -20,6 +20,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -72,12 +73,17 @@ class Trainer {
   // The stages of one step, in order. REQUIRES: groups are set and the stages before returned ok.
   Status Forward(Step step);
   Status Backward();
+  // What SyncGradients gives to the data-parallel group: gradients and loss, in the compute's memory.
+  std::span<float> given() { return {gradients_.data(), gradients_.size()}; }
   Status SyncGradients();  // mean over the data-parallel group; settles loss()
   Status SyncNorm();       // global norm, and from it the clipping
   size_t piece_count() const { return optimizer_.pieces().size(); }
   void UpdatePiece(size_t index);
   Status FinishUpdate();    // the pieces are done, on a device too; an abort does not end what is only arithmetic
   Status SyncParameters();  // parameters from the masters of the shard group; also after a repair or a load
+
+  // In place of all stages: the step is empty, and its batch is passed by.
+  void PassBy(Step step) { cursor_.Begin(step); }
 
   // Global mean loss of the step whose SyncGradients came last: the same bits on every rank.
   double loss() const { return loss_; }

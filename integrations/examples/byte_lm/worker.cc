@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "integrations/examples/byte_lm/device/nccl_process_groups.h"
@@ -12,6 +13,10 @@ namespace kintsugi::byte_lm {
 namespace {
 
 Worker& Self(void* context) { return *static_cast<Worker*>(context); }
+
+bool Has(const std::vector<uint64_t>& steps, Step step) {
+  return std::find(steps.begin(), steps.end(), step.value()) != steps.end();
+}
 
 std::unique_ptr<ProcessGroups> GroupsFor(const WorkerOptions& options, const RankLayout& layout) {
   if (options.device == nullptr) return std::make_unique<GlooProcessGroups>(layout);
@@ -99,6 +104,7 @@ CutState Worker::StateOf(Trainer& trainer, const RankLayout& layout, const std::
 
 Status Worker::Register() {
   KINTSUGI_RETURN_IF_ERROR(Offer());
+  if (options_.reject_norm > 0) KINTSUGI_RETURN_IF_ERROR(agent_.AllowRejects(options_.reject_most));
   if (options_.device) KINTSUGI_RETURN_IF_ERROR(agent_.SetDeviceMemory(options_.device->memory()));
   const CutState state = StateOf(*trainer_, layout_, crew_);
   for (const CutState::Layout& each : state.layouts)
@@ -251,14 +257,18 @@ Status Worker::Loop(Step first) {
 Status Worker::TrainStep(Step step) {
   if (options_.on_step) options_.on_step(step);
   KINTSUGI_RETURN_IF_ERROR(agent_.BeginStep(step));
+  if (agent_.LeftOut(step) || Has(options_.leave_out, step)) return PassBy(step);
   KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kForward));
   KINTSUGI_RETURN_IF_ERROR(trainer_->Forward(step));
   KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kBackward));
   KINTSUGI_RETURN_IF_ERROR(trainer_->Backward());
   if (options_.step_delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(options_.step_delay_us));
   KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kGradientSync));
+  KINTSUGI_RETURN_IF_ERROR(BeginSum(step));
   KINTSUGI_RETURN_IF_ERROR(trainer_->SyncGradients());
   KINTSUGI_RETURN_IF_ERROR(trainer_->SyncNorm());
+  if (options_.reject_norm > 0 && !(trainer_->gradient_norm() <= options_.reject_norm))
+    return agent_.Reject(step, "the norm of the gradients is " + std::to_string(trainer_->gradient_norm()));
   KINTSUGI_RETURN_IF_ERROR(HoldBack(Hold::Point::kGradientSync, step));
   // Tensor-parallel ranks consume the same samples: one of them says so.
   const std::vector<uint64_t> none;
@@ -268,6 +278,21 @@ Status Worker::TrainStep(Step step) {
   KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kParamSync));
   KINTSUGI_RETURN_IF_ERROR(trainer_->SyncParameters());
   return agent_.EnterPhase(step, TrainPhase::kBetween);
+}
+
+Status Worker::PassBy(Step step) {
+  trainer_->PassBy(step);
+  KINTSUGI_RETURN_IF_ERROR(agent_.BeginUpdate(step));
+  return agent_.EndUpdate(step);
+}
+
+Status Worker::BeginSum(Step step) {
+  if (options_.device) return agent_.BeginCollective();
+  const std::span<float> given = trainer_->given();
+  if (agent_.rank().value() == agent_.world_size() - 1 && Has(options_.poison, step))
+    std::replace_if(  // gaps stay zero
+        given.begin(), given.end(), [](float one) { return one != 0; }, std::numeric_limits<float>::quiet_NaN());
+  return agent_.BeginCollective({reinterpret_cast<uint8_t*>(given.data()), given.size_bytes()});
 }
 
 Status Worker::Update(Step step) {

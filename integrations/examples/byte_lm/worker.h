@@ -19,15 +19,19 @@ struct WorkerOptions {
   ModelConfig model;
   TrainConfig train;
   int tensor_parallel = 1;
-  int replicas = 0;  // 0: the fewest, two or more, that fit
-  bool elastic = false;  // offers to go on with fewer ranks, and the same batch of all together
+  int replicas = 0;         // 0: the fewest, two or more, that fit
+  bool elastic = false;     // offers to go on with fewer ranks, and the same batch of all together
   bool any_layout = false;  // offers to go on with any ranks, with the optimizer's shards cut anew
   bool gate = true;
-  uint64_t ballast_mib = 0;   // extra registered state, for transfer measurements
-  int sample_count = 1;       // texts to write after training, by rank 0
-  uint64_t step_delay_us = 0; // makes steps longer without work, for measurements
-  std::vector<Hold> holds;    // ranks kept back, for tests
-  device::DeviceSession* device = nullptr;  // null: on the host; outlives agent and worker
+  uint64_t ballast_mib = 0;         // extra registered state, for transfer measurements
+  int sample_count = 1;             // texts to write after training, by rank 0
+  uint64_t step_delay_us = 0;       // makes steps longer without work, for measurements
+  double reject_norm = 0;           // steps whose gradients' norm is larger, or no number, are refused; 0: none are
+  int reject_most = 10;             // ... and so many may be left out
+  std::vector<uint64_t> leave_out;  // steps that are passed by, for tests
+  std::vector<uint64_t> poison;     // steps whose batch is no good, on the last rank, for tests
+  std::vector<Hold> holds;          // ranks kept back, for tests
+  device::DeviceSession* device = nullptr;               // null: on the host; outlives agent and worker
   std::function<void(Generation, double)> on_connected;  // milliseconds that a generation's groups took; may be empty
   std::function<void(Step)> on_step;  // called at the top of every step, for measurements; may be empty
 };
@@ -67,6 +71,10 @@ class Worker {
   void DescribeMemory(Memory* memory) const;
   Status Loop(Step first);
   Status TrainStep(Step step);
+  // The step is empty: what a plain loop does by `continue`.
+  Status PassBy(Step step);
+  // Of what this rank gives to the sum over data-parallel ranks the agent knows, on the host.
+  Status BeginSum(Step step);
   Status Update(Step step);
   // The commit: on a device it counts once the update's last kernel is done.
   Status Commit(Step step);

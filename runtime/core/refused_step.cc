@@ -1,0 +1,143 @@
+#include "runtime/core/refused_step.h"
+
+#include <algorithm>
+
+namespace kintsugi::core {
+namespace {
+
+constexpr size_t kRanksTold = 8;
+
+std::string Joined(const std::vector<Rank>& ranks) {
+  std::string text;
+  for (Rank rank : ranks) text += (text.empty() ? "" : ", ") + rank.ToString();
+  return text;
+}
+
+}  // namespace
+
+bool Differ(const StepNumbers& before, const StepNumbers& now) {
+  return std::any_of(before.begin(), before.end(), [&](const auto& named) {
+    const auto found = now.find(named.first);
+    if (found == now.end()) return false;
+    const std::vector<uint64_t>&one = named.second, &other = found->second;
+    return !std::equal(one.begin(), one.begin() + static_cast<int64_t>(std::min(one.size(), other.size())),
+                       other.begin());
+  });
+}
+
+std::optional<StepVerdict> Judge(const std::map<Rank, StepFacts>& told) {
+  StepVerdict verdict;
+  bool is_doubted = false;
+  uint32_t times = 0;
+  size_t compared = 0, refusing = 0;
+  for (const auto& [rank, facts] : told) {
+    if (!facts.why.empty() && ++refusing <= kRanksTold)
+      verdict.why += (refusing == 1 ? "rank " : "; rank ") + rank.ToString() + ": " + facts.why;
+    is_doubted |= facts.doubts;
+    times = std::max(times, facts.times);
+    compared += facts.differs.has_value();
+    if (facts.differs.value_or(false)) verdict.to_blame.push_back(rank);
+  }
+  if (verdict.why.empty() && !is_doubted) return std::nullopt;
+  if (refusing > kRanksTold) verdict.why += "; and " + std::to_string(refusing - kRanksTold) + " more";
+  if (times == 0) return verdict;
+  verdict.is_exact = verdict.to_blame.empty();
+  if (!verdict.is_exact && verdict.to_blame.size() < compared) {
+    verdict.says = StepVerdict::Says::kMachine;
+    return verdict;
+  }
+  verdict.to_blame.clear();
+  verdict.says = verdict.why.empty() ? StepVerdict::Says::kUnsettled : StepVerdict::Says::kData;
+  return verdict;
+}
+
+std::string StepVerdict::Describe(Step step) const {
+  const std::string what =
+      "step " + step.ToString() +
+      (why.empty() ? ", refused before and good when it was made again" : " is refused (" + why + ")") + ": ";
+  switch (says) {
+    case Says::kAgain:
+      return what + "it is computed again";
+    case Says::kMachine:
+      return what + "of all, rank " + Joined(to_blame) +
+             " alone computed otherwise than before: its machine is to blame";
+    case Says::kUnsettled:
+      return what + "all compute otherwise than before, as programs do that are not deterministic: nobody is to blame";
+    case Says::kData:
+      break;
+  }
+  return what + "computed again " +
+         (is_exact ? "by the same numbers"
+                   : "by other numbers on all ranks, as programs do that are not deterministic") +
+         ": the data is to blame, and its batches are left out";
+}
+
+void RefusedStep::Begin(Step step) {
+  step_ = step;
+  numbers_.clear();
+  why_.clear();
+  doubts_ = false;
+  if (case_ && case_->step != step) {
+    case_.reset();
+    verdict_.reset();
+  }
+  before_ = case_;
+  if (LeftOut(step)) all_left_out_.insert(step.value());
+}
+
+bool RefusedStep::IsOtherThanBefore() const {
+  return before_ && before_->numbers && Differ(*before_->numbers, numbers_);
+}
+
+StepFacts RefusedStep::Tell(Step standing) const {
+  const Step step = standing.Next();
+  const Case* const known = before_ && before_->step == step ? &*before_ : nullptr;
+  StepFacts facts;
+  if (known) facts.times = known->times;
+  if (const std::string* why = LeftOut(step)) facts.left_out = *why;
+  facts.all_left_out = {all_left_out_.begin(), all_left_out_.upper_bound(standing.value())};
+  if (step_ != step) return facts;
+  facts.why = why_;
+  facts.doubts = doubts_;
+  if (known && known->numbers) facts.differs = Differ(*known->numbers, numbers_);
+  return facts;
+}
+
+std::optional<StepVerdict> RefusedStep::Learn(Step standing, const std::map<Rank, StepFacts>& told) {
+  const Step step = standing.Next();
+  uint32_t times = 0;
+  all_left_out_.clear();
+  for (const auto& [rank, facts] : told) {
+    times = std::max(times, facts.times);
+    all_left_out_.insert(facts.all_left_out.begin(), facts.all_left_out.end());
+  }
+  std::optional<StepVerdict> verdict = Judge(told);
+  if (!verdict) {  // another fault: what was agreed on stays, for those too that have come since
+    const auto agreed =
+        std::find_if(told.begin(), told.end(), [](const auto& one) { return !one.second.left_out.empty(); });
+    if (agreed == told.end()) return std::nullopt;
+    verdict_ = StepVerdict{.says = StepVerdict::Says::kData, .why = agreed->second.left_out, .to_blame = {}};
+    case_ = Case{step, times, std::nullopt};
+    return std::nullopt;
+  }
+  Case now{step, times + 1, std::nullopt};
+  if (verdict->says != StepVerdict::Says::kUnsettled) {
+    if (before_ && before_->step == step) now.numbers = before_->numbers;
+    if (step_ == step && !numbers_.empty()) now.numbers = numbers_;
+  }
+  case_ = std::move(now);
+  verdict_ = verdict;
+  return verdict;
+}
+
+const std::string* RefusedStep::LeftOut(Step step) const {
+  const bool is = case_ && case_->step == step && verdict_ && verdict_->says == StepVerdict::Says::kData;
+  return is ? &verdict_->why : nullptr;
+}
+
+bool RefusedStep::IsToBlame(Rank rank) const {
+  return verdict_ && verdict_->says == StepVerdict::Says::kMachine &&
+         std::binary_search(verdict_->to_blame.begin(), verdict_->to_blame.end(), rank);
+}
+
+}  // namespace kintsugi::core

@@ -1,0 +1,69 @@
+"""Steps that are refused: what is left out was never there, to the bit; a machine that computed wrongly is told from data that is bad.
+
+  refuses.py BIN_DIR [--only WORD]...
+"""
+import json
+import sys
+
+from harness import SMALL, Failure, must_be_same, reference, script
+
+TRAINER = [*SMALL, "--steps", "20"]
+REJECT = ["--reject-norm", "100"]
+
+
+def steps(option, numbers):
+    return [word for number in numbers for word in (option, str(number))]
+
+
+def refused(bad=(), faults=(), own=(), options=(), paths=None, words=()):
+    """`bad`: steps whose batch is no good. The same as a run that passes these by from the start."""
+    def test(runner):
+        summary, log = runner.run([*[word for fault in faults for word in ("--inject", fault)], *options], [*TRAINER, *own, *REJECT, *steps("--poison", bad)])
+        must_be_same(reference(runner.bin, [*TRAINER, *own, *steps("--leave-out", bad)]), summary, log)
+        if bad and summary["final_digest"] == reference(runner.bin, [*TRAINER, *own])["final_digest"]:
+            raise Failure(f"nothing was left out\n{log[-3000:]}")
+        said = json.dumps(summary["incidents"])
+        if paths is not None and [incident["path"] for incident in summary["incidents"]] != list(paths):
+            raise Failure(f"{said[:4000]}\n{log[-2000:]}")
+        for word in words:
+            if word not in said + log:
+                raise Failure(f"'{word}' is nowhere: {said[:4000]}\n{log[-2000:]}")
+    return test
+
+
+def goes_on_from_a_save(runner):
+    """... behind a step that was left out, without the batch that was no good: it does not come again."""
+    runner.run(["--save-every", "8"], [*TRAINER, *REJECT, *steps("--poison", [6, 16])])
+    summary, log = runner.run(["--resume", str(runner.folder / "checkpoints")], TRAINER)
+    if summary["final_digest"] != reference(runner.bin, [*TRAINER, *steps("--leave-out", [6, 16])])["final_digest"] or summary["incidents"]:
+        raise Failure(log[-3000:])
+
+
+def ends_where_no_more_may_be_left_out(runner):
+    summary, log = runner.run((), [*TRAINER, *REJECT, "--reject-most", "1", *steps("--poison", [6, 9])], expect=1)
+    if summary["steps"] != 8 or "and 1 have been left out: no more may be" not in log or "saved step 8" not in log:
+        raise Failure(log[-4000:])
+
+
+def says_that_rules_are_for_others(runner):
+    _, log = runner.run(["--veto", "nan"], TRAINER, expect=3)
+    if "--veto is for programs that join with kintsugi.join" not in log or "Agent::Reject" not in log:
+        raise Failure(log[-3000:])
+
+
+MACHINE = "rank 1 alone computed otherwise than before: its machine is to blame"
+TESTS = [
+    ("a batch that is no good", refused([6], paths=["retry", "retry"], words=["computed again by the same numbers: the data is to blame"])),
+    ("the first and the last step, and two in a row, shards", refused([1, 8, 9, 20], own=["--tp", "2", "--replicas", "1"], paths=["retry"] * 8)),
+    ("a rank is killed in the step that is refused", refused([6], ["kill:2@6:gradient-sync"])),
+    ("a rank is killed behind the step that is left out", refused([6], ["kill:1@7:forward"])),
+    ("a machine that computes wrongly once", refused(faults=["flip-grad:1@6"], words=[MACHINE, "event=computed_otherwise rank=1 step=6"])),
+    ("a machine that nobody may come in the place of", refused(
+        faults=["flip-grad:1@6"], options=["--max-respawns", "0"], paths=["retry"], words=["no other process may take its place"])),
+    ("a run goes on from a save behind what was left out", goes_on_from_a_save),
+    ("no more may be left out", ends_where_no_more_may_be_left_out),
+    ("rules are for programs of Python", says_that_rules_are_for_others),
+]
+
+if __name__ == "__main__":
+    sys.exit(script(__doc__, TESTS))

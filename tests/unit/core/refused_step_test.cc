@@ -1,0 +1,163 @@
+#include "runtime/core/refused_step.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace kintsugi::core {
+namespace {
+
+using Says = StepVerdict::Says;
+
+StepFacts Of(const std::string& why = "", uint32_t times = 0, std::optional<bool> differs = {}, bool doubts = false) {
+  return {.why = why, .doubts = doubts, .times = times, .differs = differs, .left_out = {}, .all_left_out = {}};
+}
+
+std::optional<StepVerdict> Judged(const std::vector<StepFacts>& told) {
+  std::map<Rank, StepFacts> by_rank;
+  for (size_t i = 0; i < told.size(); ++i) by_rank[Rank(static_cast<int32_t>(i))] = told[i];
+  return Judge(by_rank);
+}
+
+void ExpectSays(const std::vector<StepFacts>& told, Says says, const std::vector<Rank>& to_blame = {},
+                bool is_exact = true) {
+  const auto verdict = Judged(told);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(static_cast<int>(verdict->says), static_cast<int>(says));
+  EXPECT_EQ(verdict->to_blame, to_blame);
+  if (says == Says::kData) EXPECT_EQ(verdict->is_exact, is_exact);
+}
+
+TEST(JudgeStep, SaysNothingWhereNobodyRefuses) {
+  EXPECT_FALSE(Judged({Of(), Of()}));
+  EXPECT_FALSE(Judged({Of("", 1, false), Of("", 1, true)}));
+}
+
+TEST(JudgeStep, HasItComputedAgainFirst) { ExpectSays({Of(), Of("nan")}, Says::kAgain); }
+
+TEST(JudgeStep, BlamesTheDataForTheSameNumbers) {
+  ExpectSays({Of("", 1, false), Of("nan", 1, false)}, Says::kData);
+  ExpectSays({Of("nan"), Of("", 1, false)}, Says::kData);  // one of them has come since
+}
+
+TEST(JudgeStep, BlamesTheMachinesThatAloneComputeOtherwise) {
+  ExpectSays({Of("", 1, true), Of("nan", 1, false)}, Says::kMachine, {Rank(0)});
+  ExpectSays({Of("", 1, false), Of("nan", 1, true)}, Says::kMachine, {Rank(1)});
+  ExpectSays({Of("", 1, true, true), Of("", 1, false)}, Says::kMachine, {Rank(0)});  // good now
+}
+
+TEST(JudgeStep, BlamesNoMachineWhereAllComputeOtherwise) {
+  ExpectSays({Of("", 1, true), Of("nan", 1, true)}, Says::kData, {}, false);
+  ExpectSays({Of("nan", 1, true)}, Says::kData, {}, false);
+  ExpectSays({Of("", 1, true, true), Of("", 1, true, true)}, Says::kUnsettled);
+}
+
+TEST(StepNumbers, DifferAsFarAsBothCame) {
+  EXPECT_FALSE(Differ({{"loss", {1}}, {"dp", {1, 2, 3}}}, {{"dp", {1, 2}}}));
+  EXPECT_TRUE(Differ({{"dp", {1, 2, 3}}}, {{"dp", {1, 4}}}));
+  EXPECT_TRUE(Differ({{"loss", {1}}, {"dp", {1}}}, {{"loss", {2}}, {"dp", {1}}}));
+}
+
+// Ranks that make step 5, time and again.
+struct Ranks {
+  std::array<RefusedStep, 2> all;
+  std::array<uint64_t, 2> numbers{1, 2};
+
+  void Compute() {
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i].Begin(Step(5));
+      all[i].Note("", numbers[i]);
+    }
+  }
+  std::map<Rank, StepFacts> Told() const { return {{Rank(0), all[0].Tell(Step(4))}, {Rank(1), all[1].Tell(Step(4))}}; }
+  std::string Learn(std::initializer_list<size_t> ranks = {0, 1}) {
+    const auto told = Told();
+    std::string said;
+    for (size_t rank : ranks)
+      if (const auto verdict = all[rank].Learn(Step(4), told)) said = verdict->Describe(Step(5));
+    return said;
+  }
+  bool LeftOut() const { return all[0].LeftOut(Step(5)) && all[1].LeftOut(Step(5)); }
+};
+
+TEST(RefusedStep, IsLeftOutOnceItIsRefusedAgainByTheSameNumbers) {
+  Ranks ranks;
+  ranks.Compute();
+  ranks.all[0].Refuse("nan");
+  ranks.Learn({0});  // a fault, before the other one has heard of it: all tell the same again
+  EXPECT_EQ(ranks.Learn(), "step 5 is refused (rank 0: nan): it is computed again");
+  EXPECT_FALSE(ranks.LeftOut());
+  ranks.Compute();
+  ranks.all[0].Refuse("nan");
+  ranks.Learn({1});
+  EXPECT_NE(ranks.Learn().find("the data is to blame"), std::string::npos);
+  EXPECT_TRUE(ranks.LeftOut());
+  ranks.all[1] = RefusedStep();  // is lost before the step is left out
+  ranks.Learn();
+  EXPECT_TRUE(ranks.LeftOut());
+  for (RefusedStep& rank : ranks.all) rank.Begin(Step(5));
+  for (RefusedStep& rank : ranks.all) rank.Begin(Step(6));
+  EXPECT_EQ(ranks.all[0].LeftOut(Step(5)), nullptr);
+  EXPECT_EQ(ranks.all[1].all_left_out(), std::set<uint64_t>{5});
+  ranks.all[0] = RefusedStep();  // who comes later knows it, too
+  std::map<Rank, StepFacts> told{{Rank(0), ranks.all[0].Tell(Step(5))}, {Rank(1), ranks.all[1].Tell(Step(5))}};
+  EXPECT_FALSE(ranks.all[0].Learn(Step(5), told));
+  EXPECT_EQ(ranks.all[0].all_left_out(), std::set<uint64_t>{5});
+  told = {{Rank(0), ranks.all[0].Tell(Step(4))}};  // the run goes back to before it
+  EXPECT_FALSE(ranks.all[0].Learn(Step(4), told));
+  EXPECT_TRUE(ranks.all[0].all_left_out().empty());
+}
+
+TEST(RefusedStep, TellsWhoseMachineItWas) {
+  Ranks ranks;
+  ranks.Compute();
+  ranks.all[0].Refuse("nan");
+  ranks.Learn();
+  ranks.numbers[1] = 3;
+  ranks.Compute();
+  ranks.all[0].Refuse("nan");
+  EXPECT_NE(ranks.Learn().find("rank 1 alone computed otherwise than before"), std::string::npos);
+  EXPECT_FALSE(ranks.LeftOut());
+  EXPECT_FALSE(ranks.all[0].IsToBlame(Rank(0)));
+  EXPECT_TRUE(ranks.all[1].IsToBlame(Rank(1)));
+}
+
+TEST(RefusedStep, ThatIsGoodTheSecondTimeIsDoubtedByWhoComputedOtherwiseOnce) {
+  Ranks ranks;
+  ranks.numbers = {9, 2};
+  ranks.Compute();
+  ranks.all[1].Refuse("nan");
+  ranks.Learn();
+  for (const bool is_alone : {true, false}) {
+    Ranks again = ranks;
+    again.numbers = {1, is_alone ? 2u : 3u};
+    again.Compute();
+    EXPECT_TRUE(again.all[0].IsOtherThanBefore());
+    EXPECT_EQ(again.all[1].IsOtherThanBefore(), !is_alone);
+    again.all[0].Doubt();
+    const std::string said = again.Learn();
+    EXPECT_NE(said.find("step 5, refused before and good when it was made again"), std::string::npos) << said;
+    EXPECT_EQ(again.all[0].IsToBlame(Rank(0)), is_alone);
+    if (is_alone) continue;
+    again.numbers = {7, 8};  // such a program is not asked a third time
+    again.Compute();
+    EXPECT_FALSE(again.all[0].IsOtherThanBefore() || again.all[1].IsOtherThanBefore());
+    EXPECT_FALSE(again.LeftOut());
+  }
+}
+
+TEST(RefusedStep, KeepsItsNumbersWhereTheStepIsBrokenBeforeItHasAny) {
+  Ranks ranks;
+  ranks.Compute();
+  ranks.all[0].Refuse("nan");
+  ranks.Learn();
+  for (RefusedStep& rank : ranks.all) rank.Begin(Step(5));
+  ranks.all[1].Refuse("nothing was read");
+  ranks.Learn();
+  ranks.numbers[1] = 7;
+  ranks.Compute();
+  EXPECT_TRUE(ranks.all[1].IsOtherThanBefore());
+}
+
+}  // namespace
+}  // namespace kintsugi::core
