@@ -210,6 +210,10 @@ class PythonAgent {
     Checked([&](kintsugi_error** error) { return kintsugi_hand_over_objects(get(), error); });
   }
 
+  void AllowRejects(int most) {
+    Checked([&](kintsugi_error** error) { return kintsugi_allow_rejects(get(), most, error); });
+  }
+
   // A C function and its context, as numbers: called on a thread of the agent's without Python's lock.
   void OnStop(uintptr_t function, uintptr_t context) {
     Checked([&](kintsugi_error** error) {
@@ -297,6 +301,19 @@ class PythonAgent {
   }
   int Report(uint64_t step, double loss, const std::vector<uint64_t>& samples) {
     return kintsugi_report(get(), step, loss, samples.data(), samples.size());
+  }
+  // Sums as they come, negative ones too.
+  void NoteComputed(const std::string& of, const std::vector<int64_t>& numbers) {
+    for (const int64_t number : numbers) kintsugi_note_computed(get(), of.c_str(), static_cast<uint64_t>(number));
+  }
+  int Reject(uint64_t step, const std::string& reason) {
+    kintsugi_agent* agent = get();
+    nb::gil_scoped_release unlocked;
+    return kintsugi_reject(agent, step, reason.c_str());
+  }
+  std::optional<std::string> LeftOut(uint64_t step) const {
+    const char* why = kintsugi_left_out(get(), step);
+    return why ? std::optional<std::string>(why) : std::nullopt;
   }
   int BeginUpdate(uint64_t step) {
     kintsugi_agent* agent = get();

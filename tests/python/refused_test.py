@@ -67,6 +67,7 @@ if __name__ == "__main__":
         left_out("a norm that is too large, the first batch and two of the second pass, one after the other", "--bad", "0:0:large", "--bad", "14:1:large", "--bad", "15:1:large",
                  veto=norm, paths=(("retry",) * 6,)),
         left_out("a step of two batches, shards", "--bad", "5:1", "--accumulate", "2", "--shards", paths=twice),
+        left_out("a loop that marks its steps itself, and passes by, a rank is killed in it", "--bad", "5:1", "--bad", "6:0", "--loop", "own", faults=("kill:1@8:forward",), paths=None),
         left_out("a machine that computes wrongly once", veto=norm, faults=("flip-grad:1@6",), paths=None, replaced=(1,)),
         ("a run that was saved behind what was left out", resumed(6)),
         ("more than may be left out", ends(1, ["step 9 is refused (rank 0: its loss is nan (samples", "1 have been left out: no more may be"], veto=("--veto", "nan,most:1"),

@@ -1,8 +1,9 @@
 """A loop whose batches are bad here and there. PLAIN=1: plain torch over Gloo, which leaves the bad ones out by
 `continue`, as somebody would write it who knew them.
 
-  torch_refused.py FOLDER [--bad ITERATION:RANK[:large]]... [--call] [--loop batches|range|train|guard] [--shards] [--accumulate N]
+  torch_refused.py FOLDER [--bad ITERATION:RANK[:large]]... [--call] [--loop batches|range|train|guard|own] [--shards] [--accumulate N]
       bad: this rank's batch is not finite there (large: its targets are 1e4 times what is usual), each time it is computed; plain torch leaves it out on all
+      own: as guard, and it passes by what is left out
       call: the script finds out by itself, and calls run.reject
 """
 
@@ -116,6 +117,9 @@ else:
     else:
         def loop(first: int) -> None:
             for k in range(first + 1, 21):
+                if options.loop == "own" and run.leaves_out(k):
+                    run.pass_by(k)
+                    continue
                 run.begin_step(k)
                 step(k)
                 run.end_step(k)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import os
 import pickle
 import sys
 import time
@@ -33,11 +34,12 @@ from .sections import pickled
 from .take_over import take_over_of
 from .terms import ACTIVITIES, HANDLERS, PHASES, Guarded, Handler, Incident
 from .variables import Variable
-from .verdicts import Figures, Veto, Verdicts, may_be_replaced, of_environment
+from .verdicts import Rejected, Rules, Sums, Veto, bits_of, of_environment
 from .worlds import Worlds
 
 _MOST_LOOKED_AT = 20000
-_PAUSED = int(Code.PAUSED)  # every step looks for it
+_PAUSED, _ENDED = int(Code.PAUSED), int(Code.ENDED)  # every step looks for them
+_AS_MANY_AS_MAY = 2**31 - 1  # be left out: what the script has passed by is counted with its record (program.py)
 _LOOKS_EVERY_S = 0.005
 
 
@@ -64,7 +66,7 @@ class Run(Resharding):
         self._loops = Loops(self, self._program, self._outside)
         self._news = News(agent, self._program, self._objects)
         self._worlds = Worlds(agent, self._program, self._objects, self._news, agent.note_inexact)
-        self._verdicts = Verdicts(veto or Veto(), self.sums_of_collectives, may_be_replaced(agent.incarnation))
+        self._rules = Rules(veto or Veto())
         self._plain = False  # is outside of loops and sections
         self.committed = 0  # the newest step that this rank has committed
         self.handler("rebuild", self._note_crew)  # before all others
@@ -286,7 +288,7 @@ class Run(Resharding):
             self._guard.leaves = True
             raise error
         if self._in_step:
-            self._verdicts.close()
+            self._note_computed()
         self._go_on_from(self._guard.settle(self._explained(error)))
 
     def _explained(self, error: BaseException) -> BaseException:
@@ -331,7 +333,7 @@ class Run(Resharding):
         self._objects.put_back_end()
 
     def leaves_out(self, k: int) -> bool:
-        """Whether step k is empty, since its data was to blame."""
+        """Whether step k is empty, since its data was to blame: of the newest step, or the next."""
         return k in self._program.left_out
 
     def leave_loop(self, number: int) -> None:
@@ -345,7 +347,7 @@ class Run(Resharding):
         """A newcomer's script comes to the iteration of the newest step."""
         self._objects.load(self._program.variables_of_iteration())
 
-    def sums_of_collectives(self) -> Figures:
+    def sums_of_collectives(self) -> Sums:
         """Of what this process has given to collectives since this was asked last, as far as a door to a framework knows."""
         return {}
 
@@ -399,8 +401,9 @@ class Run(Resharding):
         if not self._tensors:
             raise Error("nothing is registered: run.register comes before the first step and the first section", Code.FAILED_PRECONDITION)
         self._register_random()
-        if self._verdicts.veto.spike:
-            self.register_object("veto.losses", self._verdicts.usual, "rank-zero")
+        self.agent.allow_rejects(_AS_MANY_AS_MAY)
+        if self._rules.veto.spike:
+            self.register_object("veto.losses", self._rules.usual, "rank-zero")
         if self.offers and self._replicas:
             raise Error("run.offer: run.set_replicas names ranks, which are others where their number changes: leave run.offer out", Code.FAILED_PRECONDITION)
         crew = self.agent.crew  # by whose numbers all was registered
@@ -432,18 +435,16 @@ class Run(Resharding):
         return Randomness(lambda: self.rank)
 
     def _add_news_handler(self) -> None:
-        def tell(incident: Incident) -> str:
+        def tell(incident: Incident) -> None:
             store = self.agent.open_store(incident.generation)
             limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
             self._worlds.note_lost(incident.step)
-            facts = {**self._news.facts(incident.step), **self._worlds.facts(self.slice_of() if self.offers else ()),
-                     "refused": self._verdicts.facts(incident.step)}
+            facts = {**self._news.facts(incident.step), **self._worlds.facts(self.slice_of() if self.offers else ())}
             store.set(f"news/{self.agent.rank}", json.dumps(facts).encode())
             told = {rank: json.loads(store.get(f"news/{rank}", limit_ms)) for rank in self.agent.crew}
             self._worlds.compare(told, self.held_alone())
             self._worlds.note_coming(told)
             self._news.learn(incident.generation, incident.step, told, limit_ms, self._worlds.comes)
-            return self._verdicts.learn(incident.step, {rank: facts["refused"] for rank, facts in told.items()})
 
         self.handler("rebuild", tell)
 
@@ -459,7 +460,7 @@ class Run(Resharding):
             self._program.go_on_among(self.agent.crew)
         else:
             self._worlds.go_on(step, self._guard.generation)
-        if self._verdicts.leaves_out(step + 1):
+        if self.agent.left_out(step + 1) is not None:
             self._program.note_left_out(step + 1)
 
     def _make_section_again(self, section: str) -> None:
@@ -500,6 +501,20 @@ class Run(Resharding):
     # ---- in the loop --------------------------------------------------------------------------------------------------
 
     def begin_step(self, k: int) -> None:
+        self._enter_step(k)
+        if self.leaves_out(k) and self._loops.marks_steps:
+            raise RuntimeError(f"step {k} is refused ({self.agent.left_out(k)}), and this loop, a framework's, cannot leave its batches out; a loop of one's own asks "
+                               "run.leaves_out(k) before run.begin_step(k), and calls run.pass_by(k) instead")  # fmt: skip
+
+    def pass_by(self, k: int) -> None:
+        """In a loop that marks its steps itself (run.guard), all of step k where run.leaves_out(k): its batch is passed by, and nothing is computed or
+        drawn. Elsewhere loops do so by themselves."""
+        if not self.leaves_out(k):
+            raise Error(f"run.pass_by({k}): no rank passes this step by; one that run.leaves_out names is", Code.FAILED_PRECONDITION)
+        self._enter_step(k)
+        self.end_step(k)
+
+    def _enter_step(self, k: int) -> None:
         self._enter_plain_code(False)
         self._loops.note_step(k)
         code = self.agent.begin_step(k)
@@ -511,13 +526,16 @@ class Run(Resharding):
                 raise Interrupted
             else:
                 self._guard.work_off(task)
+        if code == _ENDED:
+            self._give_way()
         self._check(code)
         self.at = k
-        self._verdicts.begin(k)
-        self._verdicts.leave_if_guilty(self.agent.rank)
+        self._rules.begin()
+        self.sums_of_collectives()  # what was given before is of no step
         self._in_step = True
-        if self.leaves_out(k):
-            self._refuse_to_leave_out()
+        most = self._rules.veto.most
+        if self.leaves_out(k) and len(self._program.left_out) > most:
+            raise RuntimeError(f"step {k} is refused ({self.agent.left_out(k)}), and {most} have been left out: no more may be (--veto most)")
         self.mark("forward")
 
     def end_step(self, k: int) -> None:
@@ -538,7 +556,8 @@ class Run(Resharding):
     def report(self, loss: float, samples: Iterable[int] = ()) -> None:
         """This step's loss and the samples it consumed; before the update."""
         numbers = [int(sample) for sample in samples]
-        self._verdicts.note_loss(float(loss), numbers)
+        self._rules.note_loss(float(loss), numbers)
+        self.agent.note_computed("loss", [bits_of(float(loss))])
         self._check(self.agent.report(self.at, float(loss), numbers))
 
     def reject(self, reason: str) -> NoReturn:
@@ -556,28 +575,39 @@ class Run(Resharding):
         """Steps whose batches were left out, since their data was to blame."""
         return self._program.left_out
 
-    def _refuse_step(self, why: str) -> NoReturn:
-        rejected = self._verdicts.refuse(why)
-        until = time.monotonic() + self._verdicts.patience(self.rank)
+    def _refuse_step(self, why: str, of_all: bool = False) -> NoReturn:
+        """`of_all`: in what all ranks have summed up. All find it then, and who has found something in what is its own can say more: it comes first. One
+        failure is told, not one of each."""
+        self._note_computed()
+        until = time.monotonic() + ((0.3 if self.rank == 0 else 1.0) if of_all else 0.0)
         while time.monotonic() < until:
             if self.agent.poll() != 0:
                 raise Interrupted
             time.sleep(_LOOKS_EVERY_S)
-        raise rejected
+        code = self.agent.reject(self.at, why)
+        if code != Code.INTERNAL:
+            self._check(code)
+        raise Rejected(self.agent.why())
 
-    def _refuse_to_leave_out(self) -> None:
-        """Where it may not be, or cannot: the run saves what it has, and ends."""
-        most = self._verdicts.veto.most
-        if len(self._program.left_out) > most:
-            raise RuntimeError(f"step {self.at} is refused ({self._verdicts.why_left_out()}), and {most} have been left out: no more may be (--veto most)")
-        if self._loops.marks_steps:
-            raise RuntimeError(f"step {self.at} is refused ({self._verdicts.why_left_out()}), and this loop, a framework's, cannot leave its batches out")
+    def _note_computed(self) -> None:
+        """What this rank alone has computed in the step: where it is made again, the same comes out."""
+        for group, sums in self.sums_of_collectives().items():
+            self.agent.note_computed(f"group {group}", sums)
+
+    def _give_way(self) -> NoReturn:
+        """A new process takes this one's place. The agent has said why."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.kill(os.getpid(), 9)
+        raise SystemExit(1)
 
     def _judge_step(self) -> None:
         """Before the gate."""
-        if why := self._verdicts.why_by_rules(self.gradient_norm):
-            self._refuse_step(why)
-        self._verdicts.pass_gate()
+        why, of_all = self._rules.why(self.gradient_norm)
+        if why:
+            self._refuse_step(why, of_all)
+        self._rules.pass_gate()
+        self._note_computed()
 
     @contextlib.contextmanager
     def update(self) -> Iterator[None]:
@@ -593,7 +623,13 @@ class Run(Resharding):
     def _pass_gate(self) -> None:
         self._loops.note_gate()
         self._objects.put_at_gate(self.at)
-        self._check(self.agent.enter_update(self.at))
+        self._check_gate(self.agent.enter_update(self.at))
+
+    def _check_gate(self, code: int) -> None:
+        """The agent refuses a step that the script went on with, or whose numbers are others than when it was refused before."""
+        if code == Code.INTERNAL:
+            raise Rejected(self.agent.why())
+        self._check(code)
 
     def end_update(self) -> None:
         code = self.agent.leave_update(self.at)

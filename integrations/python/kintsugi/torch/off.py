@@ -99,6 +99,12 @@ class PlainRun:
     def guard(self, loop: Callable[[int], object]) -> None:
         loop(self.committed)
 
+    def leaves_out(self, k: int) -> bool:
+        return False
+
+    def pass_by(self, k: int) -> None:
+        raise RuntimeError(f"run.pass_by({k}): no rank passes this step by")
+
     def begin_step(self, k: int) -> None:
         self.at = k
 

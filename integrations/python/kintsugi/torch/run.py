@@ -26,7 +26,7 @@ from ..slices import Held, Slice, slice_with, slices_among
 from ..take_over import TakeOver
 from ..terms import Incident, Piece
 from ..variables import Variable
-from ..verdicts import Figures, Veto, of_environment
+from ..verdicts import Sums, Veto, of_environment
 from . import _build, agentless, fewer_ranks, iterators, off, parallel, pickled_tensors, refused, shards, warm
 from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
@@ -93,7 +93,7 @@ class TorchRun(Run):
     def __init__(self, agent: _core.Agent, extension: Any, veto: Veto | None = None) -> None:
         judges = veto is not None and veto != Veto()
         extension.sum_collectives(judges)
-        self._sums_of_collectives: Callable[[], Figures] = extension.sums_of_collectives if judges else dict
+        self._sums_of_collectives: Callable[[], Sums] = extension.sums_of_collectives if judges else dict
         super().__init__(agent, veto)
         self._mark_of_ours = str(extension.FAILURE_MARK)
         self.device = Device(agent, extension)
@@ -467,7 +467,7 @@ class TorchRun(Run):
             return Outcome.COMM_ERROR if self.agent.poll() == 0 else Outcome.WAS_INTERRUPTED
         return super().outcome_of(error) if not isinstance(error, dist.DistError) else Outcome.RAISED
 
-    def sums_of_collectives(self) -> Figures:
+    def sums_of_collectives(self) -> Sums:
         return self._sums_of_collectives()
 
     def gradient_norm(self) -> float | None:
@@ -574,7 +574,7 @@ class TorchRun(Run):
         self._loops.note_gate()
         self._objects.put_at_gate(self.at)
         if code := self.agent.enter_update(self.at, self.device.stream()):
-            self._check(code)
+            self._check_gate(code)
         self._update = by
         self._strays.open_update()
         self._early.open_update()
