@@ -92,6 +92,7 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("end_update", &PythonAgent::EndUpdate, nb::arg("step"))
       .def("enter_update", &PythonAgent::EnterUpdate, nb::arg("step"), nb::arg("stream") = nb::none())
       .def("leave_update", &PythonAgent::LeaveUpdate, nb::arg("step"), nb::arg("stream") = nb::none())
+      .def("extend_update", &PythonAgent::ExtendUpdate, nb::arg("stream"))
       .def("poll", &PythonAgent::Poll)
       .def("begin_activity", &PythonAgent::BeginActivity, nb::arg("activity"), nb::arg("limit_ms") = 0)
       .def("end_activity", &PythonAgent::EndActivity)

@@ -340,6 +340,8 @@ class PythonAgent {
       code = stream ? kintsugi_end_update_after(agent, step, update_) : kintsugi_end_update(agent, step);
     return code == KINTSUGI_OK ? kintsugi_mark(agent, step, KINTSUGI_PARAM_SYNC) : code;
   }
+  // What has changed state since, on the device, counts as part of the update that was ended last.
+  int ExtendUpdate(uintptr_t stream) { return kintsugi_record_fence(get(), update_, reinterpret_cast<void*>(stream)); }
   int Poll() const { return kintsugi_poll(get()); }
   int BeginActivity(int activity, int64_t limit_ms) {
     return kintsugi_begin_activity_within(get(), static_cast<kintsugi_activity>(activity), limit_ms);

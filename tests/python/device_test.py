@@ -68,6 +68,11 @@ def kinds(door, soak):
         loop = Compared(door, door.names_cuda(str(HERE / "cuda_loop.py")), plain=("KINTSUGI", "0"))
         yield "a loop that leaves its data to the device, killed and thrown in its steps", loop.same(
             "kill:1@2:backward", "throw:0@4:forward", "kill:0@6:update", "throw:1@7:update", "kill:1@9:param-sync", "throw:1@11:gate", paths=None)
+        streams, together = (Compared(door, door.names_cuda(str(HERE / "cuda_streams.py")), *more, plain=("KINTSUGI", "0")) for more in ((), ("--together",)))
+        yield "state that changes on two streams and behind the update, undisturbed, and gone on with from what was saved", streams.resumed(7)
+        yield "... killed behind an update, in a forward pass and in an update, an exception", streams.same(
+            "kill:1@2:param-sync", "throw:0@4:forward", "kill:0@6:forward", "kill:1@8:update", paths=None)
+        yield "two streams in one update, gone on with from what was saved behind it", together.resumed(7)
         yield "kernels of a broken update, which the device has not come to", door.same(
             door.program(TRAIN, "--kind", "host-sums"), more=("--leave", "1@5"), nproc=2, paths=[["rebuild"]])
     plain = door.program(TRAIN, *dropout)

@@ -20,17 +20,20 @@ from torch.optim.swa_utils import AveragedModel
 
 from .state import Buffers
 
+_notes: weakref.WeakKeyDictionary[Module, Callable[[], None]] = weakref.WeakKeyDictionary()  # to be told of an update
 _sources: weakref.WeakKeyDictionary[Module, weakref.ref[Module]] = weakref.WeakKeyDictionary()  # what each was updated from, the last time
 
 
 class Count(Buffers):
     """How often it was updated, which all ranks count alike, and from which registered model."""
 
-    def __init__(self, average: AveragedModel, extension: Any, models: Callable[[], Mapping[str, Module]]) -> None:
+    def __init__(self, average: AveragedModel, extension: Any, models: Callable[[], Mapping[str, Module]], note: Callable[[], None]) -> None:
+        """`note`: told of each update, on the stream that it is on."""
         super().__init__(average, extension, ["n_averaged"])
         self._average = average
         self._models = models
         self._of = ""  # as it was put back
+        _notes[average] = note
         _watch()
 
     def state_dict(self) -> dict[str, Any]:
@@ -66,6 +69,8 @@ def _watch() -> None:
     @functools.wraps(update)
     def updated(average: AveragedModel, model: Module) -> None:
         _sources[average] = weakref.ref(model)
+        if note := _notes.get(average):
+            note()
         update(average, model)
 
     AveragedModel.update_parameters = updated  # type: ignore[assignment, method-assign]

@@ -22,6 +22,7 @@ from .. import _core
 from .._errors import Error
 from ..abi import Code
 from . import bits
+from .side_streams import SideStreams
 
 _PIECE_BYTES = 1 << 30
 SERVED = {"cuda"}  # kinds of devices whose collectives go over NCCL
@@ -71,6 +72,7 @@ class Device:
         self._agent = agent
         self._extension = extension
         self.place: torch.device | None = None  # once it is open
+        self.side = SideStreams(lambda: self.place, self.stream)
 
     def hold(self, key: str, tensor: torch.Tensor) -> int | None:
         """The number of the device that a tensor lies on which is about to be registered; None: the host."""

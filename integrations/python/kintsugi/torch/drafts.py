@@ -54,11 +54,13 @@ class Drafts:
         draft = self._all[tensor.untyped_storage()._cdata]
         return not torch.equal(draft.memory, draft.registered)
 
-    def commit(self) -> None:
-        """Behind the gate: what was drafted is the state."""
+    def commit(self) -> bool:
+        """Behind the gate: what was drafted is the state. Whether anything was."""
         for draft in self._used.values():
             draft.registered.copy_(draft.memory)
+        is_any = bool(self._used)
         self.drop()
+        return is_any
 
     def drop(self) -> None:
         """The tensors are what is registered, to the bit."""

@@ -55,8 +55,8 @@ class Early:
         self.others: dict[torch.Tensor, str] = {}  # that no step is expected to change before its gate
         self.moves_behind = False  # steps change some behind their update, too
 
-    def begin_step(self, looks: bool) -> None:
-        """`looks`: something changed before the last gate, and it is not known what."""
+    def begin_step(self, looks: bool) -> bool:
+        """`looks`: something changed before the last gate, and it is not known what. Whether anything works in a draft."""
         is_first = self._parameters is not self._registry.parameters
         if is_first:
             self._begin()
@@ -64,8 +64,10 @@ class Early:
             self._take_unseen()
         if looks or is_first:
             self._counts = {parameter: parameter._version for parameter in self._homes}
-        if drafted := [*self._moving, *self._tried, *self._once]:
+        drafted = [*self._moving, *self._tried, *self._once]
+        if drafted:
             self._registry.drafts.before_step(drafted)
+        return bool(drafted)
 
     def open_update(self) -> None:
         """Behind the gate, before drafts become the state."""

@@ -245,7 +245,7 @@ class Registry:
         self._add_names_of_tied(name, inner)
         names = [key for key, _ in inner.named_buffers()]
         if isinstance(inner, AveragedModel):  # all ranks count alike, whatever else they have of their own
-            count = Count(inner, self._extension, lambda: self._named_models)
+            count = Count(inner, self._extension, lambda: self._named_models, self._device.side.note)
             self._add_object(f"{name}.count", count, "rank-zero")
             self._run.make_again(f"{name}.count", count.make_again)
             names.remove("n_averaged")
@@ -283,6 +283,7 @@ class Registry:
     def _mark(self, model: Module, phase: str) -> None:
         if all(model is not one for one in self.models):
             raise Error(f"a forward pass of {AN_OLD_ONE}", Code.FAILED_PRECONDITION)
+        self._device.side.note()
         self._hooks.mark(phase)
 
     def _add_names_of_tied(self, name: str, model: Module) -> None:

@@ -506,14 +506,23 @@ class TorchRun(Run):
 
     def _do(self, section: str, name: str, call: Callable[[], Any], only: int | None, limit: float | None, wish: bool) -> Recorded:
         self._strays.begin_section()
-        return super()._do(section, name, call, only, limit, wish)
+
+        def gathered() -> Any:
+            try:
+                return call()
+            finally:
+                self.device.side.gather()
+
+        return super()._do(section, name, gathered, only, limit, wish)
 
     def _make_section_again(self, section: str) -> None:
         self._strays.make_section_again(section)
 
     def begin_step(self, k: int) -> None:
+        self.device.side.gather()
         moved = self._check_places()
-        self._early.begin_step(looks=self._strays.before_gate)
+        if self._early.begin_step(looks=self._strays.before_gate):
+            self.device.side.note_copied()
         self._strays.begin_step(k, moved)
         if self._forgotten is None and not self._registry.frameworks and not self._loops.marks_steps:
             self._forgotten = Forgotten(variables_here(), self._kept_things(), self._loaders_generators)
@@ -522,6 +531,7 @@ class TorchRun(Run):
         self._stepping.clear()
         self._update = _TO_COME
         self._stopped = False
+        self._extend_update()
         super().begin_step(k)
         self._left_over = True
         if self._gather_again:
@@ -541,6 +551,7 @@ class TorchRun(Run):
         for framework in self._registry.frameworks:
             framework.end_step()
         self._early.end_step()
+        self.device.side.gather()
         super().end_step(k)
         self._at_end = self._versions()
         self._changes_behind = self._early.moves_behind or self._at_end != self._at_commit
@@ -563,12 +574,18 @@ class TorchRun(Run):
     def end_update(self) -> None:
         self._close()
 
+    def _extend_update(self) -> None:
+        """What was changed behind the update belongs to what is saved, kept and left behind here: the device has to have come here for that."""
+        if (stream := self.device.stream()) is not None and (self._changes_behind or self._is_changed()):
+            self._check(self.agent.extend_update(stream))
+
     def _open(self, by: _Update, has_update: bool = True) -> None:
         # The gate and the commit wait for others, behind which every call of Python's is a cold one: few of them here.
         if code := self.agent.mark(self.at, _GRADIENT_SYNC):
             self._check(code)
         for framework in self._registry.frameworks:
             framework.note_gate(has_update)
+        self.device.side.gather()
         if has_update:
             self._judge_step()
         self._loops.note_gate()
@@ -578,7 +595,8 @@ class TorchRun(Run):
         self._update = by
         self._strays.open_update()
         self._early.open_update()
-        self._registry.drafts.commit()
+        if self._registry.drafts.commit():
+            self.device.side.note_copied()
         self._calls_before = self._calls()
 
     def _close(self) -> None:
@@ -587,6 +605,7 @@ class TorchRun(Run):
             raise Error(f"the update of step {self.at} holds {calls} collectives: a rank could not finish it alone. Move them before "
                         "the gate (run.update() or optimizer.step()), or behind it", Code.FAILED_PRECONDITION)  # fmt: skip
         self._early.end_update()
+        self.device.side.gather()
         self._update = _COMMITTED
         code = self.agent.leave_update(self.at, self.device.stream())
         self.committed = self.at
@@ -628,6 +647,7 @@ class TorchRun(Run):
 
     def _before_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self._refuse_update_outside("optimizer.step()")
+        self.device.side.note()
         if optimizer not in self._registry.kept:
             raise Error(f"optimizer.step() of {AN_OLD_ONE}", Code.FAILED_PRECONDITION)
         if (len(args) > 1 or kwargs) and (any(argument is not None for argument in args[1:]) or kwargs.get("closure") is not None):
@@ -642,6 +662,7 @@ class TorchRun(Run):
                 self._open(_BY_HOOKS)
 
     def _after_update(self, optimizer: Optimizer, *_: Any) -> None:
+        self.device.side.note()
         self._strays.end_draft()
         self._stepping.add(id(optimizer))
         if self._update is _BY_HOOKS and len(self._stepping) == len(self._registry.optimizers):
