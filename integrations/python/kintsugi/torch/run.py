@@ -115,6 +115,7 @@ class TorchRun(Run):
         self._update = _TO_COME
         self._stopped = False  # an incident began behind this step's update
         self._at_commit = self._at_end = 0  # versions of all parameters there
+        self._fenced = 0  # up to where the device has to have come, until the update counts as done
         self._early = Early(self._registry)
         self._strays = Strays(self._own_versions, self._late_versions, agent.note_inexact)
         self._changes_behind = False  # whether parameters changed behind the update of the newest step that was ended
@@ -552,6 +553,7 @@ class TorchRun(Run):
             framework.end_step()
         self._early.end_step()
         self.device.side.gather()
+        self._extend_update(self._early.moves_behind)
         super().end_step(k)
         self._at_end = self._versions()
         self._changes_behind = self._early.moves_behind or self._at_end != self._at_commit
@@ -574,10 +576,12 @@ class TorchRun(Run):
     def end_update(self) -> None:
         self._close()
 
-    def _extend_update(self) -> None:
-        """What was changed behind the update belongs to what is saved, kept and left behind here: the device has to have come here for that."""
-        if (stream := self.device.stream()) is not None and (self._changes_behind or self._is_changed()):
+    def _extend_update(self, uncounted: bool = False) -> None:
+        """What was changed behind the update belongs to what is saved, kept and left behind here: the device has to have come here for that.
+        `uncounted`: also past torch's counts."""
+        if (stream := self.device.stream()) is not None and (uncounted or self._versions() != self._fenced):
             self._check(self.agent.extend_update(stream))
+            self._fenced = self._versions()
 
     def _open(self, by: _Update, has_update: bool = True) -> None:
         # The gate and the commit wait for others, behind which every call of Python's is a cold one: few of them here.
@@ -609,7 +613,7 @@ class TorchRun(Run):
         self._update = _COMMITTED
         code = self.agent.leave_update(self.at, self.device.stream())
         self.committed = self.at
-        self._at_commit = self._versions()
+        self._at_commit = self._fenced = self._versions()
         # An incident has begun. What follows the update on this rank alone is done first: the step is all there then. But not an average
         # of parameters that could not be gathered any more.
         gathers = self._registry.gathers
@@ -626,7 +630,7 @@ class TorchRun(Run):
                 if self.outcome_of(error) not in (Outcome.COMM_ERROR, Outcome.WAS_INTERRUPTED):
                     raise
                 self._stopped = True  # parameters are gathered again as the next step begins
-            self._at_commit = self._versions()
+            self._at_commit = self._fenced = self._versions()  # what is gathered is others' state
 
     def _refuse_update_outside(self, what: str) -> None:
         if not self._in_step:
