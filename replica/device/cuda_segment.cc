@@ -7,32 +7,15 @@
 #include <cstring>
 
 #include "replica/stream/cuda_driver.h"
+#include "runtime/base/cuda_mapping.h"
 
 namespace kintsugi {
 namespace cuda_segment {
 
+using cuda_mapping::AccessRights;
+using cuda_mapping::AllocationProperties;
+using cuda_mapping::kPosixDescriptor;
 constexpr int kOutOfMemory = 2;
-constexpr int kPosixDescriptor = 1;
-
-// As in cuda.h.
-struct Location {
-  int type = 1;  // a device
-  int id = 0;
-};
-struct AllocationProperties {
-  int type = 1;  // pinned
-  int handle_types = kPosixDescriptor;
-  Location location;
-  void* win32 = nullptr;
-  unsigned char compression = 0;
-  unsigned char rdma_capable = 0;
-  unsigned short usage = 0;
-  unsigned char reserved[4] = {};
-};
-struct AccessRights {
-  Location location;
-  int flags = 3;  // read and write
-};
 
 }  // namespace cuda_segment
 
@@ -83,7 +66,7 @@ Result<std::unique_ptr<KeptMemory>> CudaSegment::Allocate(std::shared_ptr<const 
 
 Status CudaSegment::Make(uint64_t size_bytes) {
   KINTSUGI_RETURN_IF_ERROR(device_->Bind());
-  const AllocationProperties properties{.location = {.id = device_->ordinal()}};
+  const AllocationProperties properties{.handle_types = kPosixDescriptor, .location = {.id = device_->ordinal()}};
   size_t step = 0;
   KINTSUGI_RETURN_IF_ERROR(
       device_->Check(functions_->granularity(&step, &properties, 0), "cuMemGetAllocationGranularity"));

@@ -1,29 +1,13 @@
 #include "runtime/device/cuda_fresh_memory.h"
 
+#include "runtime/base/cuda_mapping.h"
 #include "runtime/base/shared_library.h"
 
 namespace kintsugi::device {
 namespace {
 
-// As in cuda.h.
-struct Location {
-  int type = 1;  // a device
-  int id = 0;
-};
-struct AllocationProperties {
-  int type = 1;  // pinned
-  int handle_types = 0;
-  Location location;
-  void* win32 = nullptr;
-  unsigned char compression = 0;
-  unsigned char rdma_capable = 0;
-  unsigned short usage = 0;
-  unsigned char reserved[4] = {};
-};
-struct AccessRights {
-  Location location;
-  int flags = 3;  // read and write
-};
+using cuda_mapping::AccessRights;
+using cuda_mapping::AllocationProperties;
 
 struct Driver {
   int (*retain)(uint64_t*, void*) = nullptr;
