@@ -1,5 +1,6 @@
-"""What the torch door does on a device by itself: states with tensors there, a generator that draws there, Python's lock. Needs no run, and the fakes of
-device_test.py."""
+"""What the torch door does on a device by itself: states with tensors there, a generator that draws there, Python's lock, what it refuses. Needs no run, and the
+fakes of device_test.py."""
+import os
 import pickle
 import sys
 import threading
@@ -13,8 +14,13 @@ from torch.utils.data import DataLoader
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import fake_device  # noqa: E402
 
+from torch.distributed import _symmetric_memory  # noqa: E402
+
+import kintsugi  # noqa: E402
 from kintsugi.pickled import Pickling  # noqa: E402
-from kintsugi.torch import _build, devices, dry_step, pickled_tensors  # noqa: E402
+from kintsugi.reshard import Shard, Staged  # noqa: E402
+from kintsugi.torch import _build, devices, dry_step, pickled_tensors, refused, shards  # noqa: E402
+from kintsugi.torch.drafts import Drafts  # noqa: E402
 from kintsugi.torch.loaders import Batches  # noqa: E402
 from kintsugi.torch.optimizers import Record  # noqa: E402
 from kintsugi.torch.randomness import Randomness  # noqa: E402
@@ -114,7 +120,51 @@ def lock():
         assert done - ran.pop() > 0.1
 
 
+def refusals():
+    """By name."""
+    def is_refused(words, function, *arguments):
+        try:
+            function(*arguments)
+        except kintsugi.Error as error:
+            assert words in str(error), error
+            return
+        raise AssertionError(f"not refused: {words}")
+
+    tensor = torch.zeros(3, device=DEVICE)
+    for name, value, words, function in (
+        ("CUDA_MPS_PIPE_DIRECTORY", "/tmp", "CUDA_MPS_PIPE_DIRECTORY is set: under MPS an error of one process ends all", lambda: devices.Device(None, EXTENSION).open("w", tensor)),
+        ("TORCH_DISTRIBUTED_DEBUG", "DETAIL", "TORCH_DISTRIBUTED_DEBUG=DETAIL: torch puts a group of its own around each", refused.refuse_environment),
+    ):
+        os.environ[name] = value
+        is_refused(words, function)
+        del os.environ[name]
+    elsewhere = devices.Device(None, EXTENSION)
+    elsewhere.place = torch.device("fake", 1)
+    is_refused("'w' is on fake:0, other state on fake:1: a rank's state lies on one device", elsewhere.hold, "w", tensor)
+    assert refused.is_ours("cpu:kintsugi,fake:kintsugi") and not refused.is_ours("cpu:kintsugi,cuda:nccl")
+    place, drafts = devices.Device(None, EXTENSION), Drafts(EXTENSION)
+    torch.cuda.CUDAGraph.capture_begin = torch.cuda.CUDAGraph.capture_end = lambda *_: None  # without CUDA it cannot be made
+    refused.watch(lambda: False, EXTENSION, place, lambda: drafts.in_use)
+    arena = devices.DeviceArena(place, EXTENSION)
+    drafted = torch.zeros(3, device=DEVICE)
+    drafts.before_step([drafted])
+    is_refused("captured in a step in which parameters work in drafts", torch.cuda.CUDAGraph.capture_begin)
+    drafts = Drafts(EXTENSION)
+    torch.cuda.CUDAGraph.capture_begin()
+    torch.cuda.CUDAGraph.capture_end()
+    is_refused("captured before run.register, which moves what is registered", arena.take, [tensor])
+    is_refused("rendezvous: a kernel that waits for memory of a rank that is gone", _symmetric_memory.rendezvous, tensor)
+    for is_target in (False, True):
+        is_refused("'w' is on fake:0: pass what lies contiguous on the host, or offload=True", shards.described_tensor, "w", Shard(tensor, (3,)), is_target, Staged(False))
+    staged = Staged(True)
+    shards.described_tensor("w", Shard(tensor, (3,)), True, staged)
+    staged._copies[0].fill_(7)
+    staged.deliver()
+    assert tensor.cpu().tolist() == [7, 7, 7]
+
+
 pickled()
+refusals()
 generator()
 drawn_batches()
 default_device()

@@ -17,6 +17,7 @@ from door import HERE, Door, Failure, main
 WARM = str(HERE / "warm.py")
 PATIENT = ("--silence", "8", "--hang-factor", "0", "--step-timeout", "300")  # ranks wait in a step until the test is ready
 QUIET = "import random\nSEED = random.random()\ndef noise(): return random.random()\n"
+ON_DEVICE = "import torch\ntorch.cuda.is_initialized = lambda: True\n"
 THREAD = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
 SAID = re.compile(r"rank (\d) life (\d) numbers \[(.*?)\] imported in (\S+) noise (\S+) input (\d+) main (\S+) path (\S+)")
 
@@ -99,6 +100,17 @@ def refuses_threads(door):
     return test
 
 
+def refuses_device(door):
+    """A copy of a process that has a CUDA context could not use it."""
+    def test(_):
+        if subprocess.run([door.python, "-c", "import torch"], capture_output=True, check=False).returncode != 0:
+            return
+        struck = Struck(door, ON_DEVICE, "event=warm_refused")
+        if "a module initialises CUDA when it is imported" not in struck.log or "how=forked" in struck.log:
+            raise Failure(struck.everything)
+    return test
+
+
 def is_of_torch(door):
     def test(_):
         if subprocess.run([door.python, "-c", "import torch"], capture_output=True, check=False).returncode != 0:
@@ -134,6 +146,7 @@ if __name__ == "__main__":
         ("a module is run as a module", as_module(door)),
         ("torch is there already, and trains after the fork", is_of_torch(door)),
         ("a module that starts a thread is told, and a new process started", refuses_threads(door)),
+        ("a module that uses a device is told, and a new process started", refuses_device(door)),
         ("all ranks forked from a process that was told what to import", preloaded(door)),
         ("a module that is not there", refuses(door, [door.python, WARM], "--preload torhc: ModuleNotFoundError: No module named 'torhc'",
                                                "--preload torhc")),

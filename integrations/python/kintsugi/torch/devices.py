@@ -73,6 +73,7 @@ class Device:
         self._extension = extension
         self.place: torch.device | None = None  # once it is open
         self.side = SideStreams(lambda: self.place, self.stream)
+        self.has_graphs = False  # captured ones, which know where tensors lie
 
     def hold(self, key: str, tensor: torch.Tensor) -> int | None:
         """The number of the device that a tensor lies on which is about to be registered; None: the host."""
@@ -153,6 +154,9 @@ class DeviceArena:
         """Their storages, each once. Where the device has no such memory they stay where they lie, for good: a killed rank's are sent then."""
         piece: list[torch.Tensor] = []
         size = 0
+        if tensors and self._device.has_graphs:
+            raise Error("a CUDA graph was captured before run.register, which moves what is registered: the graph would go on with the memory that it had. Capture it behind "
+                        "run.register", Code.FAILED_PRECONDITION)  # fmt: skip
         for tensor in tensors:
             self._device.open("a registered tensor", tensor)
             piece.append(tensor)

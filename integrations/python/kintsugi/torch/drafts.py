@@ -62,6 +62,11 @@ class Drafts:
         self.drop()
         return is_any
 
+    @property
+    def in_use(self) -> bool:
+        """Whether some tensors lie in drafts."""
+        return bool(self._used)
+
     def drop(self) -> None:
         """The tensors are what is registered, to the bit."""
         for draft in self._used.values():

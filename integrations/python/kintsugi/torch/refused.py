@@ -15,6 +15,7 @@ from torch.distributed.algorithms.join import Join
 from .._errors import Error
 from ..abi import Code
 from .ddp_layout import kept_by, name_of
+from .devices import Device
 
 _c10d: Any = dist.distributed_c10d
 
@@ -26,12 +27,12 @@ def refuse_environment() -> None:
                     "and `kintsugi watch` say which rank calls another collective", Code.FAILED_PRECONDITION)  # fmt: skip
 
 
-def watch(trains: Callable[[], bool], extension: Any) -> None:
-    """From now on, in this process. `trains`: whether training has begun and not ended."""
+def watch(trains: Callable[[], bool], extension: Any, device: Device, is_drafted: Callable[[], bool]) -> None:
+    """From now on, in this process. `trains`: whether training has begun and not ended; `is_drafted`: whether parameters lie elsewhere for a step."""
     _watch_groups(trains)
     _watch_join()
     _watch_objects()
-    _watch_graphs(extension.set_capturing)
+    _watch_graphs(extension.set_capturing, device, is_drafted)
     _watch_symmetric_memory()
 
 
@@ -68,15 +69,19 @@ def _watch_groups(trains: Callable[[], bool]) -> None:
     _c10d._new_process_group_helper = checked
 
 
-def _watch_graphs(set_capturing: Callable[[bool], None]) -> None:
-    """Collectives look at it (nccl_inner.cc)."""
+def _watch_graphs(set_capturing: Callable[[bool], None], device: Device, is_drafted: Callable[[], bool]) -> None:
+    """Collectives look at it (nccl_inner.cc). A graph goes on with the addresses that it was captured with."""
     graph: Any = torch.cuda.CUDAGraph
     begin, end = graph.capture_begin, graph.capture_end
 
     @functools.wraps(begin)
     def checked_begin(*arguments: Any, **named: Any) -> None:
+        if is_drafted():
+            raise Error("a CUDA graph is captured in a step in which parameters work in drafts (a run's first step, an optimizer that steps before the last one): it would go "
+                        "on with memory that is theirs in this step alone. Capture it behind run.register, before training", Code.FAILED_PRECONDITION)  # fmt: skip
         begin(*arguments, **named)
         set_capturing(True)
+        device.has_graphs = True
 
     @functools.wraps(end)
     def checked_end(*arguments: Any, **named: Any) -> None:

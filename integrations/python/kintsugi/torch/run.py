@@ -128,7 +128,7 @@ class TorchRun(Run):
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", kind_here() or "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
         _rendezvous_handlers["env"] = self._groups.rendezvous
-        refused.watch(self.trains, extension)
+        refused.watch(self.trains, extension, self.device, lambda: self._registry.drafts.in_use)
         iterators.watch(lambda: self._loops.place, self._objects.things)
         self.handler("clean", self._groups.clean)
         self.handler("rebuild", self._rebuild)
