@@ -1,6 +1,9 @@
 """kintsugi certify over a Python trainer: the right one passes, and each planted mistake is found and told.
 
-  certify_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each mistake, and --quick as a whole on DDP and FSDP2
+  certify_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--fakes FOLDER] [--only WORD]...
+
+--soak: each mistake, and --quick as a whole on DDP and FSDP2. --fakes: with all that the scripts make on the fake device, from this folder with
+libkintsugi_fake_*.so.
 """
 import argparse
 import json
@@ -18,7 +21,7 @@ class CertifyDoor(Door):
         much = ("--quick",) if quick else ()
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
             done = subprocess.run([str(self.bin / "kintsugi"), "certify", "--nproc", str(nproc), "--json", "-", *much, "--silence", "8", *options, "--",
-                                   self.python, PLANTED, *mistake], cwd=folder, capture_output=True, text=True, timeout=3000,
+                                   self.python, *self.script(PLANTED), *mistake], cwd=folder, capture_output=True, text=True, timeout=3000,
                                   env=self.environment())
         if done.returncode != expect:
             raise Failure(f"exit code {done.returncode}, expected {expect}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
@@ -91,9 +94,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("door", nargs=3)
     parser.add_argument("--soak", action="store_true")
+    parser.add_argument("--fakes", default="")
     parser.add_argument("--only", action="append", default=[])
     options = parser.parse_args()
-    door = CertifyDoor(options.door)
+    door = CertifyDoor(options.door, fakes=options.fakes)
     skip_without_torch(door)
     snapshots = ("--snapshot-every", "2")  # FSDP2's shards have no second copy
     # Each is three or four runs of two ranks that import torch.

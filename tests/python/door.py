@@ -39,9 +39,9 @@ class Door:
         return {"FAKE_CUDA_GUARDED": "1", "PYTHONWARNINGS": "ignore", "GLOO_SOCKET_IFNAME": "lo", "KINTSUGI_CUDA_LIBRARY": gpu, "KINTSUGI_NCCL_LIBRARY": gpu,
                 "KINTSUGI_KERNELS_LIBRARY": kernels}  # fmt: skip
 
-    def script(self, path):
+    def script(self, path, *words):
         """A program that names no device: where there is one, all that it makes lies on it."""
-        return [str(HERE / "on_device.py"), "--everywhere", path] if self.fakes else [path]
+        return [*([str(HERE / "on_device.py"), "--everywhere"] if self.fakes else []), path, *words]
 
     def names_cuda(self, script, *words):
         """A program that names the device itself."""

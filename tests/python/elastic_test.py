@@ -43,6 +43,7 @@ class Elastic:
         """`tells`: each rank says in the incident's record that batches keep their size."""
         self.door = door
         self.program = str(HERE / program)
+        self.words = door.script(self.program)
         self.tells = tells
         self.stages = {}
         self.kept = tempfile.TemporaryDirectory(prefix="kintsugi-test-")
@@ -51,7 +52,7 @@ class Elastic:
         """Its summary, log, what was left by number, and the samples of each step."""
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
             inject = [word for fault in faults for word in ("--inject", fault)]
-            summary, log = self.door.run(["--max-respawns", str(respawns), *inject], [self.program, folder, *words], nproc, expect)
+            summary, log = self.door.run(["--max-respawns", str(respawns), *inject], [*self.words, folder, *words], nproc, expect)
             return summary, log, *found_in(folder)
 
     def stage(self, words, worlds):
@@ -64,7 +65,7 @@ class Elastic:
                 name = f"step_{begin:010}"
                 shutil.copytree(self.stage(words, before).folder / "saves" / name, folder / "rest" / name)
                 options += ["--resume", f"{folder}/rest"]
-            summary, log = self.door.run(options, [self.program, str(folder), *words], ranks)
+            summary, log = self.door.run(options, [*self.words, str(folder), *words], ranks)
             left, steps = found_in(folder)
             if summary["incidents"] or not summary["losses"] or len(left) != ranks:
                 raise Failure(f"the reference: {summary}\n{log[-3000:]}")
@@ -215,7 +216,7 @@ class Elastic:
         def test(_):
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
                 summary, log = self.door.run(["--max-respawns", "0", *options, "--inject", "kill:1@7:forward", "--save-dir", f"{folder}/saves"],
-                                             [self.program, folder, *words], expect=75)
+                                             [*self.words, folder, *words], expect=75)
                 if summary["incidents"][0]["path"] != "dump" or "world_changed" in log or not [*Path(folder, "saves").glob("step_*6")]:
                     raise Failure(f"{summary['incidents']}\n{log[-3000:]}")
         return test
@@ -226,7 +227,7 @@ class Elastic:
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
                 for code in expect:
                     try:
-                        _, log = self.door.run(options, [self.program, folder, *arguments], expect=code)
+                        _, log = self.door.run(options, [*self.words, folder, *arguments], expect=code)
                     except Failure as failure:
                         if code == expect[-1] or not str(failure).startswith("exit code"):
                             raise
@@ -244,7 +245,7 @@ class Hosts(NodesRun):
         os.environ.update(elastic.door.environment())
         runner = Runner(elastic.door.bin)
         runner.command = lambda options, program, nproc: elastic.door.command(["--log-level", "info", "--save-dir", "", *options], program, nproc)
-        super().__init__(runner, net, 2, 2, ["--shrink-after", "1.5"], [elastic.program, folder, *words])
+        super().__init__(runner, net, 2, 2, ["--shrink-after", "1.5"], [*elastic.words, folder, *words])
 
     def line(self, node):
         return ["env", f"GLOO_SOCKET_IFNAME={self.net.device(node)}", *super().line(node)]
@@ -262,7 +263,7 @@ class Scaled:
         inject = [word for fault in faults for word in ("--inject", fault)]
         hold = ",".join(f"{step}:{ranks}" for step, ranks, *_ in orders)
         options = ["--run-dir", str(folder / "run"), *saves, "--max-respawns", str(respawns), *inject]
-        self.live = LiveRun(runner, command=elastic.door.command(options, [elastic.program, str(folder), *words, "--hold", hold]))
+        self.live = LiveRun(runner, command=elastic.door.command(options, [*elastic.words, str(folder), *words, "--hold", hold]))
         self.live.run_dir = folder / "run"
 
     def scale(self, step, ranks, in_vain=False):
@@ -322,8 +323,9 @@ if __name__ == "__main__":
     parser.add_argument("door", nargs=3)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--soak", action="store_true", help="every case; without it those of ESSENTIAL, which reach each part once")
+    parser.add_argument("--fakes", default="", help="with all that the scripts make on the fake device, from this folder with libkintsugi_fake_*.so")
     options = parser.parse_args()
-    door = Door(options.door, preload="kintsugi.torch")
+    door = Door(options.door, preload="kintsugi.torch", fakes=options.fakes)
     skip_without_torch(door)
     elastic, line = Elastic(door, "torch_elastic.py"), Elastic(door, "elastic_line.py", tells=False)
     epochs = ("--loop", "epochs")

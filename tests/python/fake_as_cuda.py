@@ -64,14 +64,19 @@ class Stream:
 
 
 def _as_kind(begin, kind="cuda"):
-    """An autocast for another kind of device."""
+    """An autocast for another kind of device. One that is off (torch's checkpoint has such for the host) is none for the fake one."""
     @functools.wraps(begin)
     def call(self, device_type, *args, **kwargs):
-        begin(self, device_type.replace(kind, "fake"), *args, **kwargs)
+        begin(self, device_type.replace(kind, "fake") if kind == "cuda" or kwargs.get("enabled", True) else device_type, *args, **kwargs)
     return call
 
 
 _own_mesh = device_mesh.init_device_mesh
+
+
+def _meshes_there(kind):
+    """Meshes of this kind of device are of the fake one."""
+    device_mesh.init_device_mesh = torch.distributed.init_device_mesh = lambda of, *args, **kwargs: _own_mesh(of.replace(kind, "fake"), *args, **kwargs)
 
 
 class Event:
@@ -112,7 +117,7 @@ def take_place():
     torch.set_default_device = _mapped(torch.set_default_device, "device", 0)
     torch.nn.Module.to_empty = _mapped(torch.nn.Module.to_empty, "device")
     torch.autocast.__init__ = _as_kind(torch.autocast.__init__)
-    device_mesh.init_device_mesh = torch.distributed.init_device_mesh = lambda kind, *args, **kwargs: _own_mesh(kind.replace("cuda", "fake"), *args, **kwargs)
+    _meshes_there("cuda")
     torch.distributed.init_process_group = _mapped(torch.distributed.init_process_group, "device_id")
     if os.environ.get("KINTSUGI") == "0" or os.environ.get("PLAIN") == "1":
         import plain_on_fake
@@ -126,9 +131,11 @@ class _Everywhere(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        generator = kwargs.get("generator")
+        if generator is not None and generator.device.type == "cpu" and args and isinstance(args[0], torch.Tensor) and args[0].device.type == "fake":
+            return args[0].copy_(function(args[0].cpu(), *args[1:], **kwargs))  # Tensor.random_ of a loader's, and the like
         if function not in _CONSTRUCTORS or kwargs.get("device") is not None or kwargs.get("out") is not None or get_worker_info() is not None:
             return function(*args, **kwargs)
-        generator = kwargs.get("generator")
         if generator is not None and generator.device.type == "cpu":
             return function(*args, **kwargs).to("fake")
         return function(*args, **{**kwargs, "device": "fake"})
@@ -137,4 +144,6 @@ class _Everywhere(TorchFunctionMode):
 def make_everything_there():
     """What is made without a device, and what is made or computed for the host by name."""
     _Everywhere().__enter__()
+    _meshes_there("cpu")
     torch.autocast.__init__ = _as_kind(torch.autocast.__init__, "cpu")
+    torch.compile = functools.partial(torch.compile, backend="aot_eager")  # there is no compiler for it

@@ -108,6 +108,15 @@ class HostGroup(dist.ProcessGroup):
                 one.copy_(value)
         return _done(outputs)
 
+    @torch.no_grad()
+    def scatter(self, outputs, inputs, options):
+        root = options.rootRank
+        for rank in range(self._size):
+            told = self._gather(inputs[0][rank] if self._rank == root else outputs[0])[root]
+            if rank == self._rank:
+                outputs[0].copy_(told)
+        return _done(outputs)
+
     def barrier(self, opts=None):
         self._gather(torch.zeros(1))
         return _done(None)

@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
         def test(_):
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                program = [str(HERE / "torch_refused.py"), folder, *words]
+                program = door.script(str(HERE / "torch_refused.py"), folder, *words)
                 door.run([*nan, "--save-every", str(behind), "--keep", "20", "--save-dir", f"{folder}/saves"], program, nproc=2)
                 rest = Path(folder, "rest")
                 rest.mkdir()
@@ -50,7 +50,7 @@ if __name__ == "__main__":
         def test(_):
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
                 save = ["--save-dir", f"{folder}/saves"] if saved is not None else []
-                _, log = door.run([*veto, *save, *options], [str(HERE / "torch_refused.py"), folder, *program], nproc=2, expect=code)
+                _, log = door.run([*veto, *save, *options], door.script(str(HERE / "torch_refused.py"), folder, *program), nproc=2, expect=code)
                 for word in words:
                     if word not in log:
                         raise Failure(f"'{word}' was not said\n{log[-4000:]}")

@@ -60,7 +60,7 @@ def make(statistics: bool = True) -> dict[str, Any]:
 
 
 def digest(tensors: Iterator[torch.Tensor]) -> str:
-    return hashlib.sha256(b"".join(tensor.detach().numpy().tobytes() for tensor in tensors)).hexdigest()
+    return hashlib.sha256(b"".join(tensor.detach().cpu().numpy().tobytes() for tensor in tensors)).hexdigest()
 
 
 class Trainer:

@@ -38,7 +38,7 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def digest(tensors: Iterator[Tensor]) -> str:
-    return hashlib.sha256(b"".join(local(tensor.detach()).contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()
+    return hashlib.sha256(b"".join(local(tensor.detach()).contiguous().cpu().numpy().tobytes() for tensor in tensors)).hexdigest()
 
 
 def layers(norm: nn.Module) -> nn.Sequential:

@@ -95,9 +95,10 @@ def main() -> None:
     dist.init_process_group("kintsugi")
     torch.manual_seed(3)
     model = DistributedDataParallel(nn.Sequential(Block(), nn.LayerNorm(WIDTH), Block()))
+    device = next(model.parameters()).device
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=options.fused)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=GROWTH)
+    scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, growth_interval=GROWTH)
     sampler: DistributedSampler[tuple[int, Tensor]] = DistributedSampler(Numbers(), seed=7)
     data = Data(sampler)
     own: dict[str, Any] = {"noise": torch.Generator().manual_seed(8 + run.rank), "chance": random.Random(8 + run.rank), "gauss": np.random.default_rng(8 + run.rank)}
@@ -113,7 +114,7 @@ def main() -> None:
         for micro in range(ACCUMULATED):
             indices, x = data.take()
             samples += indices.tolist()
-            x = x + 0.05 * (torch.randn(WIDTH, generator=own["noise"]) + own["chance"].random() + own["gauss"].normal())
+            x = x.to(device) + 0.05 * (torch.randn(WIDTH, generator=own["noise"]) + own["chance"].random() + own["gauss"].normal())
             with nullcontext() if micro == ACCUMULATED - 1 else model.no_sync():
                 with torch.autocast("cpu", dtype=torch.bfloat16):
                     loss = nn.functional.mse_loss(forward(x).float(), x.roll(1, 1)) / ACCUMULATED

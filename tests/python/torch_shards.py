@@ -68,7 +68,8 @@ def main() -> None:
     models = {"copied": copied, "cut": cut, "shared": shared}
     optimizers = {
         "adam": torch.optim.AdamW([*copied.parameters()], lr=1e-2),
-        "sgd": torch.optim.SGD(cut.parameters(), lr=1e-2, momentum=0.9),
+        # On a device torch would step lists of them, in which it takes no DTensors beside others.
+        "sgd": torch.optim.SGD(cut.parameters(), lr=1e-2, momentum=0.9, foreach=False),
         "parts": kintsugi.torch.ReplicaOptimizer(shared.parameters(), torch.optim.Adam, copies=2, lr=1e-2),
     }
     rates = torch.optim.lr_scheduler.StepLR(optimizers["parts"], step_size=3, gamma=0.7)

@@ -66,7 +66,7 @@ def evaluate(model):
 
 
 def digest(*tensors):
-    return hashlib.sha256(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
+    return hashlib.sha256(b"".join(tensor.detach().contiguous().cpu().numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
 
 
 def save(path):

@@ -128,7 +128,12 @@ Counts& counts() {
 }
 
 thread_local int64_t current = 0;
-void Drain() { MarkOn(current)->Wait(); }
+void Drain() {
+  const std::shared_ptr<Mark> mark = MarkOn(current);
+  if (!PyGILState_Check()) return mark->Wait();
+  const pybind11::gil_scoped_release unlocked;  // DTensor calls operators with it, and ranks wait for each other
+  mark->Wait();
+}
 
 // ---- memory: freed once every stream is past the point where it was let go of, as a caching allocator has it
 
@@ -372,10 +377,16 @@ Results Foresee(const c10::OperatorHandle& op, const std::vector<c10::IValue>& a
     has_new = has_new || results.argument.back() < 0;
   }
   results.made.resize(results.argument.size());
+  const auto is_read = [&](const Tensor& tensor, size_t but) {
+    for (size_t a = 0; a < arguments.size(); ++a)
+      if (a != but && arguments[a].isTensor() && arguments[a].toTensor().is_same(tensor)) return true;
+    return false;
+  };
   for (size_t a = 0; a < arguments.size(); ++a) {
     const auto* alias = schema.arguments()[a].alias_info();
-    if (alias && alias->isWrite() && arguments[a].isTensor() && arguments[a].toTensor().defined() &&
-        arguments[a].toTensor().numel() == 0)
+    if (!alias || !alias->isWrite() || !arguments[a].isTensor()) continue;
+    const Tensor& tensor = arguments[a].toTensor();
+    if (tensor.defined() && tensor.numel() == 0 && !is_read(tensor, a))
       results.can_wait = false;  // it will be given its size
   }
   if (!results.can_wait || !has_new) return results;
