@@ -9,6 +9,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
 
 import kintsugi
+from kintsugi import carried
 from kintsugi.torch.forgotten import Forgotten, refuse_other_optimizers, variables_here
 from kintsugi.torch.streams import generators_of
 
@@ -145,3 +146,98 @@ except kintsugi.Error as error:
     assert str(error).startswith("an optimizer (SGD) that is not registered has stepped 'weight'"), error
 else:
     raise AssertionError("an optimizer of later was not refused")
+
+# What a step's source shows to go on from step to step, read where a step is made again (again) and in a process that comes later (behind). Beside it what
+# only seems so: a cache, room that each step fills anew, what is registered.
+
+
+class Shadow:
+    def __init__(self):
+        self.by_name, self.all = {"weight": torch.zeros(2)}, [torch.zeros(2)]
+
+    def update(self, parameters):
+        for name, parameter in parameters.items():
+            new = 0.9 * self.by_name[name] + 0.1 * parameter
+            self.by_name[name] = new.clone()
+        for one, parameter in zip(self.all, parameters.values()):
+            one.mul_(0.9).add_(parameter)
+
+
+class Sums:
+    """As torchmetrics has it."""
+
+    def __init__(self):
+        self._defaults = {}
+
+    def update(self, value): ...
+    def compute(self): ...
+    def reset(self): ...
+
+
+class Rows(nn.Module):
+    def forward(self, x):
+        bank[:1] = bank[:1] * 0.5 + x
+        return x
+
+
+def hooked(module, inputs, output):
+    features["mean"] = 0.9 * features["mean"] + output.mean()
+
+
+shadow, sums, anew, held, rows = Shadow(), Sums(), Sums(), {"w": torch.zeros(1)}, Rows()
+bank, center_of, flat, hidden, room, history = torch.zeros(4), torch.zeros(1), [torch.zeros(1)], torch.zeros(1), torch.zeros(4), {}
+features, cache, kept_list, drawn, averager = {"mean": 0.0}, {}, [torch.zeros(1)], iter(range(9)), types.SimpleNamespace(step=0, average_parameters=len)
+rows.register_forward_hook(hooked)
+hidden = (hidden.requires_grad_() * 1).sum()
+
+
+def averages(k):
+    shadow.update({"weight": torch.ones(2)})
+    torch._foreach_mul_(flat, 0.9)
+    center_of.copy_(0.9 * center_of + 0.1)
+    raise KeyError("its end")
+
+
+def modules(k):
+    global hidden
+    rows(torch.ones(1))
+    hidden = hidden.detach()
+    raise KeyError("its end")
+
+
+def others(k):
+    next(drawn)
+    sums.update(1)
+    anew.reset()
+    anew.update(1)
+    averager.average_parameters([])
+    raise KeyError("its end")
+
+
+def filled(k):
+    if k not in cache:
+        cache[k] = [0]
+    for i in range(4):
+        room[i] = i * bank.mean()
+    history[k] = 1.0
+    for one in kept_list:
+        one.mul_(0.9)
+    for value in held.values():
+        value.copy_(room[0])
+    bank[k % 4] = 1.0
+    raise KeyError("its end")
+
+
+def told(function, error=None):
+    """`error`: that ended the step; none: in a process that comes later."""
+    text = carried.forgotten(function, error is None, error, lambda home, name, value: value is kept_list)
+    return {part.split("'")[1] for part in text.split(", ")} if text else set()
+
+
+for function, names, behind in ((averages, {"shadow.by_name", "shadow.all", "flat", "center_of"}, set()), (modules, {"bank", "features", "hidden"}, set()),
+                                (others, {"drawn", "sums", "averager.step"}, set()), (filled, {"bank"}, {"history"})):  # fmt: skip
+    assert told(function) == names | behind, (function, told(function))
+    try:
+        function(1)
+    except KeyError as error:
+        assert told(function, error) == names, (function, told(function, error))

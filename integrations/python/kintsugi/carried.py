@@ -2,9 +2,11 @@
 
 A step that is made again adds to a counter twice, and a process that takes a lost one's place begins with its first value. Nothing is looked at before a
 fault. Then the source of the step is read: what it adds to (`seen += len(x)`), makes of itself (`mean = 0.9 * mean + ...`), reads before it sets it
-(`batch = next_one`), or changes in place (`losses.append`), and does not begin anew within the step; also in functions and methods of the script's own that
-it calls, and in a data set's `__getitem__`. What only seems so is left out rather than told: other kinds than numbers, texts, lists, dicts, sets, tensors
-and arrays; times; what had not come yet where the step ended; lists and dicts of a data set (caches); what lies in something registered.
+(`batch = next_one`), changes in place (`losses.append`), also by an element (`shadow[name] = ...`, `for s in shadow: s.mul_()`), or takes the next of, and
+does not begin anew within the step; also in functions and methods of the script's own that it calls, and in a data set's `__getitem__`. Of what libraries
+keep it knows metrics (update, compute, reset) and torch's model averagers. What only seems so is left out rather than told: other kinds than numbers, texts,
+lists, dicts, sets, tensors, arrays and iterators; times; what had not come yet where the step ended; lists and dicts of a data set, and dicts that are looked
+into before they are filled (caches); what lies in something registered.
 
 Threads: the trainer's. Errors: none; what cannot be read is not told of.
 """
@@ -28,6 +30,9 @@ _CHANGE = frozenset("append appendleft extend add update insert pop popleft popi
 _BEGIN_ANEW = frozenset("clear zero_ copy_ fill_ normal_ uniform_ random_ requires_grad_ detach_".split())
 _OF_TIME = frozenset("time perf_counter monotonic process_time perf_counter_ns time_ns now Event".split())
 _VIEWS = frozenset(("data", "T"))
+_COPIES = frozenset(("copy_", "fill_"))  # of those that begin anew: not where they are given what was there
+_METRIC = ("update", "compute", "reset")  # has all of these
+_COUNTED = {"average_parameters": "step"}  # of torch's model averagers: the attribute that the call counts in
 _DEPTH = 4  # of calls
 _MOST = 5  # that are told of
 _PLAIN = (numbers.Number, str, bytes, tuple, list, dict, set, collections.deque)
@@ -37,6 +42,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _HOLDERS = (list, dict, set, collections.deque)
 
 Path = tuple[str, ...]
+_ITERATION: Path = ("",)  # of what is another in each step
+Argument = tuple[str, Any, bool]  # how it is called by the caller (or ""), what it is, whether it is another in each step
 Calls = tuple[tuple[str, int], ...]  # function and line of each, the outermost first
 
 
@@ -74,10 +81,10 @@ def _forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: C
         if loop is None or block is None:
             return
         body = loop.body if arrives or block not in loop.body else loop.body[: loop.body.index(block) + 1]
-        reader.read([ast.Assign([loop.target], ast.Constant(None)), *body], _Scope(code.f_code.co_filename, "", code.f_locals, code.f_globals))
+        reader.read([ast.Assign([loop.target], ast.Name(_ITERATION[0])), *body], _Scope(code.f_code.co_filename, "", code.f_locals, code.f_globals))
     else:
         reader.is_sample = isinstance(code, types.MethodType) and code.__name__ == "__getitem__"
-        _follow(reader, code, (), ())
+        _follow(reader, code, (), [("", None, True)])
     known: set[tuple[int, str]] = set()
     for one in reader.found:
         name = one.name.rpartition(".")[2]
@@ -90,11 +97,12 @@ class _Scope:
     """Names of a function, or of the script's own code."""
 
     def __init__(self, file: str, function: str, names: Mapping[str, Any], outer: dict[str, Any], own: Iterable[str] = (),
-                 arguments: Mapping[str, tuple[str, Any]] | None = None) -> None:  # fmt: skip
+                 arguments: Mapping[str, Argument] | None = None, moving: Iterable[str] = ()) -> None:  # fmt: skip
         self.file, self.function = file, function
         self._locals, self._globals = names, outer
         self.own = frozenset(own)  # that begin with each call
         self.arguments = arguments or {}  # what the caller has given, and how that is called there
+        self.moving = moving  # names of arguments that are others in each step
 
     def home(self, path: Path) -> Home | None:
         """None: it is no variable that outlives the step."""
@@ -138,14 +146,18 @@ class _Reader(ast.NodeVisitor):
         self._begun: set[Path] = set()
         self._begun_places: set[tuple[int, str]] = set()  # by functions that were called, too
         self._times: set[Path] = set()
+        self._made_of: dict[Path, frozenset[Path]] = {}  # names, and what their values were made of
+        self._elements: dict[str, Path] = {}  # names of what lies in something
+        self._perhaps = 0  # branches and loops that a statement stands in
         self._scope: _Scope
 
     def read(self, statements: Iterable[ast.stmt], scope: _Scope) -> None:
-        before = self._loaded, self._begun, getattr(self, "_scope", scope)
-        self._loaded, self._begun, self._scope = set(), set(), scope
+        before = self._loaded, self._begun, self._made_of, self._elements, getattr(self, "_scope", scope)
+        self._loaded, self._begun, self._elements, self._scope = set(), set(), {}, scope
+        self._made_of = {(name,): frozenset((_ITERATION,)) for name in scope.moving}
         for statement in statements:
             self.visit(statement)
-        self._loaded, self._begun, self._scope = before
+        self._loaded, self._begun, self._made_of, self._elements, self._scope = before
 
     # ---- statements -----------------------------------------------------------------------------------------------------
 
@@ -166,19 +178,36 @@ class _Reader(ast.NodeVisitor):
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.visit(node.value)
         if path := _path(_root(node.target)):
-            self._tell(path, node, _PLAIN)
+            whole = self._whole(path)
+            if whole == path or not isinstance(node.target, ast.Name) or self._has_tensors(whole):
+                self._tell(whole, node, _PLAIN)
 
     def visit_For(self, node: ast.For) -> None:
         self.visit(node.iter)
         self._set(node.target, node.iter)
-        for statement in (*node.body, *node.orelse):
-            self.visit(statement)
+        self._note_elements(node.target, node.iter)
+        self._visit_perhaps(node.body, node.orelse)
+
+    def visit_While(self, node: ast.While | ast.If) -> None:
+        self.visit(node.test)
+        self._visit_perhaps(node.body, node.orelse)
+
+    visit_If = visit_While
+
+    def _visit_perhaps(self, *bodies: list[ast.stmt]) -> None:
+        self._perhaps += 1
+        for body in bodies:
+            for statement in body:
+                self.visit(statement)
+        self._perhaps -= 1
 
     def visit_With(self, node: ast.With) -> None:
         for item in node.items:
             self.visit(item.context_expr)
             if item.optional_vars is not None:
                 self._set(item.optional_vars, item.context_expr)
+                if _is_step(item.context_expr) and (path := _path(item.optional_vars)):
+                    self._made_of[path] = frozenset((_ITERATION,))
         for statement in node.body:
             self.visit(statement)
 
@@ -213,15 +242,29 @@ class _Reader(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Call(self, node: ast.Call) -> None:
-        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+        out = next((keyword.value for keyword in node.keywords if keyword.arg == "out"), None)
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords if keyword.value is not out)):
             self.visit(argument)
+        if out is not None and (path := _path(_root(out))):
+            self._fill(self._whole(path), node)
         function = node.func
         if not isinstance(function, ast.Attribute):
             self.visit(function)
+            if _path(function) == ("next",) and node.args and (path := _path(node.args[0])):
+                self._tell(path, node, (Iterator,), exactly=True)
+        elif function.attr.startswith("_foreach_") and function.attr.endswith("_"):
+            if node.args and (path := _path(node.args[0])):
+                self._tell(path, node, (list,), exactly=True)
         elif (path := _path(_root(function.value))) is None:
             self.visit(function.value)
-        elif function.attr in _BEGIN_ANEW:
+        elif (path := self._whole(path)) and function.attr in _COPIES:
+            self._fill(path, node)
+        elif function.attr in _BEGIN_ANEW or (function.attr == "reset" and self._is_metric(path)):
             self._begin(path)
+        elif function.attr in _COUNTED:
+            self._tell((*path, _COUNTED[function.attr]), node, (int,), exactly=True)
+        elif function.attr == "update" and self._is_metric(path):
+            self._tell(path, node, (object,), exactly=True)
         elif function.attr in _CHANGE and self.is_sample:
             self.visit(function.value)
         elif function.attr in _CHANGE:
@@ -231,21 +274,23 @@ class _Reader(ast.NodeVisitor):
         else:
             self._loaded.add(path)
         if (called := _path(function)) is not None and not self._is_begun(called):
+            if self._is_metric(called):
+                self._tell(called, node, (object,), exactly=True)
             self._call(called, node)
 
     def _call(self, called: Path, node: ast.Call) -> None:
         with contextlib.suppress(LookupError, AttributeError):
             thing = self._scope.value(called)
-            arguments: list[tuple[str, Any]] = []
+            arguments: list[Argument] = []
             if len(called) > 1 and isinstance(thing, types.FunctionType):
-                arguments.append((self._scope.described(called[:-1]), self._scope.value(called[:-1])))
+                arguments.append((self._scope.described(called[:-1]), self._scope.value(called[:-1]), False))
             for argument in node.args:
-                path = _path(argument)
+                path, moves = _path(argument), self._moves(argument)
                 known = path is not None and not self._is_begun(path)
                 try:
-                    arguments.append((self._scope.described(path), self._scope.value(path)) if path and known else ("", None))
+                    arguments.append((self._scope.described(path), self._scope.value(path), moves) if path and known else ("", None, moves))
                 except (LookupError, AttributeError):
-                    arguments.append(("", None))
+                    arguments.append(("", None, moves))
             _follow(self, thing, (*self.calls, (self._scope.function, node.lineno)), arguments, self._scope.described(called))
 
     # ---- what is carried ------------------------------------------------------------------------------------------------
@@ -256,12 +301,86 @@ class _Reader(ast.NodeVisitor):
                 self._set(one, value)
         elif isinstance(target, ast.Starred):
             self._set(target.value, value)
+        elif (root := _root(target)) is not target:
+            if (path := _path(root)) is not None:
+                self._put(self._whole(path), target, value)
         elif (path := _path(target)) is not None:
             if _is_time(value) or _path(value) in self._times:
                 self._times.add(path)
             elif path in self._loaded:
-                self._tell(path, target, _PLAIN, is_set=True)
+                self._tell(path, target, _PLAIN, may_be_a_loss=self._perhaps > 0 or isinstance(value, ast.IfExp))
+            made_of = self._sources(value)
             self._begin(path)
+            self._made_of[path] = made_of
+            if len(path) == 1:
+                self._elements.pop(path[0], None)
+                if isinstance(value, ast.Subscript):
+                    self._note_elements(target, value)
+
+    def _put(self, path: Path, target: ast.expr, value: ast.AST) -> None:
+        """One of its elements is set. A dict may be a cache."""
+        with contextlib.suppress(LookupError, AttributeError):
+            goes_on = path in self._loaded and not isinstance(self._scope.value(path), dict)
+            indices = (one.slice for one in ast.walk(target) if isinstance(one, ast.Subscript))
+            is_added = self._ended is None and path not in self._loaded and any(map(self._moves, indices))
+            if goes_on or is_added or self._is_made_of(value, path):
+                self._tell(path, target, (list, dict))
+
+    def _fill(self, path: Path, node: ast.Call) -> None:
+        if any(self._is_made_of(one, path) for one in (*node.args, *(keyword.value for keyword in node.keywords if keyword.arg != "out"))):
+            self._tell(path, node, (list, dict))
+        self._begin(path)
+
+    # ---- what values are made of ----------------------------------------------------------------------------------------
+
+    def _sources(self, value: ast.AST) -> frozenset[Path]:
+        found = [*_paths_in(value)]
+        return frozenset((*found, *(source for path in found for length in range(1, len(path) + 1) for source in self._made_of.get(path[:length], ()))))
+
+    def _is_made_of(self, value: ast.AST, path: Path) -> bool:
+        wholes = {self._whole(source) for source in self._sources(value)}
+        return any(source[: len(path)] == path for source in wholes)
+
+    def _moves(self, index: ast.AST) -> bool:
+        """Whether it is another in each step."""
+        for source in self._sources(index):
+            if source == _ITERATION:
+                return True
+            with contextlib.suppress(LookupError, AttributeError):
+                if not self._is_begun(source) and self._scope.home(source) is not None and isinstance(self._scope.value(source), numbers.Number):
+                    return True
+        return False
+
+    def _note_elements(self, target: ast.expr, value: ast.expr) -> None:
+        """`for target in value`, or `target = value[...]`."""
+        if isinstance(value, ast.Call):
+            function, parts = _path(value.func) or ("",), target.elts if isinstance(target, ast.Tuple) else []
+            if function == ("zip",):
+                for part, one in zip(parts, value.args):
+                    self._note_elements(part, one)
+            elif function == ("enumerate",) and len(parts) == 2 and value.args:
+                self._note_elements(parts[1], value.args[0])
+            elif isinstance(value.func, ast.Attribute) and function[-1] in ("items", "values"):
+                self._note_elements(parts[-1] if parts else target, value.func.value)
+        elif isinstance(target, ast.Name) and (path := _path(_root(value))):
+            self._elements[target.id] = self._whole(path)
+
+    def _whole(self, path: Path) -> Path:
+        """What has it, where it is an element of something."""
+        return self._elements.get(path[0], path) if len(path) == 1 else path
+
+    def _has_tensors(self, path: Path) -> bool:
+        with contextlib.suppress(LookupError, AttributeError):
+            return any(hasattr(one, "shape") for one in held_in(self._scope.value(path)))
+        return False
+
+    def _is_metric(self, path: Path) -> bool:
+        """Of a library (torchmetrics', wherever that is): one of the script's own is read."""
+        with contextlib.suppress(LookupError, AttributeError, TypeError, OSError):
+            thing = self._scope.value(path)
+            is_one = all(callable(getattr(thing, name, None)) for name in _METRIC) and not isinstance(thing, type)
+            return is_one and ("_defaults" in vars(thing) or not _is_the_scripts(inspect.getfile(type(thing))))
+        return False
 
     def _begin(self, path: Path) -> None:
         self._begun.add(path)
@@ -279,7 +398,7 @@ class _Reader(ast.NodeVisitor):
             return None if home is None else (id(home.held), path[-1])
         return None
 
-    def _tell(self, path: Path, node: Any, kinds: tuple[type, ...], exactly: bool = False, is_set: bool = False, parts: bool = False) -> None:
+    def _tell(self, path: Path, node: Any, kinds: tuple[type, ...], exactly: bool = False, may_be_a_loss: bool = False, parts: bool = False) -> None:
         """`exactly`: no tensors. `parts`: what is changed is a part of it."""
         if self._is_begun(path):
             return
@@ -287,20 +406,25 @@ class _Reader(ast.NodeVisitor):
             home, value = self._scope.home(path), self._scope.value(path)
             if parts and not (isinstance(value, (list, dict)) and value and all(isinstance(one, _HOLDERS) for one in held_in(value))):
                 return
-            if home is None or isinstance(value, types.ModuleType) or not (isinstance(value, kinds) or (not exactly and _is_numbers(value, is_set))):
+            if home is None or isinstance(value, types.ModuleType) or not (isinstance(value, kinds) or (not exactly and _is_numbers(value, may_be_a_loss))):
                 return
             if self._ended is None or _came_before((*self.calls, (self._scope.function, node.lineno)), self._ended):
                 self.found.append(Found(self._scope.described(path), self._scope.file, node.lineno, home))
 
 
-def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[tuple[str, Any]], name: str = "") -> None:
+def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[Argument], name: str = "") -> None:
     """Into a function of the script's own, or a thing that can be called as one: `name`."""
     arguments = list(arguments)
     if isinstance(thing, types.MethodType):
-        arguments.insert(0, (type(thing.__self__).__name__, thing.__self__))
+        arguments.insert(0, (type(thing.__self__).__name__, thing.__self__, False))
         thing = thing.__func__
+    elif isinstance(getattr(thing, "_forward_hooks", None), dict):  # a module of torch's
+        for part in thing.modules():
+            for function in (*part._forward_pre_hooks.values(), part.forward, *part._forward_hooks.values()):
+                _follow(reader, function, calls, ())
+        return
     elif not isinstance(thing, (types.FunctionType, type)) and isinstance(call := inspect.getattr_static(type(thing), "__call__", None), types.FunctionType):
-        arguments.insert(0, (name, thing))
+        arguments.insert(0, (name, thing, False))
         thing = call
     thing = inspect.unwrap(thing) if callable(thing) else thing
     if not isinstance(thing, types.FunctionType) or reader.depth >= _DEPTH or not _is_the_scripts(thing.__code__.co_filename):
@@ -310,11 +434,13 @@ def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[tuple
     if node is None:
         return
     closure = {name: cell.cell_contents for name, cell in zip(code.co_freevars, thing.__closure__ or ()) if _is_full(cell)}
-    given = {name: one for name, one in zip(code.co_varnames[: code.co_argcount], arguments) if one[0]}
+    names = code.co_varnames[: code.co_argcount]
+    given = {name: one for name, one in zip(names, arguments) if one[0]}
     own = {*code.co_varnames, *code.co_cellvars} - {*given}
     before, reader.calls = reader.calls, calls
     reader.depth += 1
-    reader.read(node.body, _Scope(code.co_filename, code.co_name, closure, thing.__globals__, own, given))
+    reader.read(node.body, _Scope(code.co_filename, code.co_name, closure, thing.__globals__, own, given,
+                                  [name for name, (_, _, moves) in zip(names, arguments) if moves]))
     reader.depth -= 1
     reader.calls = before
 
@@ -347,6 +473,15 @@ def _root(node: ast.expr) -> ast.expr:
     return node
 
 
+def _paths_in(node: ast.AST) -> Iterator[Path]:
+    """All that it names, each as a whole."""
+    if path := _path(node):
+        yield path
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _paths_in(child)
+
+
 def held_in(thing: Any) -> Iterable[Any]:
     return thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (list, tuple)) else ()
 
@@ -364,11 +499,11 @@ def _is_time(value: ast.AST) -> bool:
     return any((one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "")) in _OF_TIME for one in called)
 
 
-def _is_numbers(value: Any, is_set: bool) -> bool:
-    """A tensor or an array. One that is set with a graph is a loss."""
+def _is_numbers(value: Any, may_be_a_loss: bool) -> bool:
+    """A tensor or an array. A loss has a graph."""
     if type(value).__module__.split(".", 1)[0] not in ("torch", "numpy") or not hasattr(value, "shape"):
         return False
-    return not (getattr(value, "requires_grad", False) and (is_set or getattr(value, "grad_fn", None) is None))
+    return not (getattr(value, "requires_grad", False) and (may_be_a_loss or getattr(value, "grad_fn", None) is None))
 
 
 def _is_full(cell: Any) -> bool:
