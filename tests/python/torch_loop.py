@@ -17,9 +17,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import time
 from pathlib import Path
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -133,9 +135,14 @@ def main() -> None:
         return f"model-{epoch}"
 
     own = iter(DataLoader(held_out, batch_size=4))
+    order, scale = list(range(6)), numpy.linspace(0.5, 1.5, 6, dtype=numpy.float32)
+    random.seed(rank), numpy.random.seed(rank)
     for epoch in range(1 if options.late and run.replaces else 0, EPOCHS):
         if PLAIN:
             loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+        columns = torch.randperm(6)  # between loops, by all three kinds of generators
+        random.shuffle(order)
+        numpy.random.shuffle(scale)
         for i, (x, _) in enumerate(loader) if PLAIN else run.enumerate(loader, epoch, accumulate=options.accumulate):
             if options.alone == "cut" and i == 4:
                 break
@@ -147,7 +154,7 @@ def main() -> None:
                 if options.alone == "iterator" and i == 2:
                     noise = next(own)[0].mean()
                 with contextlib.nullcontext() if update else model.no_sync():
-                    loss = model(x + noise).square().mean() / options.accumulate
+                    loss = model((x + noise)[:, columns][:, order] * torch.tensor(scale)).square().mean() / options.accumulate
                     loss.backward()
                 if update:
                     if run is not None:

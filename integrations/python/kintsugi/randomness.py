@@ -96,6 +96,58 @@ class Randomness(Encoder):
         return state
 
 
+class Between(Encoder):
+    """What the generators had come to where the script is on its own, between loops and sections, and draws there (the order of an epoch).
+
+    A process that takes a lost one's place comes by, and has made none of the steps before: at each such place it is given what the lost one had. Places
+    are counted as the script comes to them. Of the newest alone it is known, MOST bytes together."""
+
+    MOST = 1 << 20
+
+    def __init__(self, randomness: Randomness) -> None:
+        self._randomness = randomness
+        self._known: dict[int, bytes] = {}
+        self._encoded = b""
+        self._place = 0
+        self._before = b""  # as the place at hand began; nothing: the script is not on its own
+
+    def begin(self, arriving: bool) -> None:
+        """A loop is over, or a section behind one."""
+        self._place += 1
+        if arriving and self._place in self._known:
+            self._randomness.load_state_dict(pickle.loads(self._known[self._place]))
+        self._before = self._randomness.encode()
+
+    def end(self, arriving: bool) -> bool:
+        """Whether this process has drawn other numbers here than the others did."""
+        before, self._before = self._before, b""
+        if not before or self._randomness.encode() == before:
+            return False
+        if arriving:
+            return self._place not in self._known
+        self._known[self._place] = before
+        while sum(map(len, self._known.values())) > self.MOST:
+            del self._known[min(self._known)]
+        self._encoded = b""
+        return False
+
+    def encode(self) -> bytes:
+        if not self._encoded:
+            self._encoded = pickle.dumps(self._known, protocol=pickle.HIGHEST_PROTOCOL)
+        return self._encoded
+
+    def state_dict(self) -> dict[int, bytes]:
+        return dict(self._known)
+
+    def load_state_dict(self, state: Mapping[int, bytes]) -> None:
+        self._known, self._encoded = dict(state), b""
+
+    @staticmethod
+    def take_over(_: Mapping[int, Any]) -> dict[int, bytes]:
+        """Other ranks have streams of their own."""
+        return {}
+
+
 class Seeded(GoesOn):
     """What the script has seeded ranks' generators with, for whoever has their numbers: once the world has changed, all know of all."""
 

@@ -28,7 +28,7 @@ from .news import News
 from .objects import PROGRAM
 from .outside import Outside, described
 from .program import Program, Recorded
-from .randomness import Randomness, Seeded
+from .randomness import Between, Randomness, Seeded
 from .reshard import Resharding
 from .sections import pickled
 from .take_over import take_over_of
@@ -68,6 +68,7 @@ class Run(Resharding):
         self._worlds = Worlds(agent, self._program, self._objects, self._news, agent.note_inexact)
         self._rules = Rules(veto or Veto())
         self._plain = False  # is outside of loops and sections
+        self._between: Between | None = None  # none: the script says itself what of its random numbers is kept
         self.committed = 0  # the newest step that this rank has committed
         self.handler("rebuild", self._note_crew)  # before all others
         atexit.register(agent.leave_at_exit)  # while Python's lock still exists
@@ -221,6 +222,8 @@ class Run(Resharding):
             self._objects.apply(kept.changes, self.agent.rank, section, self._loops.arriving)
         if not self._loops.inside:
             self._outside.begin()
+        if not self._program.in_loop:
+            self._begin_between()
         result, wished = pickle.loads(kept.result)
         return pickle.loads(result), wished
 
@@ -273,13 +276,23 @@ class Run(Resharding):
         if self._guard.ended:
             raise Error("the run has ended: nothing of it can be called behind run.finish()", Code.ENDED)
         if self._guard.begun:
-            return
+            return self._end_between()
         self._begin()
         self._go_on_from(self._guard.begin())
         self._loops.arriving = (self.replaces or self.resumes) and self.at > 0
         if self._loops.arriving:
             self._objects.load(self._program.variables_at_start)
         self._enter_plain_code(True)
+
+    def _begin_between(self) -> None:
+        """The script is on its own from here on."""
+        if self._between is not None:
+            self._between.begin(self._loops.arriving)
+
+    def _end_between(self) -> None:
+        if self._between is not None and not self._program.in_loop and self._between.end(self._loops.arriving):
+            self.agent.note_inexact(f"random numbers of rank {self.agent.rank}, drawn between loops that this process passes by: others than were drawn there. Draw "
+                                    "them in a step, or in run.do")  # fmt: skip
 
     def settle(self, error: BaseException) -> None:
         """What a step or a section ended by: an incident is worked off, or it is the script's end. Then this stands at the step from
@@ -342,6 +355,7 @@ class Run(Resharding):
             self._objects.load(self._program.variables_behind(number))
         else:
             self._program.record_end(number, self.committed, self._objects.variables())
+        self._begin_between()
 
     def enter_iteration_again(self) -> None:
         """A newcomer's script comes to the iteration of the newest step."""
@@ -430,6 +444,8 @@ class Run(Resharding):
             random.note_seeded()
             self.register_object("random.seeded", Seeded(random), "derived")
         self.register_object("random", random, random.take_over)
+        self._between = Between(random)
+        self.register_object("random.between", self._between, Between.take_over)
 
     def _make_randomness(self) -> Randomness:
         return Randomness(lambda: self.rank)
