@@ -46,7 +46,8 @@ def strays(door):
 
 
 def carried(door):
-    """What a script carries from step to step and neither registers nor keeps is told where a fault makes it wrong: that alone, and not without a fault."""
+    """What a script carries from step to step and neither registers nor keeps is told where a fault makes it wrong, and what a newcomer makes of its model where
+    it passes by: that alone, and not without a fault."""
     def test(_):
         again = "'seen' (torch_carried.py:{0}), 'meter.total' (torch_carried.py:{1}) of rank {2}, neither registered nor kept (run.keep): changed in step 4,"
         behind = ("'seen' (torch_carried.py:{0}), 'meter.total' (torch_carried.py:{1}), 'losses' (torch_carried.py:{2}), 'ahead' (torch_carried.py:{3}) of rank 1, "
@@ -54,8 +55,10 @@ def carried(door):
         sample = "'Visited.visits' (torch_carried.py:{4}) of rank 1, neither registered nor kept (run.keep): this process goes on from step 3"
         lines = (HERE / "torch_carried.py").read_text().splitlines()
         at = [next(number for number, line in enumerate(lines, 1) if mark in line) for mark in ("seen +=", "self.total +=", "losses.append", "ahead = batch", "self.visits +=")]
+        asked = [f"a model, {how} for '{name}' (torch_carried.py:{next(number for number, line in enumerate(lines, 1) if line.startswith(name))}) between loops"
+                 for how, name in (("asked for its state", "best"), ("copied", "whole"), ("run", "measured"))]  # fmt: skip
         for fault, expected in (((), []), (("throw:1@4:backward",), [again.format(*at[:2], rank) for rank in (0, 1)]),
-                                (("kill:1@4:backward",), [again.format(*at[:2], 0), behind.format(*at), sample.format(*at)])):
+                                (("kill:1@4:backward",), [again.format(*at[:2], 0), behind.format(*at), sample.format(*at)]), (("kill:1@10:backward",), asked)):
             told, log = door.run([word for one in fault for word in ("--inject", one)], [str(HERE / "torch_carried.py")], nproc=2)
             notes = [note["text"] for note in told.get("inexact", [])]
             if len(notes) != len(expected) or any(not any(note.startswith(one) for note in notes) for one in expected):

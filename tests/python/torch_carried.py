@@ -1,8 +1,9 @@
-"""A script that keeps some of its variables, and forgets others: a counter, a meter, a list, what is read ahead, what a data set counts. Beside them what is no
-state: times, sums that begin in each step, a cache, what is registered.
+"""A script that keeps some of its variables, and forgets others: a counter, a meter, a list, what is read ahead, what a data set counts, and what it makes of its
+model between two loops. Beside them what is no state: times, sums that begin in each step, a cache, what is registered.
 
   torch_carried.py
 """
+import copy
 import time
 
 import torch
@@ -66,7 +67,8 @@ model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 average, meter, kept, parts, updates = Average(), Meter(), Meter(), Parts(), 0
 run.register(model=model, optimizer=optimizer, average=average)
-run.keep(globals(), "updates")
+kept_best, measured = None, []
+run.keep(globals(), "updates", "kept_best")
 run.keep(kept, "total")
 run.keep(second := Meter(), "total")  # of the same name
 meters = {"kept": kept, "second": second}
@@ -97,3 +99,24 @@ for batch in run.batches(loader, 0):
     if run.again:
         continue
 assert updates == 8 and kept.total == second.total
+best = copy.deepcopy(net.state_dict())
+whole = copy.deepcopy(net)
+kept_best = {name: value.clone() for name, value in net.state_dict().items()}
+measured.append(net(torch.ones(3)).item())
+for _ in run.steps(2):
+    with run.step():
+        optimizer.zero_grad()
+        model(torch.ones(3)).square().mean().backward()
+        optimizer.step()
+    if run.again:
+        continue
+
+
+def is_alike():
+    of_first = [value.clone() for value in kept_best.values()]
+    for value in of_first:
+        dist.broadcast(value, 0)
+    return all(map(torch.equal, of_first, kept_best.values()))
+
+
+assert run.do(is_alike), "what is kept is as it was made"

@@ -550,6 +550,40 @@ def _function_at(file: str, line: int, name: str) -> ast.FunctionDef | None:
     return None
 
 
+def asker(is_kept: Callable[[Home, str, Any], bool]) -> str:
+    """For what the script does something now: the variable and its line. Nothing: it is kept."""
+    place, frame = "", script_frame()
+    while frame is not None:
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        if _is_the_scripts(file):
+            named, are_kept = False, True
+            scope = _Scope(file, "", frame.f_locals, frame.f_globals)
+            for path in _given_to(file, line):
+                home = scope.home(path)
+                named = True
+                are_kept &= home is not None and is_kept(home, path[-1], home.held.get(path[-1]))
+                place = f"'{'.'.join(path)}' ({os.path.basename(file)}:{line})"
+            if named and are_kept:
+                return ""
+            place = place or f"{os.path.basename(file)}:{line}"
+        frame = frame.f_back if frame.f_code.co_name != "<module>" else None
+    return place
+
+
+def _given_to(file: str, line: int) -> Iterator[Path]:
+    """What the statement there sets or changes."""
+    with contextlib.suppress(Exception):  # the source is not there, or another by now
+        around = [node for node in ast.walk(_tree(file)) if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)]
+        node = min(around, key=lambda one: (one.end_lineno or 0) - one.lineno)
+        targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(call := node.value.func, ast.Attribute) and call.attr in _CHANGE:
+            targets = [call.value]
+        for target in targets:
+            for one in target.elts if isinstance(target, (ast.Tuple, ast.List)) else (target,):
+                if path := _path(_root(one)):
+                    yield path
+
+
 def script_frame() -> types.FrameType | None:
     """The script's own, nearest to this call."""
     frame: types.FrameType | None = sys._getframe(1)

@@ -40,6 +40,7 @@ from .framework import Framework
 from .gradients import norm_of_gradients
 from .groups import Groups, refuse_others
 from .loaders import Batches
+from .passing import Passing
 from .prepared import Prepared, is_prepared
 from .randomness import Randomness
 from .registry import AN_OLD_ONE, Hooks, Registry
@@ -118,6 +119,7 @@ class TorchRun(Run):
         self._fenced = 0  # up to where the device has to have come, until the update counts as done
         self._early = Early(self._registry)
         self._strays = Strays(self._own_versions, self._late_versions, agent.note_inexact)
+        self._passing = Passing(lambda: self._loops.arriving and not self._program.in_loop, self._is_kept, agent.note_inexact)
         self._changes_behind = False  # whether parameters changed behind the update of the newest step that was ended
         self._forgotten: Forgotten | None = None
         self._stepping: set[int] = set()  # optimizers that have stepped in this step
@@ -494,6 +496,11 @@ class TorchRun(Run):
         super().open()
         if is_new and self._loops.arriving:
             self._strays.note_release()
+            self._passing.begin(self._registry.models)
+
+    def arrived(self) -> None:
+        self._passing.end()
+        super().arrived()
 
     def settle(self, error: BaseException) -> None:
         if self._in_step and self._update is _COMMITTED and self._registry.places.first_moved():
