@@ -1,5 +1,7 @@
 """What a script trains with and has not registered is refused in the step that changes it; what is registered, or goes on from nothing, is not. Needs no run."""
+import contextlib
 import random
+import sys
 import types
 
 import numpy
@@ -241,3 +243,27 @@ for function, names, behind in ((averages, {"shadow.by_name", "shadow.all", "fla
         function(1)
     except KeyError as error:
         assert told(function, error) == names, (function, told(function, error))
+
+
+# What Python's own enumerate and zip give beside a loop of the run's goes on where that gives something again.
+class Steps:
+    steps, step = staticmethod(lambda count: range(count)), staticmethod(contextlib.nullcontext)
+
+
+def counted():
+    run, found = Steps(), []
+    for i, _ in enumerate(run.steps(1)):
+        with run.step():
+            found.append(carried.forgotten(sys._getframe(), True, None, lambda home, name, value: name == "found"))
+    for _, one in zip(run.steps(1), [2]):
+        with run.step():
+            found.append(carried.forgotten(sys._getframe(), False, None, lambda home, name, value: name == "found"))
+    for _ in run.steps(1):
+        with run.step():
+            found.append(carried.forgotten(sys._getframe(), True, None, lambda home, name, value: name == "found"))
+    return found
+
+
+of_enumerate, of_zip, of_run = counted()
+assert of_enumerate.startswith("'i' (") and of_enumerate.endswith(": run.enumerate counts right)"), of_enumerate
+assert of_zip.startswith("'one' (") and of_zip.endswith("StackDataset)") and not of_run, (of_zip, of_run)

@@ -170,6 +170,7 @@ refused("changes what it keeps in 'sums[0]'", kept_of, *own(lambda o, *_: o.sums
 refused("changes what it keeps in 'late'", kept_of, *own(lambda o, *_: setattr(o, "late", torch.zeros(1)), late=None))
 refused("keeps state under 'all', which is no parameter", kept_of, *own(lambda o, *_: o.state["all"].update(k=1)))
 refused("keeps 'set' of 'weight' as a set: only tensors", kept_of, *own(lambda o, g, p, state: state.update(set={1})))
+refused("Own on gradients of ones, to learn what it keeps, and ZeroDivisionError came of it", kept_of, *own(lambda *_: 1 / 0))
 refused("of shape [2, 2] belongs to no model", KeptOptimizer, "optimizer", own(counts)[0], {}, lambda: 0, None)
 calls = iter(range(9))
 refused("Own.step() holds 1 collectives", dry_step.learn, own(lambda *_: None)[0], lambda: next(calls))

@@ -33,6 +33,7 @@ _VIEWS = frozenset(("data", "T"))
 _COPIES = frozenset(("copy_", "fill_"))  # of those that begin anew: not where they are given what was there
 _METRIC = ("update", "compute", "reset")  # has all of these
 _COUNTED = {"average_parameters": "step"}  # of torch's model averagers: the attribute that the call counts in
+_LOOPS = frozenset(("batches", "enumerate", "range", "steps"))  # of a run
 _DEPTH = 4  # of calls
 _MOST = 5  # that are told of
 _PLAIN = (numbers.Number, str, bytes, tuple, list, dict, set, collections.deque)
@@ -59,6 +60,7 @@ class Found(NamedTuple):
     file: str
     line: int
     home: Home
+    hint: str = ""
 
 
 def forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: Callable[[Home, str, Any], bool]) -> str:
@@ -70,7 +72,7 @@ def forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: Ca
         return ""
     if not found:
         return ""
-    told = ", ".join(f"'{one.name}' ({os.path.basename(one.file)}:{one.line})" for one in found[:_MOST])
+    told = ", ".join(f"'{one.name}' ({os.path.basename(one.file)}:{one.line}{one.hint})" for one in found[:_MOST])
     return f"{told}{', ...' if len(found) > _MOST else ''}"
 
 
@@ -80,6 +82,7 @@ def _forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: C
         loop, block = _step_in(code.f_code.co_filename, code.f_lineno)
         if loop is None or block is None:
             return
+        yield from _walked_beside(loop, code)
         body = loop.body if arrives or block not in loop.body else loop.body[: loop.body.index(block) + 1]
         reader.read([ast.Assign([loop.target], ast.Name(_ITERATION[0])), *body], _Scope(code.f_code.co_filename, "", code.f_locals, code.f_globals))
     else:
@@ -91,6 +94,24 @@ def _forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: C
         if (id(one.home.held), name) not in known and not is_kept(one.home, name, one.home.held[name]):
             known.add((id(one.home.held), name))
             yield one
+
+
+def _walked_beside(loop: ast.For, frame: types.FrameType) -> Iterator[Found]:
+    """What Python's own enumerate and zip give beside the run's loop: they go on where that gives something again, and begin with it where it begins later."""
+    walk = loop.iter
+    if not isinstance(walk, ast.Call) or not isinstance(walk.func, ast.Name) or not isinstance(loop.target, ast.Tuple):
+        return
+    beside: list[ast.expr] = loop.target.elts[:1] if walk.func.id == "enumerate" else []
+    if walk.func.id == "zip":
+        beside = [target for target, one in zip(loop.target.elts, walk.args) if not _walks_run(one)]
+    for target in beside:
+        name = ".".join(_path(target) or ("...",))
+        hint = ": run.enumerate counts right" if walk.func.id == "enumerate" else ": walk one loader, of torch.utils.data.StackDataset"
+        yield Found(name, frame.f_code.co_filename, loop.lineno, Home(None, frame.f_locals), hint)
+
+
+def _walks_run(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Attribute) and part.attr in _LOOPS for part in ast.walk(node))
 
 
 class _Scope:

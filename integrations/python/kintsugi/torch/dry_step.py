@@ -98,8 +98,14 @@ def learn(
             parameter.grad = _gradient(parameter) if has_gradient(parameter) else None
         beside = [(one, one._version) for one in memory_of(others) if not one.is_inference()]
         begun = calls()
-        with torch.enable_grad():
-            optimizer.step()
+        try:
+            with torch.enable_grad():
+                optimizer.step()
+        except Error:
+            raise
+        except Exception as error:
+            raise Error(f"run.register makes one step of {type(optimizer).__name__} on gradients of ones, to learn what it keeps, and {type(error).__name__} came of "
+                        f"it: {error}. Register the optimizer whose step() the steps of the script call (of SAM its base_optimizer)", Code.INVALID_ARGUMENT) from error  # fmt: skip
         refuse_collectives(optimizer, calls() - begun)
         members[0].beside += [one for one, version in beside if one._version != version]
         _refuse_hidden(optimizer, before, _facts(members, parameters))

@@ -49,7 +49,8 @@ def refuse(name: str, thing: Any) -> None:
         raise Error(f"'{name}' is a {type(thing).__name__}, whose state does not move the iterator that a loop has of it: leave it out of run.register and "
                     f"write `for batch in run.batches({name}, epoch):`", Code.INVALID_ARGUMENT)  # fmt: skip
     if isinstance(thing, torch.optim.LBFGS):
-        raise Error("LBFGS evaluates the model within its update: it cannot be split at the gate", Code.INVALID_ARGUMENT)
+        raise Error("LBFGS evaluates the model within its update, which cannot be split at the gate: use an optimizer that steps on gradients as they are (Adam, "
+                    "SGD)", Code.INVALID_ARGUMENT)  # fmt: skip
     if isinstance(thing, torch.optim.SparseAdam):
         raise Error("SparseAdam takes sparse gradients alone: only dense tensors are protected; use Adam", Code.INVALID_ARGUMENT)
     if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(thing).__mro__):
@@ -134,7 +135,8 @@ class KeptOptimizer:
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if parameter not in names:
                 raise Error(f"an optimizer's parameter of shape {list(parameter.shape)} belongs to no model that is registered: register its "
-                            "model too", Code.INVALID_ARGUMENT)  # fmt: skip
+                            "model too; where it has none (a temperature), make it a parameter of a module, torch.nn.ParameterList([...]), give the "
+                            "optimizer that one's parameters and register both", Code.INVALID_ARGUMENT)  # fmt: skip
         self._names = names
         known_to_torch = type(self.optimizer).__module__.startswith("torch.optim")
         self._members = dry_step.learn(self.optimizer, calls, () if known_to_torch else others)
