@@ -108,6 +108,38 @@ class Stream(IterableDataset):
         self.at, self.passes = state["at"], state["passes"]
 
 
+class Mixed(Stream):
+    """Shuffles in a window: what it comes to follows from what it draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.window = []
+
+    def __iter__(self):
+        while self.at < SAMPLES or self.window:
+            while self.at < SAMPLES and len(self.window) < 8:
+                self.window.append(self.at)
+                self.at += 1
+            yield {"row": torch.tensor([self.window.pop(random.randrange(len(self.window))), self.passes])}
+        self.at = 0
+        self.passes += 1
+
+    def state_dict(self):
+        return {**super().state_dict(), "window": [*self.window]}
+
+    def load_state_dict(self, state):
+        super().load_state_dict(state)
+        self.window = [*state["window"]]
+
+
+class Drifting(Counting):
+    """The same of a data set that gives samples by their indices."""
+
+    def __getitem__(self, i):
+        self.asked += random.randrange(9)
+        return super().__getitem__(i)
+
+
 class Shuffled(Sampler):
     """As many write it: Python's generator, in __iter__ itself."""
 
@@ -211,6 +243,8 @@ KINDS = {
     "a list": lambda: [torch.full((2,), float(i)) for i in range(12)],
     "a tensor": lambda: torch.arange(24.0).reshape(12, 2),
     "a stream with a state": lambda: DataLoader(Stream(), 4),
+    "a stream that shuffles": lambda: DataLoader(Mixed(), 4),
+    "a data set whose state is drawn": lambda: DataLoader(Drifting(), 4),
 }
 SPAWNED = {"workers, spawned": lambda: DataLoader(Noisy(), 4, shuffle=True, num_workers=2, multiprocessing_context="spawn")}
 try:
@@ -359,6 +393,19 @@ def back_and_forth(make, expected, what):
         trained()
 
 
+def leave_out(make, expected, what):
+    """A process that takes a lost one's place leaves out a batch that the others have had; its generators are what they came to behind that."""
+    line = Line(make)
+    line.run(keep_states=range(6))
+    for position in (0, 1, 4):
+        other, behind = Line(make), pickle.loads(line.states[0, position + 1])[0]
+        other.batches.load_state_dict(pickle.loads(line.states[0, position])[1])
+        everything.load_state_dict(behind)
+        other.batches.next()
+        everything.load_state_dict(behind)
+        same(other.run(at=1), rest(expected, 0, position + 1), f"{what}, behind batch {position}, which is left out")
+
+
 def go_on_elsewhere(lines):
     """By kind, what a new process sees from each of its states on."""
     with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
@@ -395,6 +442,8 @@ def main(word=""):
             same(line.run(keep_states=(1, 3) if works else AT), wanted[early], f"{kind}, undisturbed, left early at {early}")
             states |= {(early, *where): state for where, state in line.states.items() if not works or where == (0, 3) or where[0] == 1 or where == (2, 1)}
         back_and_forth(make, wanted[None], kind)
+        if not works:
+            leave_out(make, wanted[None], kind)
         lines[kind] = states, wanted
     if lines:
         go_on_elsewhere(lines)

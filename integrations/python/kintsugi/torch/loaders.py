@@ -68,6 +68,8 @@ class Batches:
         self._begun: World = {}  # what the making of the iterator left the streams at that it drew from
         self._tried = False  # the first batch was asked for
         self._start: World = {}  # the process's generators as a pass's first batch is asked for, from which its sampler may draw
+        self._draws = False  # a data set with a state has drawn from the process's generators: what it comes to follows from them
+        self._due: World = {}  # what these are to be as the next batch is fetched
         self._ended: World | None = None  # what asking behind the last batch left of the streams that it drew from
 
     # ---- a pass ---------------------------------------------------------------------------------------------------------
@@ -81,7 +83,7 @@ class Batches:
             for thing in self._with_epochs():
                 thing.set_epoch(epoch)
         self._epochs = [getattr(thing, "epoch", epoch) for thing in self._with_epochs()]
-        self._stands = False
+        self._stands, self._due = False, {}
         before = self._streams.take()
         self._kind.begin(self._streams)
         self._start = self._streams.take()
@@ -181,14 +183,15 @@ class Batches:
             return {"kind": type(self._kind).__name__, "length": self.length_hint(), "own": self._streams.take_own()}
         return {"kind": type(self._kind).__name__, "epochs": self._epochs, "position": self._position, "mark": place.mark, "own": place.own,
                 "ended": self._ended is not None and self._position == self._fetched, "length": self.length_hint(),
-                "start": {name: self._start[name] for name in SHARED if name in self._start} if self._position == 0 else {}}  # fmt: skip
+                "start": {name: self._start[name] for name in SHARED if name in self._start} if self._position == 0 else {},
+                "due": {name: state for name, state in self._streams.take().items() if name in SHARED} if self._draws else {}}  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Stands where the state was taken; the iterator is made when it is needed."""
         if state["kind"] != type(self._kind).__name__ or state["length"] != self.length_hint():
             raise Error(f"loader '{self._name}' is not the one that was saved: that was {state['kind']} of {state['length']} batches, this is "
                         f"{type(self._kind).__name__} of {self.length_hint()}", Code.FAILED_PRECONDITION)  # fmt: skip
-        self._start = state.get("start", {})  # none before the first pass
+        self._start, self._due = state.get("start", {}), state.get("due", {})  # none before the first pass
         self._stands, self._first, self._place, self._begun, self._tried = False, None, None, self._start, bool(self._start)
         self._enter(0, False)
         self._scan()
@@ -211,7 +214,7 @@ class Batches:
             why = "the ranks that saved stood at different batches" if len(where) != 1 else "only torch's DistributedSampler can be divided anew"
             raise Error(f"loader '{self._name}' cannot go on with another number of ranks: {why}; resume with as many ranks as saved", Code.INVALID_ARGUMENT)
         mark = self._kind.take_over([state["mark"] for state in states], states[0]["position"])
-        return {**states[0], "position": 0, "mark": mark, "own": {}, "start": {}, "length": self.length_hint()}
+        return {**states[0], "position": 0, "mark": mark, "own": {}, "start": {}, "due": {}, "length": self.length_hint()}
 
     # ---- within -----------------------------------------------------------------------------------------------------------
 
@@ -224,6 +227,9 @@ class Batches:
             self._stand()
         if self._position == 0 and self._tried:
             self._streams.put(self._begun)
+        elif self._due:
+            self._streams.put(self._due)
+        self._due = {}
         still, place = self._kind.still(), self._in_pass()
         before = {} if still else self._streams.take()
         first, self._tried = self._position == 0, True
@@ -240,9 +246,14 @@ class Batches:
         drew = {} if still else moved(before, self._streams.take())
         if self._keep:
             self._kept.append(_Entry(KeptBatch(batch), place, {**self._begun, **drew} if first else drew))
+        self._draws |= not drew.keys().isdisjoint(SHARED) and self._has_state()
         self._place = self._here()
         self._position = self._fetched = self._position + 1
         return batch
+
+    def _has_state(self) -> bool:
+        """What is fetched here leaves more behind than generators."""
+        return self._kind.fetches_here and (self._kind.outlasts or any(name.endswith("state_dict()") for name in self._streams.names("dataset")))
 
     def _fetch_changed(self, entry: _Entry) -> Any:
         """The step has written into the batch: it is fetched once more."""
