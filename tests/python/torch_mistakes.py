@@ -10,6 +10,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import prune
 
 import kintsugi
 from kintsugi.torch import ReplicaOptimizer, _build, built, ddp_layout, dry_step, groups, optimizers, parallel, registry, refused as where_made, state
@@ -179,6 +180,20 @@ refused('a group of backend "gloo" is made while the run trains', torch.distribu
 heard = [5]
 torch.distributed.broadcast_object_list(heard, src=0)
 assert heard == [5]
+
+# A step that makes a registered model another; as it was, with values alone, or one of another model it may be.
+steps, growing = [], torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Sequential(torch.nn.Linear(2, 2)))
+where_made.watch_parts(lambda: bool(steps), lambda: {"model": growing})
+growing[1] = torch.nn.GELU()
+steps.append(True)
+growing[1] = torch.nn.GELU()
+growing[0].loss = torch.nn.MSELoss()
+torch.nn.Sequential(torch.nn.Linear(2, 2)).append(torch.nn.ReLU())
+growing[0].weight = torch.nn.Parameter(torch.zeros(2, 2))
+refused("'model.1' becomes a ReLU, and was a GELU at run.register", growing.__setitem__, 1, torch.nn.ReLU())
+refused("'model.2.1' becomes a ReLU, and was none at run.register", growing[2].append, torch.nn.ReLU())
+refused("'model.2.0.weight_orig' becomes a parameter, and was none", prune.l1_unstructured, growing[2][0], "weight", 0.5)
+steps.clear()
 
 # A group that answers alone: what others would have sent is zeros, and objects, whose sizes these would be, are refused by name.
 alone = _build.load().OuterGroup(1, 2, "alone", 1000)

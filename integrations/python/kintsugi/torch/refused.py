@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
+from torch.nn import Module, ModuleDict, ModuleList, Parameter, Sequential
+from torch.nn.modules import module
 
 from .._errors import Error
 from ..abi import Code
@@ -34,6 +36,35 @@ def watch(trains: Callable[[], bool], extension: Any, device: Device, is_drafted
     _watch_objects()
     _watch_graphs(extension.set_capturing, device, is_drafted)
     _watch_symmetric_memory()
+
+
+def watch_parts(changing: Callable[[], bool], models: Callable[[], Mapping[str, Module]]) -> None:
+    """From now on, in this process: a step that makes a registered model another. A process that takes a lost one's place passes by it, and keeps the model as
+    it was. `changing`: whether a step or a section is in hand, which is passed by later."""
+
+    def add_module(parent: Module, name: str, part: Module | None) -> None:
+        before = parent._modules.get(name)
+        is_other = type(before) is not type(part) if before is not None else isinstance(parent, (Sequential, ModuleList, ModuleDict))
+        if is_other and changing() and (path := _path_of(parent, models())) is not None:
+            was = "none" if before is None else f"a {type(before).__name__}"
+            raise _made_another(f"{path}.{name}", f"a {type(part).__name__}", was)
+
+    def add_parameter(parent: Module, name: str, parameter: Parameter | None) -> None:
+        """One that the model has, under another name (pruning, weight_norm); others are seen elsewhere."""
+        if parameter is not None and name not in parent._parameters and changing() and (path := _path_of(parent, models())) is not None:
+            raise _made_another(f"{path}.{name}", "a parameter", "none")
+
+    module.register_module_module_registration_hook(add_module)
+    module.register_module_parameter_registration_hook(add_parameter)
+
+
+def _path_of(part: Module, models: Mapping[str, Module]) -> str | None:
+    return next((".".join(filter(None, (name, path))) for name, model in models.items() for path, one in model.named_modules() if one is part), None)
+
+
+def _made_another(path: str, now: str, was: str) -> Error:
+    return Error(f"'{path}' becomes {now}, and was {was} at run.register: a process that takes a lost one's place passes by that, and would have the model as it was. "
+                 "Make it so before run.register (pruning: a mask is a buffer), or go on with the other model in a run of its own", Code.FAILED_PRECONDITION)  # fmt: skip
 
 
 def refuse_own_means(groups: list[Any]) -> None:

@@ -80,7 +80,7 @@ class Registry:
     def _forget(self) -> None:
         self._known: dict[int, tuple[str, Any]] = {}  # by identity, and the thing, so that it stays its own
         self.models: list[Module] = []
-        self._named_models: dict[str, Module] = {}
+        self.named_models: dict[str, Module] = {}
         self.sharded: list[Any] = []  # FSDP2's groups of parameters
         self.optimizers: list[Optimizer] = []
         self.kept: dict[Optimizer, KeptOptimizer] = {}
@@ -245,14 +245,14 @@ class Registry:
         self._add_names_of_tied(name, inner)
         names = [key for key, _ in inner.named_buffers()]
         if isinstance(inner, AveragedModel):  # all ranks count alike, whatever else they have of their own
-            count = Count(inner, self._extension, lambda: self._named_models, self._device.side.note)
+            count = Count(inner, self._extension, lambda: self.named_models, self._device.side.note)
             self._add_object(f"{name}.count", count, "rank-zero")
             self._run.make_again(f"{name}.count", count.make_again)
             names.remove("n_averaged")
         if names:
             self._add_buffers(name, inner, names, state.Buffers(inner, self._extension, names).take_over)
         self._add_object(f"{name}.attributes", Attributes(inner), Attributes.take_over)
-        self._named_models[name] = model
+        self.named_models[name] = model
         self._accompany(model)
 
     def _add_buffers(self, name: str, model: Module, names: list[str], known: TakeOver | None) -> None:
@@ -331,7 +331,7 @@ class Registry:
         own = {parameter for group in optimizer.param_groups for parameter in group["params"]}
         found = dict(self.parameters)
         taken: set[str] = set()
-        for model, parameter in ((name, p) for name, model in self._named_models.items() for p in _inner(model).parameters() if p in own):
+        for model, parameter in ((name, p) for name, model in self.named_models.items() for p in _inner(model).parameters() if p in own):
             if found[parameter] in taken:
                 found[parameter] = f"{model}/{found[parameter]}"
             taken.add(found[parameter])

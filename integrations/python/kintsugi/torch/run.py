@@ -131,6 +131,7 @@ class TorchRun(Run):
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
         _rendezvous_handlers["env"] = self._groups.rendezvous
         refused.watch(self.trains, extension, self.device, lambda: self._registry.drafts.in_use)
+        refused.watch_parts(self._makes_steps, lambda: {} if self._registry.frameworks else self._registry.named_models)
         iterators.watch(lambda: self._loops.place, self._objects.things)
         self.handler("clean", self._groups.clean)
         self.handler("rebuild", self._rebuild)
@@ -455,6 +456,9 @@ class TorchRun(Run):
 
     def _late_versions(self) -> int:
         return 0 if self._registry.gathers else self._versions_of(self._early.others)
+
+    def _makes_steps(self) -> bool:
+        return self._in_step or self._loops.sections > 0
 
     def _is_changed(self) -> bool:
         return self.committed > 0 and self._versions() != self._at_end
