@@ -230,6 +230,33 @@ def filled(k):
     raise KeyError("its end")
 
 
+class Callback:
+    def __init__(self):
+        self.steps = 0
+
+    def on_step(self, k):
+        self.steps += 1
+
+
+logged = []
+callbacks, functions = [Callback()], {"step": []}
+
+
+def log(k):
+    logged.append(k)
+
+
+functions["step"].append(log)
+
+
+def called(k):
+    for callback in callbacks:
+        callback.on_step(k)
+    for function in functions["step"]:
+        function(k)
+    raise KeyError("its end")
+
+
 def told(function, error=None):
     """`error`: that ended the step; none: in a process that comes later."""
     text = carried.forgotten(function, error is None, error, lambda home, name, value: value is kept_list)
@@ -237,7 +264,7 @@ def told(function, error=None):
 
 
 for function, names, behind in ((averages, {"shadow.by_name", "shadow.all", "flat", "center_of"}, set()), (modules, {"bank", "features", "hidden"}, set()),
-                                (others, {"drawn", "sums", "averager.step"}, set()), (filled, {"bank"}, {"history"})):  # fmt: skip
+                                (others, {"drawn", "sums", "averager.step"}, set()), (filled, {"bank"}, {"history"}), (called, {"Callback.steps", "logged"}, set())):  # fmt: skip
     assert told(function) == names | behind, (function, told(function))
     try:
         function(1)

@@ -294,7 +294,10 @@ class _Reader(ast.NodeVisitor):
             self._tell(path, node, (list, dict))
         else:
             self._loaded.add(path)
-        if (called := _path(function)) is not None and not self._is_begun(called):
+        called = _path(function)
+        if called is not None and called[0] in self._elements:
+            self._call_elements(called, node)
+        elif called is not None and not self._is_begun(called):
             if self._is_metric(called):
                 self._tell(called, node, (object,), exactly=True)
             self._call(called, node)
@@ -313,6 +316,15 @@ class _Reader(ast.NodeVisitor):
                 except (LookupError, AttributeError):
                     arguments.append(("", None, moves))
             _follow(self, thing, (*self.calls, (self._scope.function, node.lineno)), arguments, self._scope.described(called))
+
+    def _call_elements(self, called: Path, node: ast.Call) -> None:
+        """Of callbacks, each."""
+        with contextlib.suppress(LookupError, AttributeError):
+            for one in held_in(self._scope.value(self._elements[called[0]])):
+                for thing in held_in(one) or (one,):
+                    for name in called[1:]:
+                        thing = getattr(thing, name)
+                    _follow(self, thing, (*self.calls, (self._scope.function, node.lineno)), (), ".".join(called))
 
     # ---- what is carried ------------------------------------------------------------------------------------------------
 

@@ -32,14 +32,15 @@ class Passing:
         own: set[torch.Tensor] = set()
         for module in (module for model in models for module in model.modules()):
             self._undo.append(module.register_forward_pre_hook(lambda *_: self._look("run")).remove)
-            self._undo.append(module.register_state_dict_pre_hook(lambda *_: self._look("asked for its state")).remove)
+            asked = module.register_state_dict_pre_hook(lambda *_: self._look("asked for its state"))  # type: ignore[no-untyped-call]
+            self._undo.append(asked.remove)
             own.update(module.parameters(recurse=False))
         copy = Parameter.__deepcopy__
 
         def copied(parameter: Any, memo: Any) -> Any:
             if parameter in own:
                 self._look("copied")
-            return copy(parameter, memo)
+            return copy(parameter, memo)  # type: ignore[no-untyped-call]
 
         Parameter.__deepcopy__ = copied  # type: ignore[method-assign]
         self._undo.append(lambda: setattr(Parameter, "__deepcopy__", copy))
