@@ -57,6 +57,9 @@ def carried(door):
         at = [next(number for number, line in enumerate(lines, 1) if mark in line) for mark in ("seen +=", "self.total +=", "losses.append", "ahead = batch", "self.visits +=")]
         asked = [f"a model, {how} for '{name}' (torch_carried.py:{next(number for number, line in enumerate(lines, 1) if line.startswith(name))}) between loops"
                  for how, name in (("asked for its state", "best"), ("copied", "whole"), ("run", "measured"))]  # fmt: skip
+        of_section = [number for mark in ("    evaluated += 1", "    found.append") for number, line in enumerate(lines, 1) if line.startswith(mark)]
+        asked.append("'evaluated' (torch_carried.py:{}), 'found' (torch_carried.py:{}) of rank 1, neither registered nor kept (run.keep): changed in run.do (evaluate, "
+                     "after loop 1, number 0), which this process passes by".format(*of_section))  # fmt: skip
         for fault, expected in (((), []), (("throw:1@4:backward",), [again.format(*at[:2], rank) for rank in (0, 1)]),
                                 (("kill:1@4:backward",), [again.format(*at[:2], 0), behind.format(*at), sample.format(*at)]), (("kill:1@10:backward",), asked)):
             told, log = door.run([word for one in fault for word in ("--inject", one)], [str(HERE / "torch_carried.py")], nproc=2)

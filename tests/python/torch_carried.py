@@ -67,7 +67,16 @@ model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 average, meter, kept, parts, updates = Average(), Meter(), Meter(), Parts(), 0
 run.register(model=model, optimizer=optimizer, average=average)
-kept_best, measured = None, []
+kept_best, measured, evaluated, found = None, [], 0, []
+
+
+def evaluate():
+    global evaluated
+    evaluated += 1
+    found.append(evaluated)
+    return net(torch.ones(3)).item()
+
+
 run.keep(globals(), "updates", "kept_best")
 run.keep(kept, "total")
 run.keep(second := Meter(), "total")  # of the same name
@@ -99,6 +108,7 @@ for batch in run.batches(loader, 0):
     if run.again:
         continue
 assert updates == 8 and kept.total == second.total
+run.do(evaluate)
 best = copy.deepcopy(net.state_dict())
 whole = copy.deepcopy(net)
 kept_best = {name: value.clone() for name, value in net.state_dict().items()}

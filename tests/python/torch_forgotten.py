@@ -1,5 +1,8 @@
 """What a script trains with and has not registered is refused in the step that changes it; what is registered, or goes on from nothing, is not. Needs no run."""
+import bisect
 import contextlib
+import functools
+import heapq
 import random
 import sys
 import types
@@ -187,7 +190,7 @@ def hooked(module, inputs, output):
 
 
 shadow, sums, anew, held, rows = Shadow(), Sums(), Sums(), {"w": torch.zeros(1)}, Rows()
-bank, center_of, flat, hidden, room, history = torch.zeros(4), torch.zeros(1), [torch.zeros(1)], torch.zeros(1), torch.zeros(4), {}
+bank, center_of, flat, hidden, room, history, latest = torch.zeros(4), torch.zeros(1), [torch.zeros(1)], torch.zeros(1), torch.zeros(4), {}, {}
 features, cache, kept_list, drawn, averager = {"mean": 0.0}, {}, [torch.zeros(1)], iter(range(9)), types.SimpleNamespace(step=0, average_parameters=len)
 rows.register_forward_hook(hooked)
 hidden = (hidden.requires_grad_() * 1).sum()
@@ -222,6 +225,8 @@ def filled(k):
     for i in range(4):
         room[i] = i * bank.mean()
     history[k] = 1.0
+    for name, one in {"loss": k}.items():
+        latest[name] = one
     for one in kept_list:
         one.mul_(0.9)
     for value in held.values():
@@ -257,6 +262,43 @@ def called(k):
     raise KeyError("its end")
 
 
+class Slots:
+    __slots__ = ("steps",)
+
+    def __init__(self):
+        self.steps = 0
+
+
+class OfAll:
+    steps = 0
+
+
+def note(store, k):
+    k = k + 1
+    store.append(k)
+
+
+slots, heap, sorted_ones, order, counts, noted, partly, dropped = Slots(), [], [], [1, 2], numpy.zeros(2), [], [], [1, 2, 3, 4]
+note_partly = functools.partial(note, partly)
+
+
+def elsewhere(k):
+    slots.steps += 1
+    OfAll.steps += 1
+    note(noted, k)
+    note_partly(k)
+    raise KeyError("its end")
+
+
+def by_library(k):
+    heapq.heappush(heap, k)
+    bisect.insort(sorted_ones, k)
+    random.shuffle(order)
+    numpy.add.at(counts, [0], 1)
+    del dropped[0]
+    raise KeyError("its end")
+
+
 def told(function, error=None):
     """`error`: that ended the step; none: in a process that comes later."""
     text = carried.forgotten(function, error is None, error, lambda home, name, value: value is kept_list)
@@ -264,7 +306,8 @@ def told(function, error=None):
 
 
 for function, names, behind in ((averages, {"shadow.by_name", "shadow.all", "flat", "center_of"}, set()), (modules, {"bank", "features", "hidden"}, set()),
-                                (others, {"drawn", "sums", "averager.step"}, set()), (filled, {"bank"}, {"history"}), (called, {"Callback.steps", "logged"}, set())):  # fmt: skip
+                                (others, {"drawn", "sums", "averager.step"}, set()), (filled, {"bank"}, {"history"}), (called, {"Callback.steps", "logged"}, set()), (elsewhere, {"slots.steps", "OfAll.steps", "noted", "note_partly"}, set()),
+                                (by_library, {"heap", "sorted_ones", "order", "counts", "dropped"}, set())):  # fmt: skip
     assert told(function) == names | behind, (function, told(function))
     try:
         function(1)

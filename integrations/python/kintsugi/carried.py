@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import collections
 import contextlib
+import functools
 import inspect
 import linecache
 import numbers
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 
 _CHANGE = frozenset("append appendleft extend add update insert pop popleft popitem remove discard setdefault sort reverse rotate".split())
 _BEGIN_ANEW = frozenset("clear zero_ copy_ fill_ normal_ uniform_ random_ requires_grad_ detach_".split())
+_CHANGE_FIRST = frozenset("heappush heappop heapreplace heappushpop insort insort_left insort_right shuffle at".split())  # what they are given first
 _OF_TIME = frozenset("time perf_counter monotonic process_time perf_counter_ns time_ns now Event".split())
 _VIEWS = frozenset(("data", "T"))
 _COPIES = frozenset(("copy_", "fill_"))  # of those that begin anew: not where they are given what was there
@@ -44,7 +46,6 @@ _HOLDERS = (list, dict, set, collections.deque)
 
 Path = tuple[str, ...]
 _ITERATION: Path = ("",)  # of what is another in each step
-Argument = tuple[str, Any, bool]  # how it is called by the caller (or ""), what it is, whether it is another in each step
 Calls = tuple[tuple[str, int], ...]  # function and line of each, the outermost first
 
 
@@ -53,6 +54,13 @@ class Home(NamedTuple):
 
     owner: Any  # the object, or None
     held: Any  # its variables, by name
+
+
+class Argument(NamedTuple):
+    name: str  # as the caller calls it; "": that is not known
+    value: Any
+    moves: bool = False  # it is another in each step
+    home: Home | None = None  # where the caller has it
 
 
 class Found(NamedTuple):
@@ -87,13 +95,17 @@ def _forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: C
         reader.read([ast.Assign([loop.target], ast.Name(_ITERATION[0])), *body], _Scope(code.f_code.co_filename, "", code.f_locals, code.f_globals))
     else:
         reader.is_sample = isinstance(code, types.MethodType) and code.__name__ == "__getitem__"
-        _follow(reader, code, (), [("", None, True)])
+        _follow(reader, code, (), [Argument("", None, True)])
     known: set[tuple[int, str]] = set()
     for one in reader.found:
         name = one.name.rpartition(".")[2]
-        if (id(one.home.held), name) not in known and not is_kept(one.home, name, one.home.held[name]):
-            known.add((id(one.home.held), name))
+        if (_identity(one.home), name) not in known and not is_kept(one.home, name, one.home.held[name]):
+            known.add((_identity(one.home), name))
             yield one
+
+
+def _identity(home: Home) -> int:
+    return id(home.held if home.owner is None else home.owner)
 
 
 def _walked_beside(loop: ast.For, frame: types.FrameType) -> Iterator[Found]:
@@ -129,28 +141,36 @@ class _Scope:
         """None: it is no variable that outlives the step."""
         first, *rest = path
         if not rest:
-            if first in self.own or first in self.arguments:
+            if first in self.arguments:
+                return self.arguments[first].home
+            if first in self.own:
                 return None
             return Home(None, self._locals) if first in self._locals else Home(None, self._globals)
         owner = self.value(path[:-1])
         held = getattr(owner, "__dict__", None)
-        return Home(owner, held) if isinstance(held, dict) and not isinstance(owner, (type, types.ModuleType)) else None
+        if isinstance(owner, types.ModuleType):
+            return Home(owner, held) if _is_the_scripts(getattr(owner, "__file__", None) or "") else None
+        if held is None and path[-1] in getattr(type(owner), "__slots__", ()):
+            return Home(owner, {path[-1]: getattr(owner, path[-1])})
+        return Home(owner, held) if isinstance(held, dict) or isinstance(owner, type) else None
 
     def value(self, path: Path) -> Any:
         first, *rest = path
         if first in self.arguments:
-            thing = self.arguments[first][1]
+            thing = self.arguments[first].value
         elif first in self.own:
             raise LookupError
         else:
             thing = self._locals[first] if first in self._locals else self._globals[first]
         for name in rest:
             held = getattr(thing, "__dict__", {})
-            thing = held[name] if name in held else inspect.getattr_static(thing, name)
+            owner, thing = thing, held[name] if name in held else inspect.getattr_static(thing, name)
+            if isinstance(thing, types.MemberDescriptorType):  # of __slots__
+                thing = getattr(owner, name)
         return thing
 
     def described(self, path: Path) -> str:
-        first = self.arguments[path[0]][0] if path[0] in self.arguments else path[0]
+        first = self.arguments[path[0]].name if path[0] in self.arguments else path[0]
         return ".".join((first, *path[1:]))
 
 
@@ -200,8 +220,15 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.value)
         if path := _path(_root(node.target)):
             whole = self._whole(path)
-            if whole == path or not isinstance(node.target, ast.Name) or self._has_tensors(whole):
+            if not isinstance(node.target, ast.Name) or (whole == path and not self._is_argument(path)) or (whole != path and self._has_tensors(whole)):
                 self._tell(whole, node, _PLAIN)
+            elif whole == path:
+                self._tell(path, node, (list, dict, set))
+
+    def visit_Delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and (path := _path(_root(target))):
+                self._tell(self._whole(path), node, (list, dict))
 
     def visit_For(self, node: ast.For) -> None:
         self.visit(node.iter)
@@ -273,9 +300,9 @@ class _Reader(ast.NodeVisitor):
             self.visit(function)
             if _path(function) == ("next",) and node.args and (path := _path(node.args[0])):
                 self._tell(path, node, (Iterator,), exactly=True)
-        elif function.attr.startswith("_foreach_") and function.attr.endswith("_"):
-            if node.args and (path := _path(node.args[0])):
-                self._tell(path, node, (list,), exactly=True)
+        elif function.attr in _CHANGE_FIRST or (function.attr.startswith("_foreach_") and function.attr.endswith("_")):
+            if node.args and (path := _path(_root(node.args[0]))):
+                self._tell(self._whole(path), node, (list, dict))
         elif (path := _path(_root(function.value))) is None:
             self.visit(function.value)
         elif (path := self._whole(path)) and function.attr in _COPIES:
@@ -305,17 +332,17 @@ class _Reader(ast.NodeVisitor):
     def _call(self, called: Path, node: ast.Call) -> None:
         with contextlib.suppress(LookupError, AttributeError):
             thing = self._scope.value(called)
-            arguments: list[Argument] = []
+            arguments = [self._given(argument) for argument in node.args]
             if len(called) > 1 and isinstance(thing, types.FunctionType):
-                arguments.append((self._scope.described(called[:-1]), self._scope.value(called[:-1]), False))
-            for argument in node.args:
-                path, moves = _path(argument), self._moves(argument)
-                known = path is not None and not self._is_begun(path)
-                try:
-                    arguments.append((self._scope.described(path), self._scope.value(path), moves) if path and known else ("", None, moves))
-                except (LookupError, AttributeError):
-                    arguments.append(("", None, moves))
+                arguments.insert(0, Argument(self._scope.described(called[:-1]), self._scope.value(called[:-1])))
             _follow(self, thing, (*self.calls, (self._scope.function, node.lineno)), arguments, self._scope.described(called))
+
+    def _given(self, argument: ast.expr) -> Argument:
+        path, moves = _path(argument), self._moves(argument)
+        if path is not None and not self._is_begun(path):
+            with contextlib.suppress(LookupError, AttributeError):
+                return Argument(self._scope.described(path), self._scope.value(path), moves, self._scope.home(path))
+        return Argument("", None, moves)
 
     def _call_elements(self, called: Path, node: ast.Call) -> None:
         """Of callbacks, each."""
@@ -340,7 +367,7 @@ class _Reader(ast.NodeVisitor):
         elif (path := _path(target)) is not None:
             if _is_time(value) or _path(value) in self._times:
                 self._times.add(path)
-            elif path in self._loaded:
+            elif path in self._loaded and not self._is_argument(path):
                 self._tell(path, target, _PLAIN, may_be_a_loss=self._perhaps > 0 or isinstance(value, ast.IfExp))
             made_of = self._sources(value)
             self._begin(path)
@@ -380,27 +407,34 @@ class _Reader(ast.NodeVisitor):
             if source == _ITERATION:
                 return True
             with contextlib.suppress(LookupError, AttributeError):
-                if not self._is_begun(source) and self._scope.home(source) is not None and isinstance(self._scope.value(source), numbers.Number):
+                if not self._is_begun(source) and not self._is_argument(source) and self._scope.home(source) is not None and isinstance(self._scope.value(source), numbers.Number):
                     return True
         return False
 
     def _note_elements(self, target: ast.expr, value: ast.expr) -> None:
         """`for target in value`, or `target = value[...]`."""
         if isinstance(value, ast.Call):
-            function, parts = _path(value.func) or ("",), target.elts if isinstance(target, ast.Tuple) else []
-            if function == ("zip",):
+            parts = target.elts if isinstance(target, ast.Tuple) else []
+            function = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+            if function == "zip":
                 for part, one in zip(parts, value.args):
                     self._note_elements(part, one)
-            elif function == ("enumerate",) and len(parts) == 2 and value.args:
+            elif function == "enumerate" and len(parts) == 2 and value.args:
                 self._note_elements(parts[1], value.args[0])
-            elif isinstance(value.func, ast.Attribute) and function[-1] in ("items", "values"):
+            elif isinstance(value.func, ast.Attribute) and function in ("items", "values"):
                 self._note_elements(parts[-1] if parts else target, value.func.value)
+            if function in ("enumerate", "items", "keys"):  # numbers and names, which most often are the same in each step
+                self._made_of.pop(_path(parts[0] if parts else target) or ("",), None)
         elif isinstance(target, ast.Name) and (path := _path(_root(value))):
             self._elements[target.id] = self._whole(path)
 
     def _whole(self, path: Path) -> Path:
         """What has it, where it is an element of something."""
         return self._elements.get(path[0], path) if len(path) == 1 else path
+
+    def _is_argument(self, path: Path) -> bool:
+        """A name of the function's, which it may give to another thing."""
+        return len(path) == 1 and path[0] in self._scope.arguments
 
     def _has_tensors(self, path: Path) -> bool:
         with contextlib.suppress(LookupError, AttributeError):
@@ -428,7 +462,7 @@ class _Reader(ast.NodeVisitor):
         """The same from wherever it is called."""
         with contextlib.suppress(LookupError, AttributeError):
             home = self._scope.home(path)
-            return None if home is None else (id(home.held), path[-1])
+            return None if home is None else (_identity(home), self._scope.described(path).rpartition(".")[2])
         return None
 
     def _tell(self, path: Path, node: Any, kinds: tuple[type, ...], exactly: bool = False, may_be_a_loss: bool = False, parts: bool = False) -> None:
@@ -448,8 +482,11 @@ class _Reader(ast.NodeVisitor):
 def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[Argument], name: str = "") -> None:
     """Into a function of the script's own, or a thing that can be called as one: `name`."""
     arguments = list(arguments)
+    while isinstance(thing, functools.partial):
+        arguments[:0] = [Argument(name, one, home=Home(None, {name: one})) for one in thing.args]
+        thing = thing.func
     if isinstance(thing, types.MethodType):
-        arguments.insert(0, (type(thing.__self__).__name__, thing.__self__, False))
+        arguments.insert(0, Argument(type(thing.__self__).__name__, thing.__self__))
         thing = thing.__func__
     elif isinstance(getattr(thing, "_forward_hooks", None), dict):  # a module of torch's
         for part in thing.modules():
@@ -457,7 +494,7 @@ def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[Argum
                 _follow(reader, function, calls, ())
         return
     elif not isinstance(thing, (types.FunctionType, type)) and isinstance(call := inspect.getattr_static(type(thing), "__call__", None), types.FunctionType):
-        arguments.insert(0, (name, thing, False))
+        arguments.insert(0, Argument(name, thing))
         thing = call
     thing = inspect.unwrap(thing) if callable(thing) else thing
     if not isinstance(thing, types.FunctionType) or reader.depth >= _DEPTH or not _is_the_scripts(thing.__code__.co_filename):
@@ -468,12 +505,12 @@ def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[Argum
         return
     closure = {name: cell.cell_contents for name, cell in zip(code.co_freevars, thing.__closure__ or ()) if _is_full(cell)}
     names = code.co_varnames[: code.co_argcount]
-    given = {name: one for name, one in zip(names, arguments) if one[0]}
+    given = {name: one for name, one in zip(names, arguments) if one.name}
     own = {*code.co_varnames, *code.co_cellvars} - {*given}
     before, reader.calls = reader.calls, calls
     reader.depth += 1
     reader.read(node.body, _Scope(code.co_filename, code.co_name, closure, thing.__globals__, own, given,
-                                  [name for name, (_, _, moves) in zip(names, arguments) if moves]))
+                                  [name for name, one in zip(names, arguments) if one.moves]))
     reader.depth -= 1
     reader.calls = before
 

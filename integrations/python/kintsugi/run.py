@@ -68,6 +68,7 @@ class Run(Resharding):
         self._worlds = Worlds(agent, self._program, self._objects, self._news, agent.note_inexact)
         self._rules = Rules(veto or Veto())
         self._plain = False  # is outside of loops and sections
+        self._told_of_sections: set[tuple[str, bool]] = set()
         self._between: Between | None = None  # none: the script says itself what of its random numbers is kept
         self.committed = 0  # the newest step that this rank has committed
         self.handler("rebuild", self._note_crew)  # before all others
@@ -182,13 +183,13 @@ class Run(Resharding):
 
         `only`: that rank alone calls it; the others wait, and are given its result. `limit`: seconds after which standing still in it
         is taken for a hang; without it, never. All ranks call the same sections in the same order."""
-        return self._section(_name_of(function), lambda: function(*args, **kwargs), only, limit, False)[0]
+        return self._section(_name_of(function), lambda: function(*args, **kwargs), only, limit, False, function)[0]
 
     def stop_if(self, wish: object) -> bool:
         """Whether any rank wants to stop: the same answer on all."""
         return self._section("stop_if", lambda: None, None, None, bool(wish))[1]
 
-    def _section(self, name: str, call: Callable[[], Any], only: int | None, limit: float | None, wish: bool) -> tuple[Any, bool]:
+    def _section(self, name: str, call: Callable[[], Any], only: int | None, limit: float | None, wish: bool, code: Any = None) -> tuple[Any, bool]:
         if only is not None and not 0 <= only < self.world_size:
             raise Error(f"run.do({name}, only={only}): there are {self.world_size} ranks, numbered from 0", Code.INVALID_ARGUMENT)
         self.open()
@@ -218,8 +219,11 @@ class Run(Resharding):
                 kept = self._program.recorded(section)
                 if kept is None:
                     self._make_section_again(section)
+                    self._note_forgotten_there(section, code, only, error)
         if not made:
             self._objects.apply(kept.changes, self.agent.rank, section, self._loops.arriving)
+            if self._loops.arriving:
+                self._note_forgotten_there(section, code, only, None)
         if not self._loops.inside:
             self._outside.begin()
         if not self._program.in_loop:
@@ -380,6 +384,14 @@ class Run(Resharding):
         if told:
             what = (f"this process goes on from step {k} with their first values" if arrives else f"changed in step {k}, which is made again")  # fmt: skip
             self.agent.note_inexact(f"{told} of rank {self.agent.rank}, neither registered nor kept (run.keep): {what}")
+
+    def _note_forgotten_there(self, section: str, code: Any, only: int | None, error: BaseException | None) -> None:
+        """What a section changes and the run does not keep. `error`: it is made again; none: this process passes it by."""
+        told = forgotten(code, error is None, error, self._is_kept) if only in (None, self.rank) else ""
+        if told and (told, error is None) not in self._told_of_sections:
+            self._told_of_sections.add((told, error is None))
+            what = "which this process passes by" if error is None else "which is made again"
+            self.agent.note_inexact(f"{told} of rank {self.agent.rank}, neither registered nor kept (run.keep): changed in run.do ({section}), {what}")
 
     def _is_kept(self, home: Home, name: str, value: Any) -> bool:
         if any(isinstance(thing, Variable) and thing.is_of(home.held, name) for thing in self._objects.things()):

@@ -60,7 +60,10 @@ def _became(thing: Any, state: Any) -> bool:
 
 def variables_of(owner: Any, names: tuple[str, ...], caller: FrameType) -> dict[str, Variable]:
     """`owner`: globals(), or an object that has them as attributes."""
-    held = owner if isinstance(owner, dict) else vars(owner)
+    held = owner if isinstance(owner, dict) else getattr(owner, "__dict__", None)
+    if not isinstance(held, dict):
+        raise Error(f"{', '.join(names)} of {'class ' + owner.__name__ if isinstance(owner, type) else 'a ' + type(owner).__name__} cannot be put back by name: keep "
+                    "attributes of an object that has no __slots__ (types.SimpleNamespace), or register it, with state_dict and load_state_dict", Code.INVALID_ARGUMENT)  # fmt: skip
     if caller.f_code.co_flags & CO_OPTIMIZED and held is caller.f_locals:
         raise Error(f"locals() of the function '{caller.f_code.co_name}' is a copy: nothing can be put back there. Keep {', '.join(names)} as attributes of an "
                     "object (types.SimpleNamespace), and give that", Code.INVALID_ARGUMENT)  # fmt: skip
