@@ -9,7 +9,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 import kintsugi.torch
 
@@ -48,6 +48,22 @@ class Visited(Dataset):
         return torch.full((3,), float(i))
 
 
+class Order(Sampler):
+    walks = 0
+
+    def __iter__(self):
+        self.walks += 1
+        yield from range(24)
+
+
+class Together:
+    batches = 0
+
+    def __call__(self, rows):
+        self.batches += 1
+        return torch.stack(rows)
+
+
 class Average:
     value = 0.0
 
@@ -81,7 +97,7 @@ run.keep(globals(), "updates", "kept_best")
 run.keep(kept, "total")
 run.keep(second := Meter(), "total")  # of the same name
 meters = {"kept": kept, "second": second}
-loader = DataLoader(Visited(), batch_size=3)
+loader = DataLoader(Visited(), batch_size=3, sampler=Order(), collate_fn=Together())
 seen, losses, ahead, last, end = 0, [], torch.zeros(3), None, time.time()
 for batch in run.batches(loader, 0):
     with run.step() as k:

@@ -95,7 +95,7 @@ def _forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: C
         reader.read([ast.Assign([loop.target], ast.Name(_ITERATION[0])), *body], _Scope(code.f_code.co_filename, "", code.f_locals, code.f_globals))
     else:
         reader.is_sample = isinstance(code, types.MethodType) and code.__name__ == "__getitem__"
-        _follow(reader, code, (), [Argument("", None, True)])
+        _follow(reader, code, (), [Argument("", None, True)], type(code).__name__)
     known: set[tuple[int, str]] = set()
     for one in reader.found:
         name = one.name.rpartition(".")[2]

@@ -113,9 +113,15 @@ class Batches:
         self._keep = count
         self._kept = collections.deque(self._kept, maxlen=count)
 
-    def makers(self) -> list[Callable[[int], Any]]:
-        """What makes samples, of data sets that do not give their state."""
-        found: list[Callable[[int], Any]] = []
+    def makers(self) -> list[Callable[..., Any]]:
+        """What makes samples, of data sets that do not give their state, and batches of them; what gives their order."""
+        found: list[Callable[..., Any]] = []
+        for place in ("sampler", "batch_sampler"):
+            thing = getattr(self._loader, place, None)
+            if not hasattr(thing, "state_dict") and isinstance(walk := getattr(thing, "__iter__", None), MethodType):
+                found.append(walk)
+        if callable(collate := getattr(self._loader, "collate_fn", None)):
+            found.append(collate)
         level = [getattr(self._loader, "dataset", None)]
         while level:
             thing = level.pop()
