@@ -111,6 +111,20 @@ seeded = torch.Generator()
 assert message({"seeded": seeded}, lambda: torch.rand(1, generator=seeded.manual_seed(5))) == ""
 assert message({"random": random, "default": torch.default_generator}, lambda: (random.random(), torch.rand(1), numpy.random.rand())) == ""
 
+# What is made behind the first step, in a variable or in an attribute.
+for place in ("late", "holder"):
+    watched = Forgotten({}, [net], tuple)
+    late = AveragedModel(net)
+    watched.look_again({"late": late} if place == "late" else {"holder": types.SimpleNamespace(average=late), "net": net, "nn": nn})
+    watched.refuse_changed(1)
+    late.update_parameters(net)
+    try:
+        watched.refuse_changed(2)
+    except kintsugi.Error as error:
+        assert str(error).startswith(f"'{'late' if place == 'late' else 'holder.average'}' (AveragedModel) has changed by step 2"), error
+    else:
+        raise AssertionError("what was made later was not found")
+
 # A copy that run.reshard writes anew in each step.
 served = nn.Linear(3, 3)
 watched = Forgotten({"served": served}, (), tuple)

@@ -424,6 +424,11 @@ class Loops:
         """Whether a framework's loop is under way, which does so itself."""
         return self._marks_steps
 
+    @property
+    def number(self) -> int:
+        """Of the loop under way, in the order of the script."""
+        return self._number
+
     # ---- where the script is ------------------------------------------------------------------------------------------
 
     @property

@@ -4,8 +4,8 @@ An optimizer, a schedule, a model or an average, a loss with buffers, a scale, a
 place would begin with a new one, and a survivor would have moved its own on twice. They are looked for once, as the first step begins, among the
 variables of the functions that lead to it and in what these hold; then each is held against what it was.
 
-What the script makes later, or hides deeper (in C, behind more things than are looked at), is not found, but for an optimizer that steps what is
-registered; nor a number or a list of its own (carried.py).
+What it makes later is looked for as each loop begins, where a variable or an attribute of one has it. What hides deeper (in C, behind more things than are
+looked at) is not found, but for an optimizer that steps what is registered; nor a number or a list of its own (carried.py).
 
 Threads: the trainer's. Errors: Error, which names the variable.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +28,9 @@ from ..abi import Code
 from .streams import below, kinds_of_generators, state_of
 
 _NOT_THE_SCRIPTS = ("kintsugi", "torch", "runpy", "importlib", "contextlib", "threading", "functools")
+
+
+_KINDS = (Optimizer, LRScheduler, Module, torch.amp.GradScaler)
 
 
 class _Watched(NamedTuple):
@@ -49,6 +52,19 @@ class Forgotten:
         self._watched = [_Watched(path, thing, has_changed) for path, thing in own.items() if (has_changed := _watch(thing, known)) is not None]
         self._others = others
         self._filled: list[torch.Tensor] = []  # so that their identities stay theirs
+        self._looked_at = {id(thing): thing for thing in own.values()}
+
+    def look_again(self, variables: Mapping[str, Any]) -> None:
+        """Another loop begins."""
+        near = {**variables, **{f"{path}.{name}": part for path, thing in variables.items() if not isinstance(thing, (type, ModuleType, *_KINDS))
+                                for name, part in getattr(thing, "__dict__", {}).items()}}  # fmt: skip
+        kinds = (*_KINDS, *kinds_of_generators())
+        for path, thing in near.items():
+            if issubclass(type(thing), kinds) and id(thing) not in self._looked_at and id(thing) not in self._known:
+                self._looked_at[id(thing)] = thing
+                for found, one in _found({path: thing}).items():
+                    if id(one) not in self._known and (has_changed := _watch(one, self._known)) is not None:
+                        self._watched.append(_Watched(found, one, has_changed))
 
     def note_filled(self, tensor: torch.Tensor) -> None:
         """run.reshard writes the whole of it: what it was before is nothing that goes on."""
@@ -64,7 +80,7 @@ class Forgotten:
         for one in changed:
             if id(one.thing) not in of_loaders:
                 raise Error(f"'{one.path}' ({type(one.thing).__name__}) has changed by step {k} and is not registered: a process that takes a lost one's place "
-                            "would begin with a new one. Give it to run.register, by a name", Code.FAILED_PRECONDITION)  # fmt: skip
+                            "would begin with a new one. Make it before the first step, and give it to run.register, by a name", Code.FAILED_PRECONDITION)  # fmt: skip
             self._watched.remove(one)
 
 
@@ -106,7 +122,7 @@ def variables_here() -> dict[str, Any]:
 
 def _found(roots: Mapping[str, Any]) -> dict[str, Any]:
     """Each thing that may be watched, by the shortest path to it."""
-    kinds = (Optimizer, LRScheduler, Module, torch.amp.GradScaler, *kinds_of_generators())
+    kinds = (*_KINDS, *kinds_of_generators())
     return {path: thing for path, thing in below(roots, kinds) if issubclass(type(thing), kinds)}
 
 

@@ -122,6 +122,7 @@ class TorchRun(Run):
         self._passing = Passing(lambda: self._loops.arriving and not self._program.in_loop, self._is_kept, agent.note_inexact)
         self._changes_behind = False  # whether parameters changed behind the update of the newest step that was ended
         self._forgotten: Forgotten | None = None
+        self._looked_in = 0  # which loop that was
         self._stepping: set[int] = set()  # optimizers that have stepped in this step
         self._accumulation = Accumulation()
         self._calls_before = 0
@@ -538,7 +539,11 @@ class TorchRun(Run):
         self._strays.begin_step(k, moved)
         if self._forgotten is None and not self._registry.frameworks and not self._loops.marks_steps:
             self._forgotten = Forgotten(variables_here(), self._kept_things(), self._loaders_generators)
+            self._looked_in = self._loops.number
             refuse_other_optimizers(lambda: self._registry.parameters, self._registry.is_registered, self.trains)
+        elif self._forgotten is not None and self._looked_in != self._loops.number:
+            self._looked_in = self._loops.number
+            self._forgotten.look_again(variables_here())
         self._accumulation.begin_step()
         self._stepping.clear()
         self._update = _TO_COME
