@@ -236,6 +236,36 @@ def mistakes(door):
     return test
 
 
+def all_at_once(door):
+    """Every reason that can be found, by line, and then what was understood, as lines to be written by hand; one process alone is told what it lacks."""
+    changes = (('("gloo")', '("mpi")'), (STEP, "    if k % 2 == 0:\n        optimizer.step()\n"), (LOOP, "seen = {}\n" + LOOP + "    seen[k] = k\n"), ("if rank == 0:\n", "if rank == 1:\n    dist.barrier()\n"))  # fmt: skip
+    expected = ['("mpi")', "    seen[k] = k", "        optimizer.step()", "if rank == 1"]
+    by_hand = [("run = kintsugi.torch.join()", "dist.init"), ('in place of this line: dist.init_process_group("kintsugi")', "dist.init"),
+               ("run.register(model=model, optimizer=optimizer, scheduler=scheduler)", LOOP), ("in place of this line: for k in run.range(1, STEPS + 1):", LOOP), ("with run.step():", "    seen[k]")]  # fmt: skip
+
+    def test(_):
+        text = PLAIN
+        for before, after in changes:
+            text = text.replace(before, after, 1)
+        line_of = lambda word: next(n for n, line in enumerate(text.splitlines(keepends=True), 1) if word in line)  # noqa: E731
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            path = script_in(folder, text)
+            code, difference, said = init(door, path)
+            told = [line.removeprefix(f"{path}:").split(": ", 1) for line in said.splitlines() if line.startswith(f"{path}:")]
+            reasons = [int(number) for number, what in told if not what.startswith("by hand")]
+            lines = {(int(number), what) for number, what in told if what.startswith("by hand")}
+            if code != 1 or difference or reasons != [line_of(word) for word in expected]:
+                raise Failure(f"exit code {code}, reasons in lines {reasons}\n{difference}{said}")
+            for what, at in by_hand:
+                if not any(number == line_of(at) and what in line for number, line in lines):
+                    raise Failure(f"'{what}' is not said of line {line_of(at)}\n{said}")
+            alone = script_in(folder, PLAIN.replace('dist.init_process_group("gloo")\n', "").replace("DistributedDataParallel(net)", "net").replace("rank = dist.get_rank()", "rank = 0"), "alone.py")
+            must_be_refused(door, alone, 1, '("gloo") behind the imports')
+            if "by hand" in init(door, alone)[2]:
+                raise Failure("lines by hand that come before there is a process group")
+    return test
+
+
 def words(door):
     """A file that is not there, a kept copy that would be lost, a Python without the package."""
     def test(_):
@@ -264,7 +294,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     door = Door(options.door, preload="kintsugi.torch")
     tests = [("other shapes are refused, by line", other_shapes(door)), ("one thing that is not understood, each by its line", mistakes(door)),
-             ("files and interpreters", words(door))]
+             ("all of several things, and what was understood", all_at_once(door)), ("files and interpreters", words(door))]
     skip_without_torch(door)
     tests += [("the tutorial's script, with an average", tutorial(door)), ("the tutorial's script for a device", cuda(door, Door(options.door, fakes=options.fakes))), *((f"{name}, written by init and struck", shape(door, name)) for name in UNDERSTOOD)]
     sys.exit(main(tests, door.bin, options.only))

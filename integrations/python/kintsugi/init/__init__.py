@@ -35,7 +35,9 @@ def main() -> None:
     except NotUnderstood as found:
         for reason in found.reasons:
             print(f"{path}:{reason.line}: {reason.text}", file=sys.stderr)
-        _end(1, f"{path} was not understood, and is as it was. The lines that a script needs: integrations/python/docs/your_loop.md")
+        for line in found.lines:
+            print(f"{path}:{line.line}: by hand, {line.text}", file=sys.stderr)
+        _end(1, f"{path} was not understood, and is as it was. What each line is for: integrations/python/docs/your_loop.md")
     if options.write:
         _write(path, text, result.text)
     else:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from .script import NEEDS_SECTION, NotUnderstood, Reason, Script, stored
+from .script import NEEDS_SECTION, NotUnderstood, Reason, Script, refuse, stored
 from .training import Training, find, is_rank_zero, walked_loader
 
 
@@ -22,6 +22,8 @@ def rewritten(text: str) -> Rewritten:
     training = find(script)
     editing = _Editing(training)
     editing.edit()
+    if script.reasons:
+        raise NotUnderstood(script.reasons, sorted(editing.by_hand()))
     result = editing.result()
     ast.parse(result)  # a mistake of ours is no difference to print
     return Rewritten(result, list(_notes(training)))
@@ -40,25 +42,35 @@ class _Editing:
         self._training, self._script = training, training.script
         self._run = "run" if not self._script.uses("run") else "kintsugi_run"
         self._edits: list[tuple[int, int, str]] = []
-        self._reasons: list[Reason] = []
         self._models = frozenset(name for name, kind in training.things.items() if kind in ("model", "average"))
         self._models |= {inner for inner, outer in training.names.items() if outer in self._models}
         self._loaders = frozenset(training.loaders) | {inner for inner, outer in training.names.items() if outer in training.loaders}
 
     def edit(self) -> None:
-        self._join()
-        self._register()
-        self._loop()
-        self._sections()
-        if self._reasons:
-            raise NotUnderstood(self._reasons)
+        training = self._training
+        found = training.trains is not None
+        for part, is_known in ((self._join, training.group is not None), (self._register, found and not training.guessed), (self._loop, training.walks), (self._sections, found)):
+            if is_known:
+                with self._script.collecting():
+                    part()
+
+    def by_hand(self) -> Iterator[Reason]:
+        """Of the edits, by line, what is new; without a process group they would come too early."""
+        changed: dict[int, list[tuple[int, int, str]]] = {}
+        for start, end, new in sorted(self._edits, key=lambda edit: edit[:2]) if self._training.group else ():
+            number = self._script.line_number(start)
+            if new.endswith(".step():\n"):
+                yield Reason(number, f"around this line and those up to {self._training.step[-1].end_lineno}: {new.strip()}")
+            elif new.endswith("\n"):
+                yield from (Reason(number, f"before this line: {line.strip()}") for line in new.splitlines())
+            elif new.strip():
+                changed.setdefault(number, []).append((start, end, new))
+        for number, edits in changed.items():
+            start, end = self._script.line_start(number), self._script.line_start(number + 1)
+            yield Reason(number, f"in place of this line: {_edited(self._script.text, edits, start, max(end, edits[-1][1])).strip()}")
 
     def result(self) -> str:
-        text = self._script.text.encode()
-        # From the end, so that places stay what they are; of two at one place the first comes first.
-        for start, end, new in reversed(sorted(self._edits, key=lambda edit: edit[:2])):
-            text = text[:start] + new.encode() + text[end:]
-        return text.decode()
+        return _edited(self._script.text, self._edits, 0, len(self._script.text.encode()))
 
     # ---- lines --------------------------------------------------------------------------------------------------------
 
@@ -78,12 +90,12 @@ class _Editing:
 
     def _join(self) -> None:
         group = self._training.group
-        statement = self._script.parent(group)
-        assert isinstance(statement, ast.stmt)
+        assert group is not None
+        statement = self._script.statement_of(group)
         in_module = isinstance(self._training.scope, ast.Module)
         imports = [node for node in self._script.tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) and not (in_module and node.lineno >= statement.lineno)]
         if not imports:
-            raise NotUnderstood([Reason(1, "the script has no imports before anything else, where `import kintsugi.torch` would stand")])
+            refuse(self._script.tree, "the script has no imports before anything else, where `import kintsugi.torch` would stand")
         at = self._script.line_start((imports[-1].end_lineno or 0) + 1)
         self._edits.append((at, at, "import kintsugi.torch\n"))
         self._insert_before(statement, f"{self._run} = kintsugi.torch.join()")
@@ -156,14 +168,11 @@ class _Editing:
         made = max(index for index, statement in enumerate(body) if any(name in stored(statement) for name in training.things))
         for statement in body[made + 1 : trains]:
             if self._effects(statement):
-                self._say(statement, "this is done before the loop, and would have to come behind run.register: as a section, `run.do(f)`")
+                self._script.say(statement, "this is done before the loop, and would have to come behind run.register: as a section, `run.do(f)`")
         self._between(body[trains:])
         self._between(training.behind)
         if training.holder is not training.scope and training.holder is not None:
             self._between(training.holder.body)
-
-    def _say(self, node: ast.AST, text: str) -> None:
-        self._reasons.append(Reason(node.lineno, text))  # type: ignore[attr-defined]
 
     def _effects(self, what: ast.AST | list[ast.stmt]) -> set[str]:
         return self._script.effects(what, self._models, self._loaders) & NEEDS_SECTION
@@ -181,9 +190,9 @@ class _Editing:
             elif isinstance(statement, (ast.For, ast.While, ast.With)):
                 for head in (getattr(statement, "iter", None), getattr(statement, "test", None), *(item.context_expr for item in getattr(statement, "items", ()))):
                     if head is not None and self._effects(head):
-                        self._say(head, "this is done between steps, and stands within a statement: give it a line of its own, as `x = f(...)`")
+                        self._script.say(head, "this is done between steps, and stands within a statement: give it a line of its own, as `x = f(...)`")
                 if isinstance(statement, ast.For) and self._script.mentions(statement.iter, self._loaders):
-                    self._say(statement, "a loader is walked here, beside the steps: make it a function, which run.do calls")
+                    self._script.say(statement, "a loader is walked here, beside the steps: make it a function, which run.do calls")
                 else:
                     self._between([*statement.body, *getattr(statement, "orelse", ())])
             elif self._effects(statement):
@@ -197,10 +206,10 @@ class _Editing:
         epochs = self._training.epochs
         names = {self._training.epoch, epochs.target.id if epochs is not None and isinstance(epochs.target, ast.Name) else None}
         if not (len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id in names):
-            self._say(statement, "set_epoch is given something else than the epoch's number, which run.batches gives it")
+            self._script.say(statement, "set_epoch is given something else than the epoch's number, which run.batches gives it")
         siblings: list[ast.stmt] = self._script.parent(statement).body  # type: ignore[attr-defined]
         if len(siblings) == 1 or self._first_that_shares(siblings):
-            self._say(statement, "set_epoch, which run.batches does, cannot be taken out of its line or block")
+            self._script.say(statement, "set_epoch, which run.batches does, cannot be taken out of its line or block")
         return True
 
     def _condition(self, statement: ast.If) -> None:
@@ -208,9 +217,9 @@ class _Editing:
         others = [test for test in tests if not is_rank_zero(self._training, test)]
         if len(others) == len(tests):
             if self._effects(statement.test):
-                self._say(statement, "this is done between steps, and stands within a condition: give it a line of its own, as `x = f(...)`")
+                self._script.say(statement, "this is done between steps, and stands within a condition: give it a line of its own, as `x = f(...)`")
             elif self._tells_ranks_apart(statement.test) and self._effects([*statement.body, *statement.orelse]):
-                self._say(statement, "not all ranks do this: a section is called by all of them, one of which may be the only one to act, `run.do(f, only=0)`")
+                self._script.say(statement, "not all ranks do this: a section is called by all of them, one of which may be the only one to act, `run.do(f, only=0)`")
                 return
             self._between([*statement.body, *statement.orelse])
             return
@@ -219,7 +228,7 @@ class _Editing:
         call = statement.body[0].value if len(statement.body) == 1 and isinstance(statement.body[0], ast.Expr) and not statement.orelse else None
         section = self._as_section(call, only=True) if isinstance(call, ast.Call) else ""
         if not section:
-            self._say(statement, "rank 0 alone does this between steps, in more than one call: make it a function, which `run.do(f, only=0)` calls")
+            self._script.say(statement, "rank 0 alone does this between steps, in more than one call: make it a function, which `run.do(f, only=0)` calls")
             return
         indent = self._indent(statement)
         condition = " and ".join(self._script.source(test) for test in others)
@@ -238,7 +247,7 @@ class _Editing:
         if section and value is not None:
             self._replace(value, section)
         else:
-            self._say(statement, "this is done between steps, and is no call of a function by itself: give it a line of its own, as `x = f(...)`, which becomes "
+            self._script.say(statement, "this is done between steps, and is no call of a function by itself: give it a line of its own, as `x = f(...)`, which becomes "
                                  "`x = run.do(f, ...)`")  # fmt: skip
 
     def _as_section(self, call: ast.Call, only: bool) -> str:
@@ -248,6 +257,14 @@ class _Editing:
         inner = self._script.text.encode()[self._script.span(call.func)[1] : self._script.span(call)[1]].decode().strip()[1:-1].strip().rstrip(",")
         words = [self._script.source(call.func), *([inner] if inner else []), *(["only=0"] if only else [])]
         return f"{self._run}.do({', '.join(words)})"
+
+
+def _edited(script: str, edits: list[tuple[int, int, str]], start: int, end: int) -> str:
+    text = script.encode()[:end]
+    # From the end, so that places stay what they are; of two at one place the first comes first.
+    for at, until, new in reversed(sorted(edits, key=lambda edit: edit[:2])):
+        text = text[:at] + new.encode() + text[until:]
+    return text[start:].decode()
 
 
 def _loss(body: list[ast.stmt], before: ast.stmt) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import bisect
+import contextlib
 import io
 import sys
 import tokenize
@@ -27,8 +29,11 @@ class Reason(NamedTuple):
 
 
 class NotUnderstood(Exception):
-    def __init__(self, reasons: Iterable[Reason]) -> None:
+    """`lines`: what was understood all the same, to be written by hand."""
+
+    def __init__(self, reasons: Iterable[Reason], lines: Iterable[Reason] = ()) -> None:
         self.reasons = sorted(set(reasons))
+        self.lines = list(lines)
         super().__init__("; ".join(reason.text for reason in self.reasons))
 
 
@@ -39,6 +44,7 @@ def refuse(node: ast.AST, text: str) -> NoReturn:
 class Script:
     def __init__(self, text: str) -> None:
         self.text = text
+        self.reasons: list[Reason] = []
         try:
             self.tree = ast.parse(text)
         except SyntaxError as error:
@@ -53,9 +59,22 @@ class Script:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef) and not isinstance(self._parents[node], ast.ClassDef):
                 if node.name in self.functions:
-                    refuse(node, f"there are two functions '{node.name}'")
+                    self.say(node, f"there are two functions '{node.name}'")
                 self.functions[node.name] = node
         self.classes = {node.name: node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)}
+
+    # ---- what is not understood ---------------------------------------------------------------------------------------
+
+    def say(self, node: ast.AST, text: str) -> None:
+        self.reasons.append(Reason(getattr(node, "lineno", 1), text))
+
+    @contextlib.contextmanager
+    def collecting(self) -> Iterator[None]:
+        """What is refused within ends it, and is told with the rest."""
+        try:
+            yield
+        except NotUnderstood as found:
+            self.reasons += found.reasons
 
     # ---- places -------------------------------------------------------------------------------------------------------
 
@@ -66,6 +85,9 @@ class Script:
 
     def line_start(self, number: int) -> int:
         return self._starts[number - 1]
+
+    def line_number(self, at: int) -> int:
+        return bisect.bisect(self._starts, at)
 
     def line(self, number: int) -> str:
         return self._bytes[number - 1].decode()
@@ -82,6 +104,11 @@ class Script:
 
     def parent(self, node: ast.AST) -> ast.AST:
         return self._parents[node]
+
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        while not isinstance(node, ast.stmt):
+            node = self._parents[node]
+        return node
 
     def scope_of(self, node: ast.AST) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda:
         while True:

@@ -32,7 +32,8 @@ _LOADER = "torch.utils.data.DataLoader"
 class Training:
     script: Script
     scope: Scope  # where the process group is made, and what is registered
-    group: ast.Call
+    group: ast.Call | None = None
+    guessed: bool = False  # which optimizers there are was not read, but taken from how they are used: good for reasons, not for lines
     things: dict[str, str] = field(default_factory=dict)  # names to be registered: model, optimizer, scheduler, average, scaler
     loaders: set[str] = field(default_factory=set)
     ranks: set[str] = field(default_factory=set)  # names of this process's rank
@@ -48,59 +49,79 @@ class Training:
     behind: list[ast.stmt] = field(default_factory=list)  # ... and from there on: evaluations, saves
     epochs: ast.For | None = None
     epoch: str | None = None  # its variable, by its name in `holder`
+    walks: bool = False  # which iterations there are was read
     trains: ast.stmt | None = None  # the statement of `scope` in which training is
     carried: list[str] = field(default_factory=list)
 
 
 def find(script: Script) -> Training:
+    """What there is of it, where `script.reasons` has some in the end: each part goes as far as those before it let it."""
     _refuse_frameworks(script)
-    training = _with_group(script)
-    _find_things(training)
-    _find_loop(training)
-    _Body(training).check()
+    training = Training(script, script.tree)
+    for part in (_refuse_others, _find_group, _find_things, _find_loop, _find_epochs, _check_walk, _check_body):
+        with script.collecting():
+            part(training)
     return training
 
 
 def _refuse_frameworks(script: Script) -> None:
+    """Nothing else is worth a word then."""
     for module, imported in script.imports():
         root = module.split(".")[0]
         if root in _FRAMEWORKS:
-            refuse(imported, f"the loop is {root}'s: {_FRAMEWORKS[root]} (integrations/python/docs/loops.md)")
+            script.say(imported, f"the loop is {root}'s: {_FRAMEWORKS[root]} (integrations/python/docs/loops.md)")
         if root == "kintsugi":
-            refuse(imported, "this script imports kintsugi already")
+            script.say(imported, "this script imports kintsugi already")
+    if script.reasons:
+        raise NotUnderstood(script.reasons)
+
+
+def _refuse_others(training: Training) -> None:
+    script = training.script
     for call in script.calls(script.tree, "torch.multiprocessing.spawn"):
-        refuse(call, "mp.spawn starts the ranks; `kintsugi run` does that: call the function once, in each process that it starts")
+        script.say(call, "mp.spawn starts the ranks; `kintsugi run` does that: call the function once, in each process that it starts")
     for node in ast.walk(script.tree):
         if isinstance(node, ast.Call) and (script.origin(node.func).startswith(_CAPTURED) or script.origin(node.func) == "torch.compile" and _captures(node)):
-            refuse(node, "a CUDA graph is captured: it would be replayed on communicators that a repair has taken away (integrations/python/docs/cuda.md)")
+            script.say(node, "a CUDA graph is captured: it would be replayed on communicators that a repair has taken away (integrations/python/docs/cuda.md)")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict":
-            refuse(node, "the script goes on from a state of its own: leave that to `kintsugi run --resume`, or see 'Beside a resume of your own' "
-                         "in integrations/python/docs/your_loop.md")  # fmt: skip
+            script.say(node, "the script goes on from a state of its own: leave that to `kintsugi run --resume`, or see 'Beside a resume of your own' "
+                             "in integrations/python/docs/your_loop.md")  # fmt: skip
         if isinstance(node, (ast.AsyncFunctionDef, ast.Await)):
-            refuse(node, "asynchronous functions are not read")
+            script.say(node, "asynchronous functions are not read")
 
 
-def _with_group(script: Script) -> Training:
+def _find_group(training: Training) -> None:
+    script = training.script
     groups = script.calls(script.tree, "torch.distributed.init_process_group")
-    if len(groups) != 1:
-        raise NotUnderstood([Reason(call.lineno, "a process group is made here, too") for call in groups[1:]]
-                            or [Reason(1, "there is no call of torch.distributed.init_process_group: several processes train together")])  # fmt: skip
+    if not groups:
+        made = _made_optimizers(script)
+        scope = script.scope_of(made[0]) if made else script.tree
+        training.scope = scope if isinstance(scope, (ast.Module, ast.FunctionDef)) else script.tree
+        where = f"at the start of {training.scope.name}" if isinstance(training.scope, ast.FunctionDef) else "behind the imports"
+        refuse(script.tree, "there is no call of torch.distributed.init_process_group: one process trains alone. To keep it so, write "
+                            f'torch.distributed.init_process_group("gloo") {where}, `kintsugi init` again, and start it by `kintsugi run --nproc 1 --save-every N` '
+                            "(a lost process goes back to what was saved: nobody else has a copy). How several would share its batches is yours to say: make it a "
+                            "script of DistributedDataParallel first")  # fmt: skip
+    for call in groups[1:]:
+        script.say(call, "a process group is made here, too")
     group = groups[0]
     statement, scope = script.parent(group), script.scope_of(group)
+    if isinstance(scope, (ast.Module, ast.FunctionDef)):
+        training.scope = scope
     if not isinstance(scope, (ast.Module, ast.FunctionDef)) or statement not in scope.body:
-        refuse(group, "init_process_group stands within a condition or a class; it is looked for as a line of the script or of a function")
+        script.say(group, "init_process_group stands within a condition or a class; it is looked for as a line of the script or of a function")
     backend = [*group.args[:1], *(keyword.value for keyword in group.keywords if keyword.arg == "backend")]
     others = [keyword.arg for keyword in group.keywords if keyword.arg not in ("backend", "timeout", "device_id") and not _is_environment(keyword)]
     others += ["an argument"] * (len(group.args) - 1)
     if len(backend) != 1 or not _is_backend(backend[0]):
-        refuse(group, 'the backend is neither "gloo" nor "nccl", written so')
+        script.say(group, 'the backend is neither "gloo" nor "nccl", written so')
     if others:
-        refuse(group, f"init_process_group is given {', '.join(map(str, others))}: who the ranks are is said by who starts them")
+        script.say(group, f"init_process_group is given {', '.join(map(str, others))}: who the ranks are is said by who starts them")
     if isinstance(scope, ast.FunctionDef):
         calls = [node for node in ast.walk(script.tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == scope.name]
         if len(calls) != 1:
-            refuse(scope, f"{scope.name} is called {len(calls)} times")
-    return Training(script, scope, group)
+            script.say(scope, f"{scope.name} is called {len(calls)} times")
+    training.group = group
 
 
 def _is_backend(node: ast.expr) -> bool:
@@ -124,6 +145,7 @@ def _find_things(training: Training) -> None:
     script, scope = training.script, training.scope
     made = {node.targets[0].id: node.value for node in scope.body
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)}  # fmt: skip
+    training.guessed = True
     optimizers: dict[str, ast.Call] = {}
     schedulers: dict[str, ast.Call] = {}
     wrapped: dict[str, str] = {}
@@ -150,15 +172,15 @@ def _find_things(training: Training) -> None:
         elif origin == "torch.distributed.get_node_local_rank" or any(isinstance(node, ast.Constant) and node.value == "LOCAL_RANK" for node in ast.walk(value)):
             training.local_ranks.add(name)
     if not optimizers:
-        where = [node for node in ast.walk(script.tree) if isinstance(node, ast.Call)
-                 and re.fullmatch(r"torch\.optim\.[A-Z]\w*", script.origin(node.func))]  # fmt: skip
-        refuse(where[0] if where else scope, "no optimizer is made by a line of its own beside init_process_group (`optimizer = torch.optim.AdamW(...)`): "
-                                             "which one is there cannot be read")  # fmt: skip
+        where = [*_made_optimizers(script), *_guess_optimizers(training), scope]
+        refuse(where[0], "no optimizer is made by a line of its own beside init_process_group (`optimizer = torch.optim.AdamW(...)`): "
+                         "which one is there cannot be read")  # fmt: skip
+    training.guessed = False
     for name, value in optimizers.items():
         models = {node.func.value.id for node in ast.walk(value) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
                   and node.func.attr in ("parameters", "named_parameters") and isinstance(node.func.value, ast.Name)}  # fmt: skip
         if not models or not models <= made.keys() | wrapped.keys():
-            refuse(value, f"the parameters of '{name}' are not written as those of a model, `{name} = ...(model.parameters())`")
+            script.say(value, f"the parameters of '{name}' are not written as those of a model, `{name} = ...(model.parameters())`")
         training.things.update({wrapped.get(model, model): "model" for model in sorted(models)})
     training.things.update(dict.fromkeys(optimizers, "optimizer"))
     # One that drives others has their state.
@@ -171,7 +193,24 @@ def _find_things(training: Training) -> None:
     for name in training.things:
         times = sum(name in stored(node) for node in scope.body)
         if times != 1 and not (name in wrapped.values() and times == 2 and wrapped.get(name) == name):
-            refuse(scope, f"'{name}' is assigned {times} times: which one trains cannot be read")
+            script.say(scope, f"'{name}' is assigned {times} times: which one trains cannot be read")
+
+
+def _made_optimizers(script: Script) -> list[ast.Call]:
+    return [node for node in ast.walk(script.tree) if isinstance(node, ast.Call) and re.fullmatch(r"torch\.optim\.[A-Z]\w*", script.origin(node.func))]
+
+
+def _guess_optimizers(training: Training) -> list[ast.AST]:
+    """What has its gradients zeroed and is stepped, or is what a scaler steps; where it is made."""
+    zeroed: set[str] = set()
+    stepped: set[str] = set()
+    for node in ast.walk(training.script.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            named = {part.id for part in (node.func.value, *node.args) if isinstance(part, ast.Name)}
+            zeroed |= named if node.func.attr == "zero_grad" else set()
+            stepped |= named if node.func.attr == "step" else set()
+    training.things.update(dict.fromkeys(zeroed & stepped, "optimizer"))
+    return [node for node in ast.walk(training.script.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in zeroed & stepped]
 
 
 def is_rank_zero(training: Training, test: ast.expr) -> bool:
@@ -207,23 +246,23 @@ def _find_loop(training: Training) -> None:
                     found.append((holder, call, names, node, names.get(given[0], given[0]) if given else ""))
                 elif training.things.get(thing) == "optimizer":
                     if node.args or node.keywords:
-                        refuse(node, "an optimizer that is given a closure evaluates the model in its update: it is refused by kintsugi.torch")
+                        script.say(node, "an optimizer that is given a closure evaluates the model in its update: it is refused by kintsugi.torch")
                     found.append((holder, call, names, node, thing))
     if not found:
         steps = [node for node in ast.walk(script.tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"]
         raise NotUnderstood([Reason(node.lineno, f"`{script.source(node.func)}()` is no update of an optimizer that is made beside init_process_group and called "
                                                  "there, or in a function that is given it there") for node in steps]
-                            or [Reason(training.group.lineno, "no optimizer's step() is called")])  # fmt: skip
+                            or [Reason(getattr(training.group, "lineno", 1), "no optimizer's step() is called")])  # fmt: skip
     optimizers = {name for name, kind in training.things.items() if kind == "optimizer"}
     if missing := optimizers - {thing for *_, thing in found}:
-        refuse(training.scope, f"the step() of {', '.join(sorted(missing))} is not called where the others' is")
+        script.say(training.scope, f"the step() of {', '.join(sorted(missing))} is not called where the others' is")
     loops = {_innermost(training, node) for *_, node, _ in found}
     if len(loops) != 1 or len({id(holder) for holder, *_ in found}) != 1:
         raise NotUnderstood(Reason(node.lineno, "optimizers are stepped in several places: a step of the run has one update") for *_, node, _ in found)
     training.holder, training.call, training.names = found[0][:3]
     for inner, outer in training.names.items():
         if inner != outer and (inner in script.functions or outer in script.functions):
-            refuse(training.holder, f"its parameter '{inner}' is given '{outer}', and one of them is a function of the script: which is called cannot be read")
+            script.say(training.holder, f"its parameter '{inner}' is given '{outer}', and one of them is a function of the script: which is called cannot be read")
     loop = loops.pop()
     if not isinstance(loop, ast.For) or loop.orelse:
         refuse(loop, "the loop is no `for` over numbers or over a DataLoader: which iterations there are cannot be read; "
@@ -232,15 +271,15 @@ def _find_loop(training: Training) -> None:
     for *_, node, thing in found:
         statement = script.parent(node)
         if not isinstance(statement, ast.stmt) or statement not in loop.body:
-            refuse(node, f"'{thing}' is stepped under a condition, or in a loop within the loop: gradients are added up over several batches, which "
-                         "run.batches(loader, epoch, accumulate=N) has to be told")  # fmt: skip
+            script.say(node, f"'{thing}' is stepped under a condition, or in a loop within the loop: gradients are added up over several batches, which "
+                             "run.batches(loader, epoch, accumulate=N) has to be told")  # fmt: skip
+            statement = next(part for part in loop.body if script.within(node, part))
         training.updates.append(statement)
     if training.call is not None:
         name = training.call.func.id  # type: ignore[attr-defined]
         times = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(script.tree))
         if times != 1:
-            refuse(training.call, f"{name}, which trains, is named {times} times: it may be called elsewhere")
-    _find_epochs(training)
+            script.say(training.call, f"{name}, which trains, is named {times} times: it may be called elsewhere")
     anchor: ast.AST = training.call or loop
     training.trains = next(statement for statement in training.scope.body if script.within(anchor, statement))
 
@@ -274,12 +313,13 @@ def _loops_around(training: Training, node: ast.AST, end: ast.AST) -> list[ast.A
 
 
 def _find_epochs(training: Training) -> None:
-    assert training.loop is not None and training.holder is not None
+    if training.loop is None or training.holder is None:
+        return
     around = _loops_around(training, training.loop, training.holder)
     if training.call is not None:
         around += _loops_around(training, training.call, training.scope)
     if len(around) > 1:
-        refuse(training.loop, f"{len(around)} loops are around this one: which is an epoch cannot be read")
+        refuse(training.loop, f"{len(around)} loops are around this one: which is an epoch cannot be read; one of them may be `for i in run.range(n)`")
     if around:
         epochs = around[0]
         is_range = isinstance(epochs, ast.For) and isinstance(epochs.target, ast.Name) and _is_range(epochs.iter) and not epochs.orelse
@@ -291,7 +331,12 @@ def _find_epochs(training: Training) -> None:
         training.epoch = names.get(epochs.target.id) if training.call is not None and not training.script.within(training.loop, epochs) else epochs.target.id
         for node in walk(epochs.body, into_functions=False):
             if isinstance(node, (ast.Break, ast.Return)) and not training.script.within(node, training.loop):
-                refuse(node, "the epochs end early: all ranks have to decide alike, `if run.stop_if(...): break`")
+                training.script.say(node, "the epochs end early: all ranks have to decide alike, `if run.stop_if(...): break`")
+
+
+def _check_walk(training: Training) -> None:
+    if training.loop is None or training.trains is None:
+        return
     walked = walked_loader(training)
     if walked is None and not _is_range(training.loop.iter):
         refuse(training.loop, f"it walks `{training.script.source(training.loop.iter)}`, of which can be read neither that it is range(...) nor a DataLoader "
@@ -300,6 +345,7 @@ def _find_epochs(training: Training) -> None:
         refuse(training.loop, "a loop over numbers within another: give the run one `for i in run.range(n)`")
     if walked is not None and training.epochs is not None and training.epoch is None:
         refuse(training.loop, "the epoch's number is not known where the loader is walked: pass it to the function")
+    training.walks = True
 
 
 def _is_range(node: ast.expr) -> bool:
@@ -316,6 +362,11 @@ def walked_loader(training: Training) -> ast.Name | None:
     return walked if is_loader and isinstance(walked, ast.Name) else None
 
 
+def _check_body(training: Training) -> None:
+    if training.loop is not None:
+        _Body(training).check()
+
+
 # ---- the step ------------------------------------------------------------------------------------------------------------
 
 
@@ -325,7 +376,6 @@ class _Body:
     def __init__(self, training: Training) -> None:
         assert training.loop is not None and training.holder is not None
         self._training, self._script, self._loop, self._holder = training, training.script, training.loop, training.holder
-        self._reasons: list[Reason] = []
         # A name that is given for another is that other.
         self._known = {inner for inner, outer in training.names.items() if outer in training.things} | set(training.things)
         self._models = frozenset(name for name in self._known if training.things.get(training.names.get(name, name)) in ("model", "average"))
@@ -335,12 +385,8 @@ class _Body:
         self._divide()
         self._refuse_ends()
         self._refuse_carried()
-        self._refuse_changes(self._training.step, stored(self._training.step) | stored(self._loop.target), set())
-        if self._reasons:
-            raise NotUnderstood(self._reasons)
-
-    def _say(self, node: ast.AST, text: str) -> None:
-        self._reasons.append(Reason(node.lineno, text))  # type: ignore[attr-defined]
+        if not self._training.guessed:
+            self._refuse_changes(self._training.step, stored(self._training.step) | stored(self._loop.target), set())
 
     def _refuse_ends(self) -> None:
         for node in walk(self._loop.body):
@@ -348,12 +394,12 @@ class _Body:
             if isinstance(node, (ast.Break, ast.Continue)):
                 ends = _loops_around(self._training, node, self._loop) == [self._loop]
             if ends:
-                self._say(node, "a step is cut short here: all ranks have to decide alike, `if run.stop_if(...): break` behind the step")
+                self._script.say(node, "a step is cut short here: all ranks have to decide alike, `if run.stop_if(...): break` behind the step")
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                self._say(node, "a function or a class is defined in the loop's body")
+                self._script.say(node, "a function or a class is defined in the loop's body")
         for line in self._script.lines_within_texts():
             if self._loop.lineno < line <= (self._loop.end_lineno or 0):
-                self._reasons.append(Reason(line, "a text of several lines stands in the loop's body: to indent it would change it"))
+                self._script.reasons.append(Reason(line, "a text of several lines stands in the loop's body: to indent it would change it"))
 
     def _divide(self) -> None:
         """What a step is, and what is behind it: from the first save, evaluation or collective behind the update on."""
@@ -364,7 +410,7 @@ class _Body:
         what = {"save": "a save", "loader": "another loader"}
         for statement in body[: last + 1]:
             for effect in sorted(self._script.effects(statement, self._models, self._loaders) & what.keys()):
-                self._say(statement, f"{what[effect]} before the update, within the step: it belongs before or behind the step, into run.do "
+                self._script.say(statement, f"{what[effect]} before the update, within the step: it belongs before or behind the step, into run.do "
                                      "(integrations/python/docs/your_loop.md)")  # fmt: skip
 
     def _in_step(self, node: ast.AST) -> bool:
@@ -389,10 +435,10 @@ class _Body:
                 carried.setdefault(node.id, node)
         for name, node in carried.items():
             if not isinstance(self._holder, ast.Module):
-                self._say(node, f"'{name}' goes on from step to step, or behind them, and is a variable of a function: put it into an object (`s = "
+                self._script.say(node, f"'{name}' goes on from step to step, or behind them, and is a variable of a function: put it into an object (`s = "
                                 f"types.SimpleNamespace({name}=...)`) and that into run.keep(s, \"{name}\")")  # fmt: skip
             elif not any(name in stored(statement) for statement in self._before()):
-                self._say(node, f"'{name}' goes on from step to step, or behind them, and has no value before the first")
+                self._script.say(node, f"'{name}' goes on from step to step, or behind them, and has no value before the first")
             else:
                 self._training.carried.append(name)
 
@@ -413,15 +459,15 @@ class _Body:
         """Of things that are neither registered nor made in the step: nobody would put them back."""
         for node in walk(body, into_functions=False):
             if isinstance(node, (ast.Global, ast.Nonlocal)):
-                self._say(node, f"a step changes {', '.join(node.names)} of another scope: a fault would not put that back; see run.keep")
+                self._script.say(node, f"a step changes {', '.join(node.names)} of another scope: a fault would not put that back; see run.keep")
             if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del)) and not self._is_kept(_base(node), own):
-                self._say(node, f"a step changes `{self._script.source(node)}`: a fault would not put that back; see run.keep, or register it")
+                self._script.say(node, f"a step changes `{self._script.source(node)}`: a fault would not put that back; see run.keep, or register it")
             if not isinstance(node, ast.Call):
                 continue
             if isinstance(node.func, ast.Name):
                 self._follow(node, node.func.id, own, seen)
             elif isinstance(node.func, ast.Attribute) and not self._script.origin(node.func) and not self._is_harmless(node.func, own):
-                self._say(node, f"a step calls `{self._script.source(node.func)}`, which may change `{_base(node.func) or 'something'}`: a fault would not put "
+                self._script.say(node, f"a step calls `{self._script.source(node.func)}`, which may change `{_base(node.func) or 'something'}`: a fault would not put "
                                 "that back; see run.keep, or register it")  # fmt: skip
 
     def _follow(self, call: ast.Call, name: str, own: set[str], seen: set[str]) -> None:
@@ -431,10 +477,10 @@ class _Body:
             if name not in seen:
                 self._refuse_changes(function.body, {*stored(function.body), *_locals(function), *parameters(function)}, seen | {name})
         elif name in ("next", "setattr", "exec", "eval", "delattr"):
-            self._say(call, f"a step calls {name}(): what that changes, a fault would not put back")
+            self._script.say(call, f"a step calls {name}(): what that changes, a fault would not put back")
         elif not (name in self._known or name in own or name in self._script.classes or hasattr(builtins, name) or self._script.origin(call.func)
                   or self._made_by_torch(name)):  # fmt: skip
-            self._say(call, f"a step calls `{name}`, of which cannot be read what it is")
+            self._script.say(call, f"a step calls `{name}`, of which cannot be read what it is")
 
     def _is_kept(self, base: str, own: set[str]) -> bool:
         return base in own or base in self._known
