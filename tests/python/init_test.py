@@ -21,16 +21,111 @@ UNDERSTOOD = {
     "vision": (["kill:1@2:update", "throw:0@3:backward", "kill:0@6:backward", "kill:1@10:param-sync"], []),
     "fsdp": (["kill:1@3:update", "throw:0@5:backward", "kill:0@6:forward"], ["--snapshot-every", "2"]),
     "dcgan": (["kill:1@2:update", "throw:0@3:backward", "kill:0@6:forward", "throw:1@9:update"], []),
+    "snapshots": (["kill:1@2:update", "throw:0@3:backward", "kill:0@5:forward", "kill:1@8:backward", "throw:1@9:update"], []),
 }
 REFUSED = {
-    "nanogpt": (70, "no optimizer is made by a line of its own"),
-    "snapshots": (41, "a state of its own"),
+    "nanogpt": (109, "the loop is no `for`"),
     "ppo": (101, "which is an epoch cannot be read"),
     "trainer": (11, "the loop is transformers's"),
     "diffusion": (11, "the loop is accelerate's"),
 }
-# The tutorial's script with one thing changed: what, by what, the line that is named, and a word of why.
+# In the shape of torch's tutorials: a class that trains, and functions that make what it is given. Samples are shuffled, and no epoch is told.
+TRAINER = '''import hashlib
+import os
+
+import torch
+import torch.nn.functional as F
+from torch.distributed import destroy_process_group, init_process_group
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+def ddp_setup():
+    torch.set_num_threads(1)
+    init_process_group(backend="gloo")
+
+
+class Trainer:
+    def __init__(self, model: torch.nn.Module, train_data: DataLoader, optimizer: torch.optim.Optimizer, save_every: int, snapshot_path: str) -> None:
+        self.gpu_id = int(os.environ["LOCAL_RANK"])
+        self.model = model.to("cpu")
+        self.train_data = train_data
+        self.optimizer = optimizer
+        self.save_every = save_every
+        self.epochs_run = 0
+        self.losses = 0.0
+        self.snapshot_path = snapshot_path
+        if os.path.exists(snapshot_path):
+            print("Loading snapshot")
+            self._load_snapshot(snapshot_path)
+        self.model = DDP(self.model)
+
+    def _load_snapshot(self, snapshot_path):
+        snapshot = torch.load(snapshot_path)
+        self.model.load_state_dict(snapshot["MODEL_STATE"])
+        self.epochs_run = snapshot["EPOCHS_RUN"]
+        print(f"Resuming training from snapshot at Epoch {self.epochs_run}")
+
+    def _run_batch(self, source, targets):
+        self.optimizer.zero_grad()
+        output = self.model(source)
+        loss = F.mse_loss(output, targets)
+        loss.backward()
+        self.losses += loss.item()
+        self.optimizer.step()
+
+    def _run_epoch(self, epoch):
+        b_sz = len(next(iter(self.train_data))[0])
+        print(f"[GPU{self.gpu_id}] Epoch {epoch} | Batchsize: {b_sz} | Steps: {len(self.train_data)}")
+        for source, targets in self.train_data:
+            source = source.to("cpu")
+            targets = targets.to("cpu")
+            self._run_batch(source, targets)
+
+    def _save_snapshot(self, epoch):
+        snapshot = {"MODEL_STATE": self.model.module.state_dict(), "EPOCHS_RUN": epoch}
+        torch.save(snapshot, self.snapshot_path + ".new")
+        os.replace(self.snapshot_path + ".new", self.snapshot_path)
+
+    def train(self, max_epochs: int):
+        self.model.train()
+        for epoch in range(self.epochs_run, max_epochs):
+            self._run_epoch(epoch)
+            if self.gpu_id == 0 and epoch % self.save_every == 0:
+                self._save_snapshot(epoch)
+
+
+def load_train_objs():
+    torch.manual_seed(3)
+    train_set = TensorDataset(torch.randn(48, 20), torch.randn(48, 1))
+    model = torch.nn.Sequential(torch.nn.Linear(20, 4), torch.nn.Dropout(0.2), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+    return train_set, model, optimizer
+
+
+def prepare_dataloader(dataset, batch_size: int):
+    return DataLoader(dataset, batch_size=batch_size, shuffle=False, sampler=DistributedSampler(dataset))
+
+
+def main(save_every: int, total_epochs: int, batch_size: int, snapshot_path: str = "FOLDER/snapshot.pt"):
+    ddp_setup()
+    dataset, model, optimizer = load_train_objs()
+    train_data = prepare_dataloader(dataset, batch_size)
+    trainer = Trainer(model, train_data, optimizer, save_every, snapshot_path)
+    trainer.train(total_epochs)
+    if trainer.gpu_id == 0:
+        kept = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+        print(hashlib.sha256(kept).hexdigest(), trainer.losses, torch.rand(1).item(), file=open("FOLDER/last.txt", "w"))
+    destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(2, 3, 6)
+'''
+# The tutorial's script, with a function that nobody calls, and with one thing changed: what, by what, the line that is named, and a word of why.
 LOOP, STEP, BACK, ZERO = "for k in range(1, STEPS + 1):\n", "    optimizer.step()\n", "    loss.backward()\n", "    optimizer.zero_grad()\n"
+JUDGED = PLAIN.replace(LOOP, "lowest = 9.0\n\n\ndef judge(k):\n    global lowest\n    lowest = min(lowest, k)\n    dist.barrier()\n\n\n" + LOOP)
 MISTAKES = [
     ('("gloo")', '("mpi")', 'init_process_group("mpi")', 'neither "gloo" nor "nccl"'),
     ('("gloo")', '("nccl", init_method="tcp://h:1")', "tcp://", "is given init_method"),
@@ -41,7 +136,10 @@ MISTAKES = [
     ("import hashlib\n", "import hashlib\n\nimport kintsugi.torch\n", "import kintsugi.torch", "already"),
     (ZERO, "    with torch.cuda.graph(torch.cuda.CUDAGraph()):\n        pass\n" + ZERO, "torch.cuda.graph", "a CUDA graph is captured"),
     ("nn.Linear(32, 1))", "nn.Linear(32, 1))\nnet = torch.compile(net, mode='reduce-overhead')", "reduce-overhead", "a CUDA graph is captured"),
-    ("rank = dist", "optimizer = None\nrank = dist", None, "is assigned 2 times"),
+    (LOOP, "if rank == 0:\n    optimizer = None\n" + LOOP, "optimizer = torch", "no optimizer is made by a line of its own"),
+    (LOOP, LOOP + "    model = net\n", LOOP, "is assigned again"),
+    (ZERO, "    if k == 5:\n        model.load_state_dict({})\n" + ZERO, "        model.load", "a state of its own"),
+    (LOOP, "shown = net.state_dict()\nother = nn.Linear(1, 1)\nother.load_state_dict({})\n" + LOOP, "other.load", "not registered"),
     (STEP, "    optimizer.step(lambda: loss)\n", "lambda: loss", "closure"),
     (STEP, "    if k % 2 == 0:\n        optimizer.step()\n", "        optimizer.step()", "under a condition"),
     (STEP, STEP + "    if loss < 0.1:\n        break\n", "        break", "cut short"),
@@ -55,19 +153,36 @@ MISTAKES = [
     (LOOP, LOOP + "    nn.seen = k\n", "    nn.seen", "a step changes `nn.seen`"),
     (LOOP, "counts = torch.rand(1)\n" + LOOP + "    counts.add_(1)\n", "    counts.add_(1)", "counts.add_"),
     (LOOP, "points = iter([])\n" + LOOP + "    next(points)\n", "    next(points)", "next()"),
+    (LOOP, "seen = []\n\n\ndef log(what, k):\n    what.append(k)\n\n\n" + LOOP + "    log(seen, k)\n", "    what.append(k)", "what.append"),
+    (LOOP, "class Counts:\n    def add(self, k):\n        self.last = k\n\n\ncounts = Counts()\n" + LOOP + "    counts.add(k)\n", "        self.last", "no value before the first"),
+    (LOOP, "class Counts:\n    def __init__(self):\n        self.all = []\n\n    def add(self, k):\n        self.all.append(k)\n\n\ncounts = Counts()\n" + LOOP
+     + "    counts.add(k)\n", "        self.all.append", "self.all.append"),
+    (LOOP, "def train(first):\n    for k in range(first, STEPS + 1):\n        optimizer.zero_grad()\n        model(torch.randn(2, 2)).sum().backward()\n        optimizer.step()\n"
+     "    torch.save(first, 'at.pt')\n\n\nfirst = torch.load('at.pt')\nnet.load_state_dict({})\ntrain(first)\nscale = first\n" + LOOP.replace("STEPS", "0"), None, "several places"),
     (LOOP, LOOP.replace("range", "tqdm"), "for k in tqdm", "neither that it is range"),
     (ZERO, "    optimizer.zero_grad(); k\n", "    optimizer.zero_grad(); k", "on one line"),
     (LOOP, "k = 0\nwhile k < STEPS:\n    k = k + 1\n", "while k < STEPS", "no `for`"),
     (LOOP, LOOP + '    """Several\n    lines."""\n', "    lines.", "a text of several lines"),
     (BACK, "    carried = loss if k == 1 else carried + loss\n" + BACK, "    carried = loss", "has no value before the first"),
-    ("optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)\n", "def make():\n    return torch.optim.AdamW(model.parameters(), lr=1e-2)\n\n\noptimizer = make()\n",
-     "    return torch.optim", "no optimizer is made by a line of its own"),
     ("model.parameters()", "list(model.children())[0].parameters()", "optimizer = ", "not written as those of a model"),
     (LOOP, "def f():\n    global loss\n    loss = 1\n\n\n" + LOOP + "    f()\n", "    global loss", "of another scope"),
     (LOOP, "history = []\n\n\ndef log(k):\n    history.append(k)\n\n\n" + LOOP + "    log(k)\n", "    history.append(k)", "history.append"),
+    (STEP, STEP + "    if k % 9 == 0:\n        judge(k)\n", "global lowest", "a section changes lowest"),
     (LOOP, "def evaluate():\n    dist.barrier()\n\n\nevaluate()\n" + LOOP, "evaluate()\n", "before the loop"),
     ("if rank == 0:\n", "if rank == 0:\n    dist.barrier()\n", "if rank == 0", "in more than one call"),
     ("if rank == 0:\n", "if rank == 1:\n    dist.barrier()\n", "if rank == 1", "not all ranks"),
+]
+
+
+# And of the trainer.
+MISTAKEN_TRAINERS = [
+    ("            self._run_epoch(epoch)\n", "            self._run_epoch(epoch)\n            low = self.losses\n", "            low = self.losses", "made of what steps carry on"),
+    ("            self._run_epoch(epoch)\n", "            self._run_epoch(epoch)\n            self._load_snapshot(self.snapshot_path)\n", "        self.model.load_state_dict", "a state of its own"),
+    ('        self.snapshot_path = snapshot_path\n', '        self.snapshot_path = snapshot_path\n        if save_every > 1:\n            self.optimizer = None\n', "        self.optimizer.step()", "is no update"),
+    ('        torch.save(snapshot, ', '        self.model = None\n        torch.save(snapshot, ', "    trainer.train(", "is assigned again"),
+    ('        torch.save(snapshot, ', '        self.saved = epoch\n        torch.save(snapshot, ', "        self.saved", "no value before the first"),
+    ("        self.losses += loss.item()\n", "        if loss > 9:\n            return\n        self.losses += loss.item()\n", "        self.optimizer.step()", "under a condition"),
+    ("        for epoch in range(self.epochs_run, max_epochs):\n", "        first = self.epochs_run\n        for epoch in range(first, max_epochs):\n", "        first = self", "is read between steps"),
 ]
 
 
@@ -122,6 +237,55 @@ def shape(door, name):
     return test
 
 
+def later(door):
+    """From the snapshot that the script itself made: struck in its first steps from there, it goes on as the plain script does."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            plain = SHAPES / "snapshots_plain.py"
+            path = patched(door, plain, folder)
+            shutil.copy(SHAPES / "facts.py", folder)
+            saved = Path(folder, "saved")
+            saved.mkdir()
+            door.plain([str(plain), str(saved)])
+            for gone in saved.glob("rank-*.json"):
+                gone.unlink()
+            for kind in ("plain", "struck"):
+                shutil.copytree(saved, Path(folder, kind))
+            door.plain([str(plain), f"{folder}/plain"])
+            faults = [word for fault in ("kill:1@1:backward", "throw:0@2:forward", "kill:1@3:update") for word in ("--inject", fault)]
+            summary, log = door.run([*faults, "--inject-must-strike"], [path, f"{folder}/struck"], nproc=2)
+            if left_in(f"{folder}/plain") != left_in(f"{folder}/struck") or summary.get("inexact") or not summary["incidents"]:
+                raise Failure(f"{summary.get('inexact')}, {len(summary['incidents'])} incidents\n{log[-4000:]}")
+    return test
+
+
+def trainer(door):
+    """torch's own tutorial of a trainer that can be stopped: group, things and loader each by a function, one that saves on each machine."""
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            plain = script_in(folder, TRAINER.replace("FOLDER", folder), "plain.py")
+            door.plain([str(plain)])
+            expected = torch_file(folder, "last.txt")
+            Path(folder, "snapshot.pt").unlink()
+            Path(folder, "changed").mkdir()
+            path = patched(door, plain, Path(folder) / "changed")
+            for line in ("    run.register(model=trainer.model, optimizer=optimizer)\n    run.keep(trainer, \"losses\")\n", "for source, targets in run.batches(self.train_data):\n",
+                         "for epoch in run.do(range, self.epochs_run, max_epochs):\n", "run.do(lambda: self.gpu_id == 0 and self._save_snapshot(epoch))\n"):  # fmt: skip
+                if line not in Path(path).read_text():
+                    raise Failure(f"'{line}' is not in\n{Path(path).read_text()}")
+            faults = ("kill:1@2:update", "throw:0@4:backward", "kill:0@5:forward", "kill:1@9:backward")
+            summary, log = door.run([*(word for fault in faults for word in ("--inject", fault)), "--inject-must-strike"], [path], nproc=2)
+            if torch_file(folder, "last.txt") != expected or summary.get("inexact") or not summary["incidents"]:
+                raise Failure(f"{summary.get('inexact')}, {len(summary['incidents'])} incidents\n{expected}\n{log[-4000:]}")
+    return test
+
+
+def torch_file(folder, name):
+    text = Path(folder, name).read_text()
+    Path(folder, name).unlink()
+    return text
+
+
 def tutorial(door):
     """And with a variable that steps carry on, which is kept, one that is called as ours would be, and what is done behind each fourth step."""
     evaluate = """@torch.no_grad()
@@ -133,18 +297,19 @@ def evaluate(k):
     return found + k
 
 
-average = 0.0
+average = highest = 0.0
 """
     behind = """    scheduler.step()
     # Behind the step.
     if k % 4 == 0:
         found = evaluate(k)
+        highest = max(highest, found.item())
         if rank == 0:
             torch.save(found, f'FOLDER/found-{k}')
 """
     end = """if rank == 0:
     print("found:", *(torch.load(f'FOLDER/found-{k}').item() for k in (4, 8, 12)))
-    print("average:", average)
+    print("average:", average, highest)
 """
 
     def test(_):
@@ -159,11 +324,11 @@ average = 0.0
             expected = door.plain([str(plain)])
             Path(folder, "changed").mkdir()
             path = patched(door, plain, Path(folder) / "changed")
-            for line in ('kintsugi_run.keep(globals(), "average")\n', "    # Behind the step.\n    if kintsugi_run.again:\n        continue\n",
+            for line in ('kintsugi_run.keep(globals(), "average", "highest")\n', "    # Behind the step.\n    if kintsugi_run.again:\n        continue\n",
                          f"        kintsugi_run.do(torch.save, found, f'{folder}/found-{{k}}', only=0)\n"):  # fmt: skip
                 if line not in Path(path).read_text():
                     raise Failure(f"'{line}' is not in\n{Path(path).read_text()}")
-            summary, log = door.run(["--inject", "kill:1@4:backward", "--inject", "throw:0@8:update", "--inject-must-strike"], [path], nproc=2)
+            summary, log = door.run(["--inject", "kill:1@4:backward", "--inject", "throw:0@8:update", "--inject", "kill:0@10:backward", "--inject-must-strike"], [path], nproc=2)
             printed = [dict(re.findall(r"\b(parameters|average|found): (.+)$", said, re.MULTILINE)) for said in (expected, log)]
             if printed[0] != printed[1] or len(printed[0]) != 3 or not summary["incidents"]:
                 raise Failure(f"plain {printed[0]}, struck {printed[1]}\n{log[-4000:]}")
@@ -198,6 +363,12 @@ def cuda(door, device):
     return test
 
 
+def replaced(text, before, after):
+    if before not in text:
+        raise Failure(f"there is no {before!r} any more")
+    return text.replace(before, after, 1)
+
+
 def must_be_refused(door, path, line, why):
     code, difference, said = init(door, path, "--write")
     named = [text for text in said.splitlines() if text.startswith(f"{path}:") and why in text]
@@ -222,10 +393,8 @@ def mistakes(door):
     def test(_):
         wrong = []
         with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-            for number, (before, after, line, why) in enumerate(MISTAKES):
-                text = PLAIN.replace(before, after, 1)
-                if text == PLAIN:
-                    raise Failure(f"the tutorial has no {before!r} any more")
+            for number, (of, (before, after, line, why)) in enumerate([(JUDGED, mistake) for mistake in MISTAKES] + [(TRAINER, mistake) for mistake in MISTAKEN_TRAINERS]):
+                text = replaced(of, before, after)
                 at = next((n for n, found in enumerate(text.splitlines(keepends=True), 1) if line in found), 0) if line else None
                 try:
                     must_be_refused(door, script_in(folder, text, f"train-{number}.py"), at, why)
@@ -296,5 +465,6 @@ if __name__ == "__main__":
     tests = [("other shapes are refused, by line", other_shapes(door)), ("one thing that is not understood, each by its line", mistakes(door)),
              ("all of several things, and what was understood", all_at_once(door)), ("files and interpreters", words(door))]
     skip_without_torch(door)
-    tests += [("the tutorial's script, with an average", tutorial(door)), ("the tutorial's script for a device", cuda(door, Door(options.door, fakes=options.fakes))), *((f"{name}, written by init and struck", shape(door, name)) for name in UNDERSTOOD)]
+    tests += [("the tutorial's script, with an average", tutorial(door)), ("a trainer's snapshot, from which it starts", later(door)), ("torch's tutorial of a trainer", trainer(door)),
+              ("the tutorial's script for a device", cuda(door, Door(options.door, fakes=options.fakes))), *((f"{name}, written by init and struck", shape(door, name)) for name in UNDERSTOOD)]
     sys.exit(main(tests, door.bin, options.only))

@@ -7,8 +7,10 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from .script import NEEDS_SECTION, NotUnderstood, Reason, Script, refuse, stored
-from .training import Training, find, is_rank_zero, walked_loader
+from .finding import find
+from .script import NEEDS_SECTION, NotUnderstood, Reason, Script, dotted, parameters, refuse, stored
+from .step import check_section
+from .training import Frame, Training, is_rank_zero, walked_loader
 
 
 class Rewritten(NamedTuple):
@@ -30,8 +32,10 @@ def rewritten(text: str) -> Rewritten:
 
 
 def _notes(training: Training) -> Iterator[str]:
-    kept = ", ".join((*training.things, *training.carried))
+    kept = ", ".join((*training.things, *training.carried, *(f"{name}.{of_it}" for name, found in training.attributes.items() for of_it in found)))
     yield f"kept through faults: {kept}, and the random generators. Whatever else steps change must be registered, or named to run.keep"
+    if training.resumes:
+        yield "a process that begins later reads the script's own snapshot while others may write it: torch.save to another name, then os.replace"
     if training.sharded:
         yield "fully_shard keeps no second copy: kintsugi run --snapshot-every N goes back N steps where a process is lost"
     yield "practise, and compare with the plain script: kintsugi certify --quick --nproc 2 -- python SCRIPT"
@@ -42,14 +46,14 @@ class _Editing:
         self._training, self._script = training, training.script
         self._run = "run" if not self._script.uses("run") else "kintsugi_run"
         self._edits: list[tuple[int, int, str]] = []
-        self._models = frozenset(name for name, kind in training.things.items() if kind in ("model", "average"))
-        self._models |= {inner for inner, outer in training.names.items() if outer in self._models}
-        self._loaders = frozenset(training.loaders) | {inner for inner, outer in training.names.items() if outer in training.loaders}
+        self._models, self._loaders = training.names_of("model", "average"), training.names_of("loader")
+        self._frame = training.here
 
     def edit(self) -> None:
         training = self._training
         found = training.trains is not None
-        for part, is_known in ((self._join, training.group is not None), (self._register, found and not training.guessed), (self._loop, training.walks), (self._sections, found)):
+        for part, is_known in ((self._join, training.group is not None), (self._sections, training.loop is not None),
+                               (self._register, found and not training.guessed), (self._loop, training.walks)):
             if is_known:
                 with self._script.collecting():
                     part()
@@ -85,13 +89,11 @@ class _Editing:
     def _replace(self, node: ast.AST, new: str) -> None:
         self._edits.append((*self._script.span(node), new))
 
-    def _remove_line(self, node: ast.stmt) -> None:
-        self._edits.append((self._script.line_start(node.lineno), self._script.line_start((node.end_lineno or node.lineno) + 1), ""))
-
     def _join(self) -> None:
         group = self._training.group
         assert group is not None
-        statement = self._script.statement_of(group)
+        statement = self._training.joins
+        assert statement is not None
         in_module = isinstance(self._training.scope, ast.Module)
         imports = [node for node in self._script.tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) and not (in_module and node.lineno >= statement.lineno)]
         if not imports:
@@ -104,10 +106,14 @@ class _Editing:
 
     def _register(self) -> None:
         assert self._training.trains is not None
-        lines = [f"{self._run}.register({', '.join(f'{name}={name}' for name in self._training.things)})"]
+        last = [name.rpartition(".")[2] for name in self._training.things]
+        words = [short if last.count(short) == 1 else name.replace(".", "_") for name, short in zip(self._training.things, last)]
+        lines = [f"{self._run}.register({', '.join(f'{word}={name}' for word, name in zip(words, self._training.things))})"]
         if self._training.carried:
             names = ", ".join(f'"{name}"' for name in self._training.carried)
             lines.append(f"{self._run}.keep(globals(), {names})")
+        for name, found in self._training.attributes.items():
+            lines.append(f"{self._run}.keep({name}, {', '.join(f'{chr(34)}{of_it}{chr(34)}' for of_it in found)})")
         self._insert_before(self._training.trains, *lines)
 
     def _loop(self) -> None:
@@ -118,8 +124,7 @@ class _Editing:
             assert isinstance(loop.iter, ast.Call)
             self._replace(loop.iter.func, f"{self._run}.range")
         else:
-            given = f"{script.source(loader)}{f', {training.epoch}' if training.epoch else ''}"
-            self._replace(loop.iter, f"{self._run}.{'batches' if loop.iter is loader else 'enumerate'}({given})")
+            self._replace(loop.iter, f"{self._run}.{'batches' if loop.iter is loader else 'enumerate'}({script.source(loader)})")
         first = loop.body[0].lineno
         if shared := self._first_that_shares([loop.iter, *loop.body]):
             raise NotUnderstood([Reason(shared, "two parts of the loop stand on one line")])
@@ -139,24 +144,33 @@ class _Editing:
         if training.behind:
             at = script.line_start(training.behind[0].lineno)
             self._edits.append((at, at, f"{inner}if {self._run}.again:\n{inner}{step}continue\n"))
-        if training.call is not None and not script.within(training.holder, training.scope):  # type: ignore[arg-type]
-            self._pass_run()
+        if training.resumes and training.epochs is not None:
+            assert isinstance(training.epochs.iter, ast.Call)
+            opens = script.span(training.epochs.iter.func)[1] + 1
+            self._replace(training.epochs.iter.func, f"{self._run}.do")
+            self._edits.append((opens, opens, "range, "))
+        for frame in training.path[1:]:
+            if not script.within(frame.function, training.scope):
+                self._pass_run(frame)
 
     def _first_that_shares(self, parts: Sequence[ast.expr | ast.stmt]) -> int:
         """The first line on which one of these ends and the next begins; 0: there is none."""
         return next((after.lineno for before, after in itertools.pairwise(parts) if after.lineno <= (before.end_lineno or 0)), 0)
 
-    def _pass_run(self) -> None:
-        """The function that trains stands apart: it is given the run."""
-        assert isinstance(self._training.holder, ast.FunctionDef) and self._training.call is not None
-        if isinstance(self._training.scope, ast.Module):
-            return  # which has it as a name of the script's
-        for node in (self._training.holder, self._training.call):
-            text = self._script.text.encode()
+    def _pass_run(self, frame: Frame) -> None:
+        """A function that trains and stands apart is given the run, behind its own object if it is a method."""
+        function, call = frame.function, frame.call
+        assert isinstance(function, ast.FunctionDef) and call is not None
+        is_method = isinstance(self._script.parent(function), ast.ClassDef)
+        text = self._script.text.encode()
+        for node, given in ((call, bool(call.args or call.keywords)), (function, len(parameters(function)) > is_method)):
             start = self._script.span(node.func)[1] if isinstance(node, ast.Call) else self._script.span(node)[0]
-            opens = text.index(b"(", start) + 1
-            has_more = bool(node.args or node.keywords) if isinstance(node, ast.Call) else bool(ast.unparse(node.args))
-            self._edits.append((opens, opens, f"{self._run}{', ' if has_more else ''}"))
+            at = text.index(b"(", start) + 1
+            if node is function and is_method:
+                at = self._script.span([*function.args.posonlyargs, *function.args.args][0])[1]
+                self._edits.append((at, at, f", {self._run}"))
+            else:
+                self._edits.append((at, at, f"{self._run}{', ' if given else ''}"))
 
     # ---- between steps ------------------------------------------------------------------------------------------------
 
@@ -165,14 +179,19 @@ class _Editing:
         assert training.trains is not None
         body = training.scope.body
         trains = body.index(training.trains)
-        made = max(index for index, statement in enumerate(body) if any(name in stored(statement) for name in training.things))
+        made = max(index for index, statement in enumerate(body) if any(name.partition(".")[0] in stored(statement) for name in training.things))
         for statement in body[made + 1 : trains]:
             if self._effects(statement):
                 self._script.say(statement, "this is done before the loop, and would have to come behind run.register: as a section, `run.do(f)`")
-        self._between(body[trains:])
         self._between(training.behind)
-        if training.holder is not training.scope and training.holder is not None:
-            self._between(training.holder.body)
+        self._frame = training.path[0]
+        self._between(body[trains:])
+        for frame in training.path[1:]:
+            self._frame = frame
+            self._between(frame.function.body)
+
+    def _collective(self, what: ast.AST) -> bool:
+        return "collective" in self._script.effects(what, self._models, self._loaders)
 
     def _effects(self, what: ast.AST | list[ast.stmt]) -> set[str]:
         return self._script.effects(what, self._models, self._loaders) & NEEDS_SECTION
@@ -181,9 +200,7 @@ class _Editing:
         for statement in body:
             if statement is self._training.loop or isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
                 continue
-            if self._sets_epoch(statement):
-                self._remove_line(statement)
-            elif any(part is self._training.call for part in ast.walk(statement)) and not isinstance(statement, (ast.For, ast.If, ast.With)):
+            if any(part is frame.call for part in ast.walk(statement) for frame in self._training.path[1:]) and not isinstance(statement, (ast.For, ast.If, ast.With)):
                 continue
             elif isinstance(statement, ast.If):
                 self._condition(statement)
@@ -198,24 +215,11 @@ class _Editing:
             elif self._effects(statement):
                 self._section(statement)
 
-    def _sets_epoch(self, statement: ast.stmt) -> bool:
-        call = statement.value if isinstance(statement, ast.Expr) else None
-        is_it = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "set_epoch"
-        if not is_it or not isinstance(call, ast.Call):
-            return False
-        epochs = self._training.epochs
-        names = {self._training.epoch, epochs.target.id if epochs is not None and isinstance(epochs.target, ast.Name) else None}
-        if not (len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id in names):
-            self._script.say(statement, "set_epoch is given something else than the epoch's number, which run.batches gives it")
-        siblings: list[ast.stmt] = self._script.parent(statement).body  # type: ignore[attr-defined]
-        if len(siblings) == 1 or self._first_that_shares(siblings):
-            self._script.say(statement, "set_epoch, which run.batches does, cannot be taken out of its line or block")
-        return True
-
     def _condition(self, statement: ast.If) -> None:
         tests = statement.test.values if isinstance(statement.test, ast.BoolOp) and isinstance(statement.test.op, ast.And) else [statement.test]
-        others = [test for test in tests if not is_rank_zero(self._training, test)]
-        if len(others) == len(tests):
+        others = [test for test in tests if not is_rank_zero(self._training, test, self._frame)]
+        local = [test for test in tests if is_rank_zero(self._training, test, self._frame, "local rank")]
+        if len(others) == len(tests) and not local:
             if self._effects(statement.test):
                 self._script.say(statement, "this is done between steps, and stands within a condition: give it a line of its own, as `x = f(...)`")
             elif self._tells_ranks_apart(statement.test) and self._effects([*statement.body, *statement.orelse]):
@@ -227,6 +231,9 @@ class _Editing:
             return  # a line that is printed, say
         call = statement.body[0].value if len(statement.body) == 1 and isinstance(statement.body[0], ast.Expr) and not statement.orelse else None
         section = self._as_section(call, only=True) if isinstance(call, ast.Call) else ""
+        if local and isinstance(call, ast.Call):  # one for each machine, so all ranks enter
+            others = [test for test in others if test not in local]
+            section = f"{self._run}.do(lambda: {self._script.source(local[0])} and {self._script.source(call)})" if section and not self._collective(call) else ""
         if not section:
             self._script.say(statement, "rank 0 alone does this between steps, in more than one call: make it a function, which `run.do(f, only=0)` calls")
             return
@@ -237,8 +244,7 @@ class _Editing:
 
     def _tells_ranks_apart(self, test: ast.expr) -> bool:
         training = self._training
-        names = training.ranks | training.masters | training.local_ranks
-        return any(isinstance(node, ast.Name) and training.names.get(node.id, node.id) in names
+        return any(dotted(node) and training.kind(node, self._frame) in ("rank", "local rank", "master")
                    or isinstance(node, ast.Call) and self._script.origin(node.func).endswith("_rank") for node in ast.walk(test))  # fmt: skip
 
     def _section(self, statement: ast.stmt) -> None:
@@ -254,6 +260,7 @@ class _Editing:
         """"": it is no call of one function, with arguments that are values."""
         if any(self._effects(part) for part in (*call.args, *(keyword.value for keyword in call.keywords))):
             return ""
+        check_section(self._training, call, self._frame)
         inner = self._script.text.encode()[self._script.span(call.func)[1] : self._script.span(call)[1]].decode().strip()[1:-1].strip().rstrip(",")
         words = [self._script.source(call.func), *([inner] if inner else []), *(["only=0"] if only else [])]
         return f"{self._run}.do({', '.join(words)})"

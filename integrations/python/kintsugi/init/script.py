@@ -8,7 +8,7 @@ import contextlib
 import io
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
 Function = ast.FunctionDef
@@ -62,6 +62,11 @@ class Script:
                     self.say(node, f"there are two functions '{node.name}'")
                 self.functions[node.name] = node
         self.classes = {node.name: node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)}
+        self.methods: dict[str, list[Function]] = {}
+        for definition in self.classes.values():
+            for node in definition.body:
+                if isinstance(node, ast.FunctionDef):
+                    self.methods.setdefault(node.name, []).append(node)
 
     # ---- what is not understood ---------------------------------------------------------------------------------------
 
@@ -163,26 +168,52 @@ class Script:
             if origin in SAVES:
                 found.add("save")
             called = node.func
-            while isinstance(called, ast.Attribute):  # model.module(x)
+            if isinstance(called, ast.Attribute) and called.attr in ("module", "forward"):
                 called = called.value
-            if isinstance(called, ast.Name):
-                if called.id in models and (isinstance(node.func, ast.Name) or isinstance(node.func, ast.Attribute) and node.func.attr in ("module", "forward")):
-                    found.add("model")
-                if isinstance(node.func, ast.Name) and called.id in self.functions and called.id not in seen:
-                    found |= self.effects_of(self.functions[called.id], models, loaders, seen)
+            if dotted(called) in models:
+                found.add("model")
+            for function in self.called(node):
+                is_method = isinstance(node.func, ast.Attribute) and dotted(node.func.value) in models | loaders  # model.train() is torch's
+                if function.name not in seen and not is_method:
+                    found |= self.effects_of(function, models, loaders, seen)
         return found
+
+    def called(self, node: ast.Call) -> list[Function]:
+        """Functions of the script's own that this may call; of methods all that are named so."""
+        if isinstance(node.func, ast.Name):
+            return [self.functions[node.func.id]] if node.func.id in self.functions else []
+        return self.methods.get(node.func.attr, []) if isinstance(node.func, ast.Attribute) and not self.origin(node.func) else []
+
+    def reached(self, what: Sequence[ast.AST], seen: tuple[Function, ...] = ()) -> tuple[Function, ...]:
+        """Functions of the script's own that this may call, whatever these call too; what is made of classes of its own, too."""
+        for node in walk([*what]):
+            if isinstance(node, ast.Call):
+                made = self.classes.get(node.func.id) if isinstance(node.func, ast.Name) else None
+                begin = [method for method in made.body if isinstance(method, ast.FunctionDef) and method.name == "__init__"] if made else []
+                for function in (*self.called(node), *begin):
+                    if function not in seen:
+                        seen = self.reached(function.body, (*seen, function))
+        return seen
 
     def effects_of(self, function: Function, models: frozenset[str], loaders: frozenset[str], seen: frozenset[str] = frozenset()) -> set[str]:
         given = frozenset(parameters(function))
         return self.effects(function.body, models | given, loaders | given, seen | {function.name})
 
     def mentions(self, node: ast.expr, names: frozenset[str]) -> bool:
-        return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
+        return any(isinstance(part, ast.expr) and dotted(part) in names for part in ast.walk(node))
 
 
-def walk(what: ast.AST | list[ast.stmt], into_functions: bool = True) -> Iterator[ast.AST]:
+def dotted(node: ast.AST) -> str:
+    """`model`, `self.model`; "": it is no name."""
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def walk(what: ast.AST | Sequence[ast.AST], into_functions: bool = True) -> Iterator[ast.AST]:
     """As ast.walk, of a list too; `into_functions`: what is defined here and not run is walked, too."""
-    waiting: list[ast.AST] = list(what) if isinstance(what, list) else [what]
+    waiting: list[ast.AST] = [what] if isinstance(what, ast.AST) else list(what)
     while waiting:
         node = waiting.pop(0)
         yield node
