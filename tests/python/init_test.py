@@ -24,7 +24,7 @@ UNDERSTOOD = {
     "snapshots": (["kill:1@2:update", "throw:0@3:backward", "kill:0@5:forward", "kill:1@8:backward", "throw:1@9:update"], []),
 }
 REFUSED = {
-    "nanogpt": (109, "the loop is no `for`"),
+    "nanogpt": (114, "a save before the update"),
     "ppo": (101, "which is an epoch cannot be read"),
     "trainer": (11, "the loop is transformers's"),
     "diffusion": (11, "the loop is accelerate's"),
@@ -142,7 +142,9 @@ MISTAKES = [
     (LOOP, "shown = net.state_dict()\nother = nn.Linear(1, 1)\nother.load_state_dict({})\n" + LOOP, "other.load", "not registered"),
     (STEP, "    optimizer.step(lambda: loss)\n", "lambda: loss", "closure"),
     (STEP, "    if k % 2 == 0:\n        optimizer.step()\n", "        optimizer.step()", "under a condition"),
-    (STEP, STEP + "    if loss < 0.1:\n        break\n", "        break", "cut short"),
+    (STEP, STEP + "    if loss < 0.1:\n        break\n", "    if loss < 0.1", "'loss' goes on"),
+    (STEP, "    if k > 9:\n        break\n" + STEP, "        break", "cut short"),
+    (STEP, STEP + "    if judge(k):\n        break\n", "    if judge(k)", "stands within a condition"),
     (STEP, STEP + "    if loss > 9:\n        continue\n    scheduler.get_last_lr()\n", "        continue", "cut short"),
     (STEP, STEP + "    dist.all_reduce(loss)\n", "    dist.all_reduce(loss)", "'loss' goes on"),
     (STEP, "    torch.save(net, 'net.pt')\n" + STEP, "    torch.save(net", "a save before the update"),
@@ -162,6 +164,7 @@ MISTAKES = [
     (LOOP, LOOP.replace("range", "tqdm"), "for k in tqdm", "neither that it is range"),
     (ZERO, "    optimizer.zero_grad(); k\n", "    optimizer.zero_grad(); k", "on one line"),
     (LOOP, "k = 0\nwhile k < STEPS:\n    k = k + 1\n", "while k < STEPS", "no `for`"),
+    (LOOP, "k = 0\nwhile True:\n    k = k + 1\n", "while True", "no end that can be read"),
     (LOOP, LOOP + '    """Several\n    lines."""\n', "    lines.", "a text of several lines"),
     (BACK, "    carried = loss if k == 1 else carried + loss\n" + BACK, "    carried = loss", "has no value before the first"),
     ("model.parameters()", "list(model.children())[0].parameters()", "optimizer = ", "not written as those of a model"),
@@ -335,6 +338,42 @@ average = highest = 0.0
     return test
 
 
+def endless(door):
+    """A loop without a head, a counter, gradients of several parts in one step."""
+    loop = """k = 0
+while True:
+    optimizer.zero_grad()
+    for part in range(3):
+        model.require_backward_grad_sync = part == 2
+        points = torch.randn(16, 2)
+        loss = (model(points) - points.prod(1, keepdim=True)).square().mean() / 3
+        loss.backward()
+    optimizer.step()
+    scheduler.step()
+    k += 1
+    if k >= STEPS:
+        break
+"""
+
+    def test(_):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            text = replaced(PLAIN, "STEPS = 60", "STEPS = 12")
+            text = text[: text.index(LOOP)] + loop + text[text.index("\nif rank == 0:") :]
+            plain = script_in(folder, text, "plain.py")
+            expected = door.plain([str(plain)])
+            Path(folder, "changed").mkdir()
+            path = patched(door, plain, Path(folder) / "changed")
+            for line in ('run.keep(globals(), "k")\nfor _ in run.range(1 << 40):\n    with run.step():\n', "    if run.again:\n        continue\n    if run.stop_if(k >= STEPS):\n        break\n"):
+                if line not in Path(path).read_text():
+                    raise Failure(f"'{line}' is not in\n{Path(path).read_text()}")
+            faults = ("kill:1@4:backward", "throw:0@8:update", "kill:0@12:backward", "kill:1@12:update")
+            summary, log = door.run([*(word for fault in faults for word in ("--inject", fault)), "--inject-must-strike"], [path], nproc=2)
+            printed = [re.findall(r"\bparameters: (.+)$", said, re.MULTILINE) for said in (expected, log)]
+            if printed[0] != printed[1] or len(printed[0]) != 1 or summary.get("inexact") or not summary["incidents"]:
+                raise Failure(f"plain {printed[0]}, struck {printed[1]}; {summary.get('inexact')}\n{log[-4000:]}")
+    return test
+
+
 def cuda(door, device):
     """The script as it is for a device, with half precision: struck as undisturbed. There is no NCCL here that a plain run could be on."""
     changes = (('dist.init_process_group("gloo")\n', 'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", init_method="env://")\n'
@@ -465,6 +504,6 @@ if __name__ == "__main__":
     tests = [("other shapes are refused, by line", other_shapes(door)), ("one thing that is not understood, each by its line", mistakes(door)),
              ("all of several things, and what was understood", all_at_once(door)), ("files and interpreters", words(door))]
     skip_without_torch(door)
-    tests += [("the tutorial's script, with an average", tutorial(door)), ("a trainer's snapshot, from which it starts", later(door)), ("torch's tutorial of a trainer", trainer(door)),
+    tests += [("the tutorial's script, with an average", tutorial(door)), ("a loop without a head, in parts", endless(door)), ("a trainer's snapshot, from which it starts", later(door)), ("torch's tutorial of a trainer", trainer(door)),
               ("the tutorial's script for a device", cuda(door, Door(options.door, fakes=options.fakes))), *((f"{name}, written by init and struck", shape(door, name)) for name in UNDERSTOOD)]
     sys.exit(main(tests, door.bin, options.only))

@@ -208,8 +208,8 @@ def _find_loop(training: Training) -> None:
     if len(training.path) > 1:
         anchor = training.path[1].call or loop
     training.trains = next(statement for statement in training.scope.body if script.within(anchor, statement))
-    if not isinstance(loop, ast.For) or loop.orelse:
-        refuse(loop, "the loop is no `for` over numbers or over a DataLoader: which iterations there are cannot be read; "
+    if not (isinstance(loop, ast.For) or isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and loop.test.value is True) or loop.orelse:
+        refuse(loop, "the loop is no `for` over numbers or over a DataLoader, and no `while True`: which iterations there are cannot be read; "
                      "`for i in run.range(n)` gives numbers")  # fmt: skip
     training.loop = loop
     for (path, node, thing), (_, _, within) in zip(found, places):
@@ -252,7 +252,7 @@ def _loop_of(script: Script, path: list[Frame], node: ast.Call) -> tuple[int, as
     refuse(node, "this update stands in no loop")
 
 
-def _is_always_done(script: Script, path: list[Frame], node: ast.Call, within: ast.AST, loop: ast.For) -> bool:
+def _is_always_done(script: Script, path: list[Frame], node: ast.Call, within: ast.AST, loop: ast.For | ast.While) -> bool:
     """In each iteration, once: a line of the loop, and of each function that is called for it."""
     at: ast.AST = node
     for frame in reversed(path):
@@ -292,11 +292,11 @@ def _check_walk(training: Training) -> None:
     if training.loop is None or training.trains is None:
         return
     walked = walked_loader(training)
-    if walked is None and not is_range(training.loop.iter):
-        refuse(training.loop, f"it walks `{training.script.source(training.loop.iter)}`, of which can be read neither that it is range(...) nor a DataLoader "
+    if walked is None and not is_range(training.head) and not isinstance(training.loop, ast.While):
+        refuse(training.loop, f"it walks `{training.script.source(training.head)}`, of which can be read neither that it is range(...) nor a DataLoader "
                               "that is made beside init_process_group, bare or in enumerate()")  # fmt: skip
     if walked is None and training.epochs is not None:
-        refuse(training.loop, "a loop over numbers within another: give the run one `for i in run.range(n)`")
+        refuse(training.loop, "a loop over numbers, or without end, within another: give the run one `for i in run.range(n)`")
     training.walks = True
 
 

@@ -32,7 +32,7 @@ def check_resume(training: Training) -> None:
     names, attributes = _from_snapshots(script, before, early)
     assert training.epochs is None or isinstance(training.epochs.iter, ast.Call)
     told = [node for part in ([training.epochs.iter] if training.epochs is not None else []) for node in ast.walk(part)]
-    told += [node for node in ast.walk(training.loop.iter)] if walked_loader(training) is None else []
+    told += [node for node in ast.walk(training.head)] if walked_loader(training) is None else []
     on_path = [frame.function for frame in training.path[1:]]
     for node in (node for part in (*behind, *late) for node in ast.walk(part) if node not in told):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names and training.kind(node, Frame(training.scope)) not in KEPT:

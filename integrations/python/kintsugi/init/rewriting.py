@@ -119,19 +119,24 @@ class _Editing:
     def _loop(self) -> None:
         training, script, loop = self._training, self._script, self._training.loop
         assert loop is not None
+        head = training.head
         loader = walked_loader(training)
         if loader is None:
-            assert isinstance(loop.iter, ast.Call)
-            self._replace(loop.iter.func, f"{self._run}.range")
+            if isinstance(head, ast.Call):
+                self._replace(head.func, f"{self._run}.range")
+            else:
+                self._edits.append((script.span(loop)[0], script.span(head)[1], f"for _ in {self._run}.range(1 << 40)"))  # it breaks before
         else:
-            self._replace(loop.iter, f"{self._run}.{'batches' if loop.iter is loader else 'enumerate'}({script.source(loader)})")
+            self._replace(head, f"{self._run}.{'batches' if head is loader else 'enumerate'}({script.source(loader)})")
+        for stop in training.stops:
+            self._replace(stop.test, f"{self._run}.stop_if({script.source(stop.test)})")
         first = loop.body[0].lineno
-        if shared := self._first_that_shares([loop.iter, *loop.body]):
+        if shared := self._first_that_shares([head, *loop.body]):
             raise NotUnderstood([Reason(shared, "two parts of the loop stand on one line")])
         outer, inner = self._indent(loop), self._indent(loop.body[0])
         step = inner[len(outer) :]
         # Comments between the head and the first line of the body belong to it.
-        begin = (loop.iter.end_lineno or loop.lineno) + 1
+        begin = (head.end_lineno or loop.lineno) + 1
         at = script.line_start(begin)
         self._edits.append((at, at, f"{inner}with {self._run}.step():\n"))
         if loss := _loss(loop.body, training.updates[-1]):
@@ -202,6 +207,9 @@ class _Editing:
                 continue
             if any(part is frame.call for part in ast.walk(statement) for frame in self._training.path[1:]) and not isinstance(statement, (ast.For, ast.If, ast.With)):
                 continue
+            elif statement in self._training.stops:
+                if self._effects(statement.test):
+                    self._script.say(statement, "this is done between steps, and stands within a condition: give it a line of its own, as `x = f(...)`")
             elif isinstance(statement, ast.If):
                 self._condition(statement)
             elif isinstance(statement, (ast.For, ast.While, ast.With)):

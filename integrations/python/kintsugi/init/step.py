@@ -35,8 +35,8 @@ class Body:
         self._refuse_ends()
         self._refuse_carried()
         if not self._training.guessed:
-            self._refuse_changes(self._training.step, self._training.here, stored(self._training.step) | stored(self._loop.target), set())
-            self._refuse_changes(self._stores(self._training.behind), self._training.here, stored(self._loop.body) | stored(self._loop.target), set())
+            self._refuse_changes(self._training.step, self._training.here, stored(self._training.step) | self._training.given, set())
+            self._refuse_changes(self._stores(self._training.behind), self._training.here, stored(self._loop.body) | self._training.given, set())
             self._refuse_retold()
 
     def check_section(self, call: ast.Call, frame: Frame) -> None:
@@ -77,10 +77,12 @@ class Body:
                         attributes.add(node.attr)
 
     def _refuse_ends(self) -> None:
+        if isinstance(self._loop, ast.While) and not self._training.stops:
+            self._script.say(self._loop, "this loop has no end that can be read, `if ...: break` behind the update")
         for node in walk(self._loop.body):
             ends = isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom))
             if isinstance(node, (ast.Break, ast.Continue)):
-                ends = loops_around(self._script, node, self._loop) == [self._loop]
+                ends = loops_around(self._script, node, self._loop) == [self._loop] and node not in [stop.body[0] for stop in self._training.stops]
             if ends:
                 self._script.say(node, "a step is cut short here: all ranks have to decide alike, `if run.stop_if(...): break` behind the step")
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -93,7 +95,10 @@ class Body:
         """What a step is, and what is behind it: from the first save, evaluation or collective behind the update on."""
         body = self._loop.body
         last = body.index(self._training.updates[-1])
-        at = next((n for n in range(last + 1, len(body)) if self._script.effects(body[n], self._models, self._loaders) & NEEDS_SECTION), len(body))
+        stops = [statement for statement in body[last + 1 :] if isinstance(statement, ast.If) and len(statement.body) == 1 and not statement.orelse
+                 and isinstance(statement.body[0], ast.Break)]  # fmt: skip
+        at = next((n for n in range(last + 1, len(body)) if body[n] in stops or self._script.effects(body[n], self._models, self._loaders) & NEEDS_SECTION), len(body))
+        self._training.stops = stops
         self._training.step, self._training.behind = body[:at], body[at:]
         what = {"save": "a save", "loader": "another loader"}
         for statement in body[: last + 1]:
@@ -108,7 +113,7 @@ class Body:
         epochs = self._training.epochs
         of_step = stored(self._training.step)
         own = of_step | stored(self._training.behind)
-        written = stored(self._loop.target)
+        written = self._training.given
         carried: dict[str, ast.AST] = {}
         for statement in self._loop.body:
             for name in sorted(_read_first(statement, own - written)):

@@ -39,16 +39,28 @@ class Training:
     things: dict[str, str] = field(default_factory=dict)  # names to be registered: model, optimizer, scheduler, average, scaler
     sharded: bool = False
     path: list[Frame] = field(default_factory=list)  # from `scope` to the function that has the loop
-    loop: ast.For | None = None
+    loop: ast.For | ast.While | None = None  # `while True`
     updates: list[ast.stmt] = field(default_factory=list)
     step: list[ast.stmt] = field(default_factory=list)  # the loop's body up to what has to come behind the step
     behind: list[ast.stmt] = field(default_factory=list)  # ... and from there on: evaluations, saves
+    stops: list[ast.If] = field(default_factory=list)  # of these, `if ...: break`
     epochs: ast.For | None = None
     walks: bool = False  # which iterations there are was read
     trains: ast.stmt | None = None  # the statement of `scope` in which training is
     carried: list[str] = field(default_factory=list)
     attributes: dict[str, list[str]] = field(default_factory=dict)  # ... of objects, by their names
     resumes: bool = False  # from a snapshot of the script's own
+
+    @property
+    def head(self) -> ast.expr:
+        """What the loop walks."""
+        assert self.loop is not None
+        return self.loop.iter if isinstance(self.loop, ast.For) else self.loop.test
+
+    @property
+    def given(self) -> set[str]:
+        """Names that the loop itself gives values to."""
+        return stored(self.loop.target) if isinstance(self.loop, ast.For) else set()
 
     @property
     def here(self) -> Frame:
@@ -104,8 +116,7 @@ def is_rank_zero(training: Training, test: ast.expr, frame: Frame, kind: str = "
 
 def walked_loader(training: Training) -> ast.expr | None:
     """The loader that the loop walks, bare or in enumerate()."""
-    assert training.loop is not None
-    walked = training.loop.iter
+    walked = training.head
     if isinstance(walked, ast.Call) and isinstance(walked.func, ast.Name) and walked.func.id == "enumerate" and len(walked.args) == 1 and not walked.keywords:
         walked = walked.args[0]
     return walked if training.kind(walked) == "loader" else None
