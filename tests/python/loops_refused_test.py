@@ -55,14 +55,16 @@ def carried(door):
         of_loader = [f"'{name}' (torch_carried.py:{{}}) of rank 1, neither registered nor kept (run.keep): this process goes on from step 3"
                      for name in ("Visited.visits", "Order.walks", "Together.batches")]  # fmt: skip
         lines = (HERE / "torch_carried.py").read_text().splitlines()
-        at = [next(number for number, line in enumerate(lines, 1) if mark in line) for mark in ("seen +=", "self.total +=", "losses.append", "ahead = batch", "self.visits +=", "self.walks +=", "self.batches +=")]
+        marks = ("seen +=", "self.total +=", "losses.append", "ahead = batch", "self.visits +=", "self.walks +=", "self.batches +=")
+        at = [next(number for number, line in enumerate(lines, 1) if mark in line) for mark in marks]
         asked = [f"a model, {how} for '{name}' (torch_carried.py:{next(number for number, line in enumerate(lines, 1) if line.startswith(name))}) between loops"
                  for how, name in (("asked for its state", "best"), ("copied", "whole"), ("run", "measured"))]  # fmt: skip
         of_section = [number for mark in ("    evaluated += 1", "    found.append") for number, line in enumerate(lines, 1) if line.startswith(mark)]
         asked.append("'evaluated' (torch_carried.py:{}), 'found' (torch_carried.py:{}) of rank 1, neither registered nor kept (run.keep): changed in run.do (evaluate, "
                      "after loop 1, number 0), which this process passes by".format(*of_section))  # fmt: skip
+        of_loader = [said.format(line) for said, line in zip(of_loader, at[4:])]
         for fault, expected in (((), []), (("throw:1@4:backward",), [again.format(*at[:2], rank) for rank in (0, 1)]),
-                                (("kill:1@4:backward",), [again.format(*at[:2], 0), behind.format(*at), *(said.format(line) for said, line in zip(of_loader, at[4:]))]), (("kill:1@10:backward",), asked)):
+                                (("kill:1@4:backward",), [again.format(*at[:2], 0), behind.format(*at), *of_loader]), (("kill:1@10:backward",), asked)):
             told, log = door.run([word for one in fault for word in ("--inject", one)], [str(HERE / "torch_carried.py")], nproc=2)
             notes = [note["text"] for note in told.get("inexact", [])]
             if len(notes) != len(expected) or any(not any(note.startswith(one) for note in notes) for one in expected):

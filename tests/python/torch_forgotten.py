@@ -17,6 +17,7 @@ import kintsugi
 from kintsugi import carried
 from kintsugi.torch.forgotten import Forgotten, refuse_other_optimizers, variables_here
 from kintsugi.torch.streams import generators_of
+from kintsugi.variables import variables_of
 
 
 def message(variables, change, registered=(), loaders=()):
@@ -319,9 +320,15 @@ def told(function, error=None):
     return {part.split("'")[1] for part in text.split(", ")} if text else set()
 
 
-for function, names, behind in ((averages, {"shadow.by_name", "shadow.all", "flat", "center_of"}, set()), (modules, {"bank", "features", "hidden"}, set()),
-                                (others, {"drawn", "sums", "averager.step"}, set()), (filled, {"bank"}, {"history"}), (called, {"Callback.steps", "logged"}, set()), (elsewhere, {"slots.steps", "OfAll.steps", "noted", "note_partly"}, set()),
-                                (by_library, {"heap", "sorted_ones", "order", "counts", "dropped"}, set())):  # fmt: skip
+for function, names, behind in (
+    (averages, {"shadow.by_name", "shadow.all", "flat", "center_of"}, set()),
+    (modules, {"bank", "features", "hidden"}, set()),
+    (others, {"drawn", "sums", "averager.step"}, set()),
+    (filled, {"bank"}, {"history"}),
+    (called, {"Callback.steps", "logged"}, set()),
+    (elsewhere, {"slots.steps", "OfAll.steps", "noted", "note_partly"}, set()),
+    (by_library, {"heap", "sorted_ones", "order", "counts", "dropped"}, set()),
+):
     assert told(function) == names | behind, (function, told(function))
     try:
         function(1)
@@ -351,3 +358,12 @@ def counted():
 of_enumerate, of_zip, of_run = counted()
 assert of_enumerate.startswith("'i' (") and of_enumerate.endswith(": run.enumerate counts right)"), of_enumerate
 assert of_zip.startswith("'one' (") and of_zip.endswith("StackDataset)") and not of_run, (of_zip, of_run)
+
+# What has no variables that could be put back by name is not kept.
+for owner in (OfAll, slots):
+    try:
+        variables_of(owner, ("steps",), sys._getframe())
+    except kintsugi.Error as error:
+        assert "cannot be put back by name" in str(error), error
+    else:
+        raise AssertionError(f"{owner} was kept")

@@ -9,7 +9,7 @@ import torch
 import kintsugi
 from kintsugi.pickled import Pickling
 from kintsugi.program import Program
-from kintsugi.randomness import Unchanged, numpy_memory, python_memory
+from kintsugi.randomness import Between, Unchanged, numpy_memory, python_memory
 from kintsugi.torch import _build, state, warm
 from kintsugi.torch.attributes import Attributes
 from kintsugi.torch.randomness import Randomness
@@ -90,6 +90,32 @@ numpy.random.set_state(numpy.random.RandomState(3).get_state())
 other = Unchanged(lambda: asked.append(1), None)
 other.pickled(), other.pickled()
 assert len(asked) == 4, asked
+
+# Between loops a process that comes later draws what was drawn there; where that is not known any more it says so, if it draws at all.
+def lived(between, arriving, places=3):
+    found = []
+    for place in range(places):
+        between.begin(arriving)
+        found.append((drawn() if place != 1 else None, between.end(arriving)))
+        torch.rand(place + (7 if arriving else 1)), random.random()  # a loop, which is passed by
+    return found
+
+
+seeded(5)
+between = Between(generators)
+live = lived(between, False)
+assert not any(other for _, other in live) and [*between.state_dict()] == [1, 3], "where nothing is drawn nothing is kept"
+later = Between(generators)
+later.load_state_dict(pickle.loads(between.encode()))
+seeded(6)
+assert lived(later, True) == live
+small = Between(generators)
+small.MOST = len(between.state_dict()[3])
+seeded(5)
+assert lived(small, False) == live and [*small.state_dict()] == [3]
+later.load_state_dict(pickle.loads(small.encode()))
+later._place = 0
+assert [other for _, other in lived(later, True)] == [True, False, False]
 
 # Buffers, of any type and layout, some made anew by the module.
 model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))

@@ -473,7 +473,8 @@ class _Reader(ast.NodeVisitor):
             home, value = self._scope.home(path), self._scope.value(path)
             if parts and not (isinstance(value, (list, dict)) and value and all(isinstance(one, _HOLDERS) for one in held_in(value))):
                 return
-            if home is None or isinstance(value, types.ModuleType) or not (isinstance(value, kinds) or (not exactly and _is_numbers(value, may_be_a_loss))):
+            is_one = isinstance(value, kinds) or (not exactly and _is_numbers(value, may_be_a_loss))
+            if home is None or isinstance(value, types.ModuleType) or not is_one:
                 return
             if self._ended is None or _came_before((*self.calls, (self._scope.function, node.lineno)), self._ended):
                 self.found.append(Found(self._scope.described(path), self._scope.file, node.lineno, home))
