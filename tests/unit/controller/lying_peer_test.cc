@@ -203,7 +203,7 @@ TEST_F(LyingPeer, ARankSpeaksForNoOther) {
   ranks[0]->Say(reborn, core::Finished{Step(100)});
   ASSERT_TRUE(Until([&] { return controller->refused_frames() == 6; }));
   EXPECT_FALSE(Member(0).finished);
-  EXPECT_FALSE(Member(1).needs_repair);
+  EXPECT_FALSE(Member(1).trust.needs_repair());
 }
 
 TEST_F(LyingPeer, AConnectionJoinsOnce) {
