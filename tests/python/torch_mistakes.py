@@ -14,6 +14,7 @@ from torch.nn.utils import prune
 
 import kintsugi
 from kintsugi.torch import ReplicaOptimizer, _build, built, ddp_layout, dry_step, groups, optimizers, parallel, registry, refused as where_made, state
+from kintsugi.torch.devices import Device
 from kintsugi.torch.replica_optimizer import _deal_out
 
 
@@ -168,7 +169,7 @@ refused("'again' is registered already, as 'model'", books._refuse_second, "agai
 
 # What torch can do and a run cannot keep is refused where it is made.
 trains = []
-where_made.watch(lambda: bool(trains), _build.load())
+where_made.watch(lambda: bool(trains), _build.load(), Device(None, _build.load()), lambda: False)
 uneven = DistributedDataParallel(torch.nn.Linear(2, 2))
 refused("Join (DistributedDataParallel.join) lets ranks end a step", lambda: Join([uneven]))
 refused("Join (DistributedDataParallel.join) lets ranks end a step", uneven.join)
