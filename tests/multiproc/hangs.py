@@ -43,7 +43,7 @@ def never_looked_for(runner):
     with LiveRun(runner, [*QUICK, "--hang-factor", "0", "--grace", "8", "--inject", "hang:1@5:forward"], TRAINER) as run:
         run.wait_step(4)
         time.sleep(3 * SLOWNESS)  # five times as long as a hang takes to be found
-        if run.status()["incidents"]:
+        if run.wait_status(bool, "an answer")["incidents"]:
             raise Failure(f"a hang was looked for\n{run.log()[-3000:]}")
         run.signal(signal.SIGTERM)
         run.finish(expect=75, seconds=30)

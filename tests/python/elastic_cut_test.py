@@ -74,7 +74,7 @@ if __name__ == "__main__":
         ("offered behind run.build", mistaken("run.offer comes before run.build", *hsdp, mistake="late-offer")),
         ("stages whose slices are not said", mistaken("nobody says which ranks together hold one replica", *stages, mistake="unsaid")),
         ("rules that name ranks", mistaken("run.offer: a rule of `cuts`, which names ranks that are fixed,", *stages, mistake="cuts")),
-        ("a slice lacks a shard", mistaken("of the slice of ranks 1, 3 does: if the others left, it would be lost", *hsdp, mistake="lacks-shard", expect=(2,))),
+        ("a slice lacks a shard", mistaken("does: if the others left, it would be lost", *hsdp, mistake="lacks-shard", expect=(2,))),
         ("a replica that is left is cut otherwise", found_at_the_change("bytes would have to move, which they do not", *hsdp, mistake="cut-otherwise")),
         ("a mesh of before is used", found_at_the_change("a DeviceMesh is used that was made before other ranks took part", *tp, mistake="kept-mesh")),
         ("a model of before is used", found_at_the_change("a forward pass of what run.build has made anew since", *tp, mistake="kept-model")),

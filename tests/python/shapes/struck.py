@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -44,21 +45,25 @@ def main() -> None:
     strikes = Strikes(folder, ordered)
     do, fetch, report = kintsugi.torch.TorchRun.do, Batches.next, kintsugi.torch.TorchRun.report
 
+    # Wrapped, so that what is read of a step and of sections is the script's own.
+    @functools.wraps(do)
     def struck_do(run: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        @functools.wraps(function)
         def struck(*args: Any, **kwargs: Any) -> Any:
             strikes.at("section")
             result = function(*args, **kwargs)
             strikes.at("told")
             return result
 
-        struck.__qualname__ = getattr(function, "__qualname__", "")
         return do(run, struck, *args, **kwargs)
 
+    @functools.wraps(fetch)
     def struck_next(batches: Batches) -> Any:
         batch = fetch(batches)
         strikes.at("loader")
         return batch
 
+    @functools.wraps(report)
     def struck_report(run: Any, *args: Any, **kwargs: Any) -> None:
         report(run, *args, **kwargs)
         strikes.at("step", run.at)
