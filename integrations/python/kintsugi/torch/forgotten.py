@@ -43,27 +43,24 @@ class Forgotten:
     """`variables`: of the script. `registered`: things whose insides are kept with them. `others`: generators that loaders know by now."""
 
     def __init__(self, variables: Mapping[str, Any], registered: Iterable[Any], others: Callable[[], Iterable[Any]]) -> None:
-        known: set[int] = set()  # by their identities, tensors too
-        for thing in _found({str(i): thing for i, thing in enumerate(registered)}).values():
-            parts = [*thing.modules()] if isinstance(thing, Module) else [thing, *getattr(thing, "_schedulers", ())]
-            known.update(map(id, parts), *(map(id, _tensors_of(part)) for part in parts if isinstance(part, Module)))
-        self._known = known
+        known = self._known = _identities(registered)
         own = {path: thing for path, thing in _found(variables).items() if id(thing) not in known}
         self._watched = [_Watched(path, thing, has_changed) for path, thing in own.items() if (has_changed := _watch(thing, known)) is not None]
         self._others = others
         self._filled: list[torch.Tensor] = []  # so that their identities stay theirs
         self._looked_at = {id(thing): thing for thing in own.values()}
 
-    def look_again(self, variables: Mapping[str, Any]) -> None:
-        """Another loop begins."""
+    def look_again(self, variables: Mapping[str, Any], registered: Iterable[Any]) -> None:
+        """Another loop begins. What is kept may have been put back since, as another thing."""
+        known = self._known | _identities(registered)
         near = {**variables, **{f"{path}.{name}": part for path, thing in variables.items() if not isinstance(thing, (type, ModuleType, *_KINDS))
                                 for name, part in getattr(thing, "__dict__", {}).items()}}  # fmt: skip
         kinds = (*_KINDS, *kinds_of_generators())
         for path, thing in near.items():
-            if issubclass(type(thing), kinds) and id(thing) not in self._looked_at and id(thing) not in self._known:
+            if issubclass(type(thing), kinds) and id(thing) not in self._looked_at and id(thing) not in known:
                 self._looked_at[id(thing)] = thing
                 for found, one in _found({path: thing}).items():
-                    if id(one) not in self._known and (has_changed := _watch(one, self._known)) is not None:
+                    if id(one) not in known and (has_changed := _watch(one, known)) is not None:
                         self._watched.append(_Watched(found, one, has_changed))
 
     def note_filled(self, tensor: torch.Tensor) -> None:
@@ -124,6 +121,15 @@ def _found(roots: Mapping[str, Any]) -> dict[str, Any]:
     """Each thing that may be watched, by the shortest path to it."""
     kinds = (*_KINDS, *kinds_of_generators())
     return {path: thing for path, thing in below(roots, kinds) if issubclass(type(thing), kinds)}
+
+
+def _identities(registered: Iterable[Any]) -> set[int]:
+    """Tensors' too."""
+    known: set[int] = set()
+    for thing in _found({str(i): thing for i, thing in enumerate(registered)}).values():
+        parts = [*thing.modules()] if isinstance(thing, Module) else [thing, *getattr(thing, "_schedulers", ())]
+        known.update(map(id, parts), *(map(id, _tensors_of(part)) for part in parts if isinstance(part, Module)))
+    return known
 
 
 def _watch(thing: Any, known: set[int]) -> Callable[[], bool] | None:

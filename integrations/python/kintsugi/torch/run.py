@@ -543,7 +543,7 @@ class TorchRun(Run):
             refuse_other_optimizers(lambda: self._registry.parameters, self._registry.is_registered, self.trains)
         elif self._forgotten is not None and self._looked_in != self._loops.number:
             self._looked_in = self._loops.number
-            self._forgotten.look_again(variables_here())
+            self._forgotten.look_again(variables_here(), self._kept_things())
         self._accumulation.begin_step()
         self._stepping.clear()
         self._update = _TO_COME
