@@ -471,6 +471,9 @@ def all_at_once(door):
             must_be_refused(door, alone, 1, '("gloo") behind the imports')
             if "by hand" in init(door, alone)[2]:
                 raise Failure("lines by hand that come before there is a process group")
+            said = init(door, SHAPES / "nanogpt_plain.py")[2]
+            if not re.search(r"if run\.again:\n.*: continue\n", said):
+                raise Failure(f"lines of one place are not in their order\n{said}")
     return test
 
 

@@ -25,7 +25,7 @@ def rewritten(text: str) -> Rewritten:
     editing = _Editing(training)
     editing.edit()
     if script.reasons:
-        raise NotUnderstood(script.reasons, sorted(editing.by_hand()))
+        raise NotUnderstood(script.reasons, sorted(editing.by_hand(), key=lambda line: line.line))
     result = editing.result()
     ast.parse(result)  # a mistake of ours is no difference to print
     return Rewritten(result, list(_notes(training)))
