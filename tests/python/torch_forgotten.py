@@ -116,7 +116,7 @@ assert message({"random": random, "default": torch.default_generator}, lambda: (
 for place in ("late", "holder"):
     watched = Forgotten({}, [net], tuple)
     late = AveragedModel(net)
-    watched.look_again({"late": late} if place == "late" else {"holder": types.SimpleNamespace(average=late), "net": net, "nn": nn})
+    watched.look_again({"late": late} if place == "late" else {"holder": types.SimpleNamespace(average=late), "net": net, "nn": nn}, [net])
     watched.refuse_changed(1)
     late.update_parameters(net)
     try:
@@ -125,6 +125,14 @@ for place in ("late", "holder"):
         assert str(error).startswith(f"'{'late' if place == 'late' else 'holder.average'}' (AveragedModel) has changed by step 2"), error
     else:
         raise AssertionError("what was made later was not found")
+
+# What is kept comes back after a fault as another thing of the same name.
+watched = Forgotten({"rng": random.Random(1)}, [net], tuple)
+put_back = random.Random(1)
+watched.look_again({"rng": put_back}, [net, put_back])
+watched.refuse_changed(1)
+put_back.random()
+watched.refuse_changed(2)
 
 # A copy that run.reshard writes anew in each step.
 served = nn.Linear(3, 3)
