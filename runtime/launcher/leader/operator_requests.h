@@ -3,7 +3,7 @@
 // ABI): one parser (control_words.h), one spelling of every answer.
 //
 // Threads: one, the controller's.
-// Ownership: the controller outlives the operators. Everybody who asked is answered exactly once: where what was asked for
+// Ownership: the controller outlives this. Everybody who asked is answered exactly once: where what was asked for
 // takes time, when it has come about, or in vain by AnswerAll.
 // Errors: a refusal is an answer.
 #pragma once
