@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
 #include "callbacks/state/key.h"
 #include "replica/formats/compare.h"
+#include "replica/formats/foreign.h"
 #include "replica/formats/formats.h"
+#include "replica/formats/hub/folder.h"
+#include "replica/formats/rank_names.h"
+#include "replica/formats/safetensors/header.h"
 #include "replica/formats/sidecar.h"
 #include "replica/save/missing_states.h"
 #include "replica/save/names.h"
@@ -114,7 +119,13 @@ Status LeadsNowhere(const std::string& link) {
           "'" + link + "' is a symbolic link that leads nowhere: its target was moved, or never came"};
 }
 
-// Folders of checkpoints in one that has no tracker, as the end of a sentence; of many the first.
+bool BeginsAsSafetensors(const std::string& path) {
+  if (KindOfPath(path) != PathKind::kFile) return false;
+  const auto file = MappedFile::Open(path, path);
+  return file.ok() && safetensors::ReadHeader((*file)->text(), path).ok();
+}
+
+// Checkpoints in a folder that is none itself and has no tracker, as the end of a sentence; of many the first.
 std::string CheckpointsIn(const std::string& path) {
   constexpr size_t kLookedAt = 256, kTold = 4;
   const auto names = SortedNames(path);
@@ -123,7 +134,7 @@ std::string CheckpointsIn(const std::string& path) {
   size_t found = 0;
   for (size_t i = 0; i < std::min(names->size(), kLookedAt) && found <= kTold; ++i) {
     const std::string place = checkpoint::Join(path, (*names)[i]);
-    if (KindOfPath(place) != PathKind::kFolder || FormatsAt(place).empty()) continue;
+    if (FormatsAt(place).empty()) continue;
     if (++found > kTold)
       told += ", ..";
     else
@@ -161,6 +172,11 @@ Result<const Format*> DetectFormat(const std::string& path) {
           IsLink(place) && KindOfPath(place) == PathKind::kNothing)
         return LeadsNowhere(place);
   const std::string within = kind == PathKind::kFolder ? CheckpointsIn(path) : "";
+  if (const std::string foreign = within.empty() ? ForeignAt(path) : ""; !foreign.empty())
+    return Status(StatusCode::kNotFound, "'" + path + "' is " + foreign);
+  if (BeginsAsSafetensors(path))
+    return Status(StatusCode::kNotFound,
+                  "'" + path + "' begins as safetensors and is not called so: say --format safetensors");
   return Status(StatusCode::kNotFound, "'" + path + "' is " + (kind == PathKind::kFolder ? "a folder" : "a file") +
                                            " of no known format (" + names + "): " +
                                            (within.empty() ? "name the checkpoint's own folder or file, or say --format"
@@ -212,6 +228,53 @@ void AddWhatSidecarKnows(Catalog* catalog, const std::string& path) {
   }
 }
 
+// Of a folder: weights under names of their own, and states that another tool wrote beside (an optimizer's, a scheduler's,
+// Lightning's meta.pt).
+void NoteFilesBeside(Catalog* catalog) {
+  constexpr std::string_view kFormats[] = {"safetensors", "torch", "dcp", "megatron"};
+  constexpr std::string_view kEndings[] = {hub::kSafetensors, hub::kBin, ".pt", ".pth", ".ckpt", ".pkl"};
+  constexpr size_t kTold = 8;
+  const auto holds = [](const auto& list, const auto& fits) {
+    return std::any_of(std::begin(list), std::end(list), fits);
+  };
+  if (!holds(kFormats, [&](std::string_view format) { return format == catalog->format(); })) return;
+  const bool is_folder = KindOfPath(catalog->path()) == PathKind::kFolder;
+  if (!is_folder && !catalog->path().ends_with(".json")) return;  // an index stands for its folder
+  const auto names = SortedNames(is_folder ? catalog->path() : checkpoint::ParentOf(catalog->path()));
+  if (!names.ok()) return;
+  std::string told;
+  size_t found = 0;
+  for (const std::string& name : *names) {
+    if (!holds(kEndings, [&](std::string_view ending) { return name.ends_with(ending); })) continue;
+    // Those are told of elsewhere.
+    if (name.find("-of-") != std::string::npos || hub::ParseModelFile(name, hub::kSafetensors) ||
+        hub::ParseModelFile(name, hub::kBin))
+      continue;
+    if (holds(catalog->files(), [&](const auto& file) { return checkpoint::BaseName(file->path()) == name; })) continue;
+    if (++found <= kTold) told += (told.empty() ? "'" : ", '") + PrintableKey(name) + "'";
+  }
+  if (found > kTold) told += " and " + std::to_string(found - kTold) + " more";
+  if (found == 1)
+    catalog->AddNote(told + " lies there too, and is not read: name it to read it");
+  else if (found > 1)
+    catalog->AddNote(told + " lie there too, and are not read: name one to read it");
+}
+
+// Formats whose files are no rank's: one that is called so looks like a whole model.
+void NoteOtherRanks(Catalog* catalog) {
+  if (catalog->format() != "torch" && catalog->format() != "safetensors") return;
+  std::set<std::string> read;
+  for (const auto& file : catalog->files()) read.insert(file->path());
+  for (const std::string& path : read) {
+    const std::string other = OtherRanksFile(path);
+    if (other.empty() || read.contains(other)) continue;
+    catalog->AddNote("'" + checkpoint::BaseName(path) + "' is one rank's by its name, and '" + other +
+                     "', another's, is not read: what is read here may be one rank's part of each tensor" +
+                     (catalog->format() == "torch" ? " (--format torch-ranks reads all files of a folder)" : ""));
+    return;
+  }
+}
+
 }  // namespace
 
 Result<Catalog> ReadCatalog(const std::string& given, const std::string& format, const ReadOptions& options) {
@@ -219,6 +282,8 @@ Result<Catalog> ReadCatalog(const std::string& given, const std::string& format,
   const Result<const Format*> found = format.empty() ? DetectFormat(path) : FormatNamed(format);
   if (!found.ok()) return found.status();
   KINTSUGI_ASSIGN_OR_RETURN(Catalog catalog, (*found)->Read(path, options));
+  NoteFilesBeside(&catalog);
+  NoteOtherRanks(&catalog);
   if (format.empty())
     for (const Format* other : FormatsAt(path))
       if (other != *found)

@@ -123,32 +123,9 @@ std::string SnapshotsIn(const std::string& folder) {
   return snapshots;
 }
 
-namespace {
-
-// Weights under names of their own: accelerate's second model, the model once more as its makers call it.
-void NoteOtherModels(Catalog* catalog, const std::vector<std::string>& names) {
-  std::string others;
-  for (const std::string& name : names) {
-    if (!name.ends_with(kSafetensors) && !(name.starts_with("pytorch_model_") && name.ends_with(kBin))) continue;
-    if (name.find("-of-") != std::string::npos || ParseModelFile(name, kSafetensors)) continue;  // told of elsewhere
-    if (std::any_of(catalog->files().begin(), catalog->files().end(),
-                    [&](const auto& file) { return file->name() == name; }))
-      continue;
-    others += (others.empty() ? "'" : ", '") + PrintableKey(name) + "'";
-  }
-  if (!others.empty()) catalog->AddNote(others + " lie there too, and are not read: name one to read it");
-}
-
-}  // namespace
-
 Status AddSideFiles(Catalog* catalog, const std::string& folder) {
-  for (const char* optimizer : {"optimizer.pt", "optimizer.bin"})  // transformers' Trainer; accelerate
-    if (IsFile(Join(folder, optimizer)))
-      catalog->AddNote(std::string("'") + optimizer +
-                       "' lies there too, the optimizer's states, and is not read: name it to read it");
   constexpr std::string_view kEndings[] = {kJson, ".txt", ".model", ".jinja", ".tiktoken"};
   KINTSUGI_ASSIGN_OR_RETURN(const auto names, SortedNames(folder));
-  NoteOtherModels(catalog, names);
   for (const std::string& name : names) {
     const bool is_side =
         name == "training_args.bin" ||

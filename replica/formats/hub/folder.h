@@ -42,8 +42,7 @@ std::string PipelineParts(const std::string& folder);
 // The snapshots of a repository in Hugging Face's cache, the same; empty: it is none.
 std::string SnapshotsIn(const std::string& folder);
 
-// What the libraries save beside the weights: configuration, tokenizer, training arguments. An optimizer's file is
-// told of.
+// What the libraries save beside the weights: configuration, tokenizer, training arguments.
 Status AddSideFiles(Catalog* catalog, const std::string& folder);
 
 }  // namespace kintsugi::formats::hub

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "callbacks/state/key.h"
+#include "replica/formats/foreign.h"
 #include "replica/layout/box.h"
 #include "runtime/base/json.h"
 
@@ -249,20 +250,24 @@ int OrderOf(DType dtype) {
 
 Result<FileHeader> ReadHeader(std::string_view file, const std::string& path) {
   const auto bad = [&](const std::string& what) { return Status(StatusCode::kDataLoss, "'" + path + "': " + what); };
+  const auto no_head = [&](const std::string& what) {
+    const std::string foreign = ForeignBytes(file);
+    return bad(foreign.empty() ? what : "it is " + foreign);
+  };
   static_assert(std::endian::native == std::endian::little);
   uint64_t length = 0;
   if (file.size() < sizeof(length))
-    return bad("it has " + std::to_string(file.size()) + " bytes, not even the 8 of a safetensors header's length");
+    return no_head("it has " + std::to_string(file.size()) + " bytes, not even the 8 of a safetensors header's length");
   std::memcpy(&length, file.data(), sizeof(length));
   if (length > kHeaderBytesMax)
-    return bad("byte 0: a header of " + std::to_string(length) + " bytes, at most " + std::to_string(kHeaderBytesMax) +
-               " are allowed");
+    return no_head("byte 0: a header of " + std::to_string(length) + " bytes, at most " +
+                   std::to_string(kHeaderBytesMax) + " are allowed");
   if (length > file.size() - sizeof(length))
-    return bad("byte 8: the header has " + std::to_string(length) + " bytes, the file ends after " +
-               std::to_string(file.size() - sizeof(length)));
+    return no_head("byte 8: the header has " + std::to_string(length) + " bytes, the file ends after " +
+                   std::to_string(file.size() - sizeof(length)));
   const std::string_view json = file.substr(sizeof(length), length);
   if (const size_t begin = json.find_first_not_of(" \t\r\n"); begin == std::string_view::npos || json[begin] != '{')
-    return bad("byte 8: the header does not begin with '{'");
+    return no_head("byte 8: the header does not begin with '{'");
   // The parser takes it for the end of the text.
   if (const size_t end = json.find('\0'); end != std::string_view::npos)
     return bad("byte " + std::to_string(sizeof(length) + end) + ": a NUL in the header");

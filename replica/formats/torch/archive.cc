@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "callbacks/state/key.h"
+#include "replica/formats/foreign.h"
 #include "replica/formats/torch/old_archive.h"
 #include "replica/layout/box.h"
 
@@ -52,7 +53,17 @@ Result<Archive> Understand(Archive archive) {
     pickled = &entry;
     archive.root = entry.name.substr(0, slash + 1);
   }
-  if (!pickled) return bad("it is a zip without data.pkl: not written by torch.save");
+  if (!pickled) {
+    std::vector<std::string_view> names;
+    for (const zip::Entry& entry : archive.entries) names.push_back(entry.name);
+    const std::string foreign = ForeignZip(names);
+    return bad(foreign.empty() ? "it is a zip without data.pkl: not written by torch.save" : "it is " + foreign);
+  }
+  if (archive.Find("constants.pkl"))
+    return Status(StatusCode::kInvalidArgument,
+                  bad("it is TorchScript (torch.jit.save), which is not read: load it by torch.jit.load, and save its "
+                      "state_dict()")
+                      .message());
   archive.has_sums = zip::HasSums(archive.entries);
   KINTSUGI_RETURN_IF_ERROR(zip::CheckReadable(*pickled, place));
   if (const zip::Entry* order = archive.Find("byteorder")) {
@@ -93,6 +104,8 @@ Result<ArchiveFile> OpenArchiveFile(const std::string& path, std::string name) {
           ", are not read, as torch.load reads none";
     return opened;
   }
+  if (const std::string foreign = ForeignBytes(opened.file->text()); !foreign.empty())
+    return Status(StatusCode::kDataLoss, "'" + path + "': it is " + foreign);
   if (!opened.file->text().starts_with("PK"))
     return Status(
         StatusCode::kInvalidArgument,
