@@ -12,9 +12,18 @@ using pickle::Kind;
 using pickle::NodeId;
 using pickle::Tree;
 
-// The number 0x1950a86a20f9469cfc6c as a pickle of protocol 2.
-constexpr std::string_view kMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15);
+// The number 0x1950a86a20f9469cfc6c, and what stands before it in a pickle of protocol 2, 3, 4 or 5 (of 4 on a frame).
+constexpr std::string_view kMagic("\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 13);
+constexpr std::string_view kFrame("\x95\x0d\0\0\0\0\0\0\0", 9);
 constexpr int64_t kVersion = 1001;
+
+// How many bytes the first pickle takes; 0: it is not that number.
+uint64_t MagicBytesOf(std::string_view bytes) {
+  if (bytes.size() < 2 || bytes[0] != '\x80' || bytes[1] < 2 || bytes[1] > 5) return 0;
+  uint64_t at = 2;
+  if (bytes.substr(at).starts_with(kFrame)) at += kFrame.size();
+  return bytes.substr(at).starts_with(kMagic) ? at + kMagic.size() : 0;
+}
 
 // One after the other, front to back.
 class Reader {
@@ -46,6 +55,12 @@ class Reader {
   uint64_t at_ = 0;
 };
 
+// ("module", class, its file, its source): a module's class has an id like storages, too.
+bool IsModuleClass(const Tree& tree, NodeId persistent) {
+  const auto& id = tree[tree[persistent].items[0]];
+  return id.kind == Kind::kTuple && !id.items.empty() && tree.TextOf(id.items[0]) == "module";
+}
+
 // What the value's tensors say of the storages: bytes, and of how many an element is.
 struct Claim {
   uint64_t bytes = 0, unit = 1;
@@ -53,7 +68,7 @@ struct Claim {
 Result<std::map<std::string, Claim>> ClaimsOf(const Tree& tree, const std::string& place) {
   std::map<std::string, Claim> claims;
   for (NodeId id = 0; id < tree.size(); ++id) {
-    if (tree[id].kind != Kind::kPersistent) continue;
+    if (tree[id].kind != Kind::kPersistent || IsModuleClass(tree, id)) continue;
     KINTSUGI_ASSIGN_OR_RETURN(const StoredStorage storage, StorageOf(tree, id, place));
     const Claim claim{storage.bytes, storage.dtype ? DTypeSize(*storage.dtype) : 1};
     const auto [known, is_new] = claims.emplace(storage.key, claim);
@@ -67,7 +82,7 @@ Result<std::map<std::string, Claim>> ClaimsOf(const Tree& tree, const std::strin
 
 }  // namespace
 
-bool IsOldArchive(std::string_view bytes) { return bytes.starts_with(kMagic); }
+bool IsOldArchive(std::string_view bytes) { return MagicBytesOf(bytes) > 0; }
 
 Result<Archive> OpenOldArchive(std::string_view bytes, const std::string& place, uint64_t base) {
   Archive archive;
@@ -76,7 +91,7 @@ Result<Archive> OpenOldArchive(std::string_view bytes, const std::string& place,
   archive.base = base;
   archive.has_sums = false;
   Reader reader(bytes, place, base);
-  reader.Skip(kMagic.size());
+  reader.Skip(MagicBytesOf(bytes));
   KINTSUGI_ASSIGN_OR_RETURN(const Tree version, reader.NextPickle());
   if (version.IntOf(version.root) != kVersion)
     return reader.Bad("it is of another version than " + std::to_string(kVersion) + ", the only one there was");

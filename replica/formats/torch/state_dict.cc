@@ -20,6 +20,8 @@ using pickle::PickleWriter;
 using pickle::Tree;
 
 constexpr uint64_t kVisitsMax = uint64_t{1} << 26;
+// In the order of state_dict().
+constexpr std::string_view kModuleParts[] = {"_parameters", "_buffers", "_modules"};
 
 class Walk {
  public:
@@ -51,6 +53,12 @@ class Walk {
       const bool is_view = (*tensor)->is_conjugated || (*tensor)->is_negated;
       return is_view && added.code() == StatusCode::kInvalidArgument ? LeaveOut("tensor", key, added) : added;
     }
+    if (IsModule(id)) {
+      sink_->AddNote("'" + archive_.place + "': " + (path.empty() ? "it" : "'" + PrintableKey(JoinPath(path)) + "'") +
+                     " is a whole module (" + pickle::DescribeNode(tree_, ClassOf(id)) +
+                     "): its parameters and buffers are read, under the names that state_dict() has, and nothing else");
+      return VisitModule(id, path, "", 0);
+    }
     if (const auto pairs = tree_.PairsOf(id); pairs && !pairs->empty() && HasPlainKeys(*pairs))
       return VisitPairs(*pairs, path);
     // A dictionary of nothing at the root is a state of nothing; below it, it is a value like others.
@@ -79,6 +87,57 @@ class Walk {
     }
     return Status::Ok();
   }
+  // A module that was pickled as an object (torch.save(model)), by what torch.nn.Module keeps in every one.
+  bool IsModule(NodeId id) const {
+    const Node& node = tree_[id];
+    if (node.kind != Kind::kCall || node.state == kNoNode || !tree_.PairsOf(node.state)) return false;
+    for (const std::string_view part : kModuleParts)
+      if (const NodeId held = tree_.Get(node.state, part); held == kNoNode || !tree_.PairsOf(held)) return false;
+    return true;
+  }
+  // In files without a zip, a class is an id ("module", class, ...).
+  NodeId ClassOf(NodeId id) const {
+    const NodeId callee = tree_[id].items[0];
+    if (tree_[callee].kind != Kind::kPersistent) return callee;
+    const Node& named = tree_[tree_[callee].items[0]];
+    return named.items.size() > 1 ? named.items[1] : callee;
+  }
+  // As Module.state_dict() goes: parameters, buffers that persist, then the modules within. The dictionary is flat.
+  Status VisitModule(NodeId id, const Path& path, const std::string& within, int depth) {
+    if (depth > pickle::kDepthMax || ++visits_ > kVisitsMax)
+      return Bad(id, "module '" + PrintableKey(within) + "' is nested deeper than " +
+                         std::to_string(pickle::kDepthMax) + ", or holds itself");
+    const NodeId state = tree_[id].state;
+    const std::set<std::string_view> passing = TextsIn(tree_.Get(state, "_non_persistent_buffers_set"));
+    for (const std::string_view part : kModuleParts) {
+      const pickle::Items pairs = *tree_.PairsOf(tree_.Get(state, part));
+      for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        const auto name = tree_.TextOf(pairs[i]);
+        if (!name) return Bad(pairs[i], "a module's part whose name is no text");
+        if (tree_[pairs[i + 1]].kind == Kind::kNone || (part == "_buffers" && passing.contains(*name))) continue;
+        const std::string key = within + std::string(*name);
+        if (part == "_modules" && IsModule(pairs[i + 1])) {
+          KINTSUGI_RETURN_IF_ERROR(VisitModule(pairs[i + 1], path, key + ".", depth + 1));
+          continue;
+        }
+        Path inner = path;
+        inner.push_back({PathPart::Kind::kText, key, 0});
+        KINTSUGI_RETURN_IF_ERROR(Visit(pairs[i + 1], inner));
+      }
+    }
+    return Status::Ok();
+  }
+  // Of a set, or of set([..]) as protocol 2 has it.
+  std::set<std::string_view> TextsIn(NodeId id) const {
+    std::set<std::string_view> texts;
+    if (id == kNoNode) return texts;
+    for (const char* const module : {"builtins", "__builtin__"})
+      if (const auto arguments = tree_.ArgumentsOf(id, module, "set"); arguments && !arguments->empty())
+        id = arguments->front();
+    for (const NodeId item : tree_[id].items)
+      if (const auto text = tree_.TextOf(item)) texts.insert(*text);
+    return texts;
+  }
   Result<PathPart> PartOf(NodeId key) const {
     if (tree_[key].kind == Kind::kText) return PathPart{PathPart::Kind::kText, std::string(tree_[key].text), 0};
     if (tree_[key].kind == Kind::kInt) return PathPart{PathPart::Kind::kNumber, "", tree_[key].number};
@@ -106,8 +165,8 @@ class Walk {
     bool opened = false;
     for (const NodeId item : tree_[id].items) {
       const Node& node = tree_[item];
-      opened =
-          tree_.PairsOf(item) || ((node.kind == Kind::kList || node.kind == Kind::kTuple) && IsOpened(item, depth + 1));
+      opened = tree_.PairsOf(item) || IsModule(item) ||
+               ((node.kind == Kind::kList || node.kind == Kind::kTuple) && IsOpened(item, depth + 1));
       if (!opened) {
         const auto tensor = TensorOf(tree_, item, archive_.place, sink_->applies_views());
         opened = !tensor.ok() || *tensor;

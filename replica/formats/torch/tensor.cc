@@ -118,8 +118,12 @@ Result<std::optional<PickledTensor>> TensorOf(const Tree& tree, NodeId id, const
     const auto& node = tree[id];
     if (node.kind == Kind::kCall && tree[node.items[0]].kind == Kind::kGlobal) {
       const auto& callee = tree[node.items[0]];
-      if (callee.name.find("_rebuild_") != std::string_view::npos && callee.text.starts_with("torch"))
-        return not_read(id, "a tensor of a kind that is not read (" + pickle::DescribeNode(tree, node.items[0]) + ")");
+      if (callee.name.find("_rebuild_") != std::string_view::npos && callee.text.starts_with("torch")) {
+        // A subclass is known by its class, the second argument.
+        const auto typed = tree.ArgumentsOf(id, "torch._tensor", "_rebuild_from_type_v2");
+        const NodeId kind = typed && typed->size() > 1 ? (*typed)[1] : node.items[0];
+        return not_read(id, "a tensor of a kind that is not read (" + pickle::DescribeNode(tree, kind) + ")");
+      }
     }
     return std::optional<PickledTensor>();
   }
