@@ -311,7 +311,9 @@ Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destin
   lay.step = options.step.value_or(source.step().value_or(0));
   lay.model_base = hub::BaseToWrite(source.model_base());
   const StepNames names = to->StepNamesOf(lay.step);
-  converted.path = options.into_root ? checkpoint::Join(destination, names.name) : destination;
+  std::string_view place = destination;  // a shell completes a folder's name with a slash
+  while (place.size() > 1 && place.back() == '/') place.remove_suffix(1);
+  converted.path = options.into_root ? checkpoint::Join(place, names.name) : std::string(place);
   KINTSUGI_ASSIGN_OR_RETURN(Outline outline, to->Lay(content, objects, lay, converted.path));
   NoteUnwritten(content, outline, &converted.notes);
   converted.notes.insert(converted.notes.end(), outline.notes.begin(), outline.notes.end());

@@ -18,7 +18,9 @@ std::string ObjectToText(const CatalogObject& object) {
                                      static_cast<int>(object.data.size()));
   encoded.resize(static_cast<size_t>(size));
   Json path = Json::array();
-  for (const PathPart& part : object.path) {
+  // Tensors have their names alone here: a place in a list would be one among names.
+  const bool is_in_list = !object.path.empty() && object.path.front().IsIndex();
+  for (const PathPart& part : is_in_list ? Path() : object.path) {
     const auto kind = part.kind == PathPart::Kind::kValue ? PathPart::Kind::kText : part.kind;  // a key by its text
     path.push_back({{"kind", static_cast<int>(kind)}, {"text", part.text}, {"number", part.number}});
   }

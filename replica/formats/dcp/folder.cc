@@ -29,6 +29,9 @@ class Reader {
   Status Run() {
     const std::string path = Join(folder_, kMetadataName);
     KINTSUGI_ASSIGN_OR_RETURN(const auto file, MappedFile::Open(path, std::string(kMetadataName)));
+    if (file->size_bytes() == 0)
+      return {StatusCode::kDataLoss,
+              "'" + path + "' is empty (0 bytes): the save was not finished; use the one before it"};
     KINTSUGI_ASSIGN_OR_RETURN(const DcpMetadata metadata, Decode(file->text(), path));
     file->DropPages();
     const auto path_of = [&](const std::string& key) {
@@ -147,13 +150,17 @@ class Reader {
     return file.text().substr(stored.at, stored.bytes);
   }
 
+  static bool IsOpened(const pickle::Tree& tree) {
+    const pickle::Kind kind = tree.KindOf(tree.root);
+    return kind == pickle::Kind::kTuple || kind == pickle::Kind::kList || tree.PairsOf(tree.root);
+  }
   Status AddObject(const StorageEntry& stored, const Path& path) {
     uint32_t file = 0;
     KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
-    // torch's flattening opens no tuples: one with tensors is an object.
+    // torch's flattening opens no tuples, and DefaultSavePlanner(flatten_state_dict=False) nothing: one with tensors is an
+    // object.
     if (const auto archive = torch::OpenArchive(bytes, catalog_->files()[file]->path(), stored.at);
-        archive.ok() && archive->tree.KindOf(archive->tree.root) == pickle::Kind::kTuple &&
-        torch::HoldsStorage(archive->tree, archive->tree.root)) {
+        archive.ok() && IsOpened(archive->tree) && torch::HoldsStorage(archive->tree, archive->tree.root)) {
       if (!seen_objects_.insert(stored.key).second) return Status::Ok();
       const Path& prefix = JoinPath(path) == stored.key ? path : PathOf(stored.key);
       return torch::AddValue(catalog_, *archive, archive->tree.root, file, prefix, options_);
