@@ -51,9 +51,10 @@ Result<DigestsByKey> DigestsOf(const Catalog& catalog, const std::function<void(
   return digests;
 }
 
-Result<DigestsByKey> ReadDigests(const std::string& path, const std::function<void(uint64_t, uint64_t)>& progress) {
+Result<DigestsByKey> ReadDigests(const std::string& path, const ReadOptions& options,
+                                 const std::function<void(uint64_t, uint64_t)>& progress) {
   if (path.ends_with(".json") && IsFile(path) && !DetectFormat(path).ok()) return FromJson(path);
-  KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog, ReadCatalog(path, "", {.skip_objects = true}));
+  KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog, ReadCatalog(path, "", options));
   return DigestsOf(catalog, progress);
 }
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "replica/formats/catalog.h"
+#include "replica/formats/format.h"
 
 namespace kintsugi::formats {
 
@@ -23,7 +23,7 @@ using DigestsByKey = std::map<std::string, uint64_t>;
 KINTSUGI_EXPORT Result<DigestsByKey> DigestsOf(const Catalog& catalog,
                                                const std::function<void(uint64_t done, uint64_t total)>& progress);
 // `path`: a checkpoint of any format, or a JSON file that `show --digests` wrote.
-KINTSUGI_EXPORT Result<DigestsByKey> ReadDigests(const std::string& path,
+KINTSUGI_EXPORT Result<DigestsByKey> ReadDigests(const std::string& path, const ReadOptions& options,
                                                  const std::function<void(uint64_t done, uint64_t total)>& progress);
 
 struct DigestsMatch {

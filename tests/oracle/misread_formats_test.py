@@ -206,7 +206,7 @@ def check_two_formats(torch, safetensors, kintsugi, folder):
     safetensors.save_file({"a": torch.ones(3)}, two / "model.safetensors")
     safetensors.save_file({"b": torch.ones(3)}, two / "model_1.safetensors")
     shown = json.loads(kintsugi.run("show", two).stdout)
-    assert [t["key"] for t in shown["tensors"]] == ["a"] and any("'model_1.safetensors' lie there too" in note for note in shown["notes"]), shown["notes"]
+    assert [t["key"] for t in shown["tensors"]] == ["a"] and any("'model_1.safetensors' lies there too" in note for note in shown["notes"]), shown["notes"]
 
 
 def check_codes(torch, safetensors, kintsugi, folder):
@@ -363,6 +363,101 @@ def check_kinds(torch, dcp, kintsugi, folder):
     refused(kintsugi, ("one rank wrote", "name the folder"), "show", folder / "one/__0_0.distcp")
 
 
+class Net:  # pylint: disable=attribute-defined-outside-init
+    """Becomes a torch.nn.Module in main()."""
+    def build(self, torch):
+        self.first, self.tied, self.gone = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), None
+        self.again = self.first
+        self.more = torch.nn.ModuleDict({"rnn": torch.nn.GRU(4, 2), "list": torch.nn.ModuleList([torch.nn.Linear(2, 2, bias=False), torch.nn.ReLU()])})
+        self.own = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(2)), torch.nn.Parameter(torch.randn(3))])
+        self.register_buffer("mask", torch.arange(5))
+        self.register_buffer("passing", torch.arange(7), persistent=False)
+        self.register_buffer("nothing", None)
+        self.plain = torch.ones(9)  # an attribute: no part of the state
+        return self
+
+
+def check_modules(torch, kintsugi, folder):
+    """A module that was saved whole: its state_dict, of which nothing is lost and nothing else is read."""
+    torch.manual_seed(3)
+    model = globals()["NetModule"]().build(torch)
+    want = model.state_dict()
+    assert "passing" not in want and "again.weight" in want
+    for name, value, key in (("whole", model, None), ("within", {"epoch": 3, "model": model, "ema": None}, "model"), ("listed", [model, 5], 0)):
+        for old in (False, True):
+            path = folder / f"{name}-{old}.pt"
+            torch.save(value, path, _use_new_zipfile_serialization=not old)
+            found = torch.load(kintsugi.convert(path, folder / "out.pt", "torch", "--overwrite"), weights_only=True)
+            assert key != "model" or found["epoch"] == 3
+            states.assert_equal_states(torch, dict(want), found if key is None else found[key], str(path))
+            assert any("is a whole module" in note and "NetModule" in note for note in json.loads(kintsugi.run("show", path).stdout)["notes"])
+    torch.jit.script(torch.nn.Linear(2, 3)).save(str(folder / "script.pt"))
+    refused(kintsugi, ("TorchScript", "torch.jit.load"), "show", folder / "script.pt")
+
+
+def check_old_protocols(torch, kintsugi, folder):
+    """torch.save's older form in other protocols of pickle than the second, as was usual above 4 GiB."""
+    state = {"w": torch.arange(6.).reshape(2, 3), "v": torch.ones(3).bfloat16(), "n": 5}
+    for protocol in (2, 3, 4, 5):
+        path = folder / f"{protocol}.pt"
+        torch.save(state, path, pickle_protocol=protocol, _use_new_zipfile_serialization=False)
+        states.assert_equal_states(torch, torch.load(path, weights_only=False), torch.load(kintsugi.convert(path, folder / f"{protocol}-out.pt", "torch")), path)
+
+
+def check_alone(torch, kintsugi, folder):
+    """One rank's file among others' looks like a whole model: it is said what it is."""
+    for name, other in (("consolidated.00.pth", "consolidated.01.pth"), ("model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"),
+                        ("mp_rank_00_model_states.pt", "mp_rank_01_model_states.pt"), ("mp_rank_00/model_optim_rng.pt", "mp_rank_01/model_optim_rng.pt")):
+        for path, value in ((name, 0.), (other, 1.)):
+            (folder / path).parent.mkdir(exist_ok=True)
+            torch.save({"w": torch.full((2, 4), value)}, folder / path)
+        done = kintsugi.run("convert", folder / name, folder / "out.pt", "--to", "torch", "--overwrite")
+        assert f"{other}', another's, is not read" in done.stderr and "one rank's part" in done.stderr, done.stderr
+    # All of them, for a program that joins them.
+    for name in ("consolidated.00.pth", "consolidated.01.pth"):
+        (folder / "llama").mkdir(exist_ok=True)
+        shutil.copy(folder / name, folder / "llama")
+    refused(kintsugi, ("there are 'consolidated.00.pth', 'consolidated.01.pth' in it",), "show", folder / "llama")
+    (folder / "join.aoa").write_text("rank-00000/w, rank-00001/w -> w, axis=0\n")
+    kintsugi.convert(folder / "llama", folder / "joined.pt", "torch", "--format", "torch-ranks", "--aoa", folder / "join.aoa")
+    assert torch.equal(torch.load(folder / "joined.pt")["w"], torch.cat([torch.zeros(2, 4), torch.ones(2, 4)]))
+
+
+def check_compared(torch, dcp, kintsugi, folder):
+    """Checkpoints are not said to be equal where a tensor of one was not read; objects that hold none are told of."""
+    import argparse
+    torch.save({"w": torch.ones(2), "s": torch.eye(2).to_sparse(), "args": argparse.Namespace(a=1)}, folder / "odd.pt")
+    torch.save({"w": torch.ones(2), "args": argparse.Namespace(a=1)}, folder / "plain.pt")
+    for left, right in (("odd.pt", "plain.pt"), ("plain.pt", "odd.pt"), ("odd.pt", "odd.pt")):
+        refused(kintsugi, ("tensor 's'", "--skip-objects leaves such out"), "diff", folder / left, folder / right)
+        refused(kintsugi, ("tensor 's'", "--skip-objects leaves such out"), "verify", folder / left, "--against", folder / right)
+        for more in (("--skip-objects",), ("--only", "w")):
+            assert "left out: tensor 's'" in kintsugi.run("diff", folder / left, folder / right, *more).stderr
+        kintsugi.run("verify", folder / left, "--against", folder / right, "--skip-objects")
+    kintsugi.equal(folder / "plain.pt", folder / "plain.pt")
+
+
+def check_places(torch, dcp, kintsugi, folder):
+    """Lists at the root go through formats that keep names alone; a folder that is not flattened; a folder's name with a slash."""
+    state = [{"w": torch.ones(2)}, {"lr": 0.1, "v": torch.zeros(3)}]
+    torch.save(state, folder / "list.pt")
+    for form, ending in (("safetensors", ".safetensors"), ("native", ""), ("dcp", "")):
+        made = kintsugi.convert(folder / "list.pt", folder / f"list-{form}{ending}", form)
+        assert kintsugi.equal(folder / "list.pt", made)["objects"] == 1
+        kintsugi.equal(made, kintsugi.convert(made, folder / f"again-{form}.pt", "torch"))
+    # What Lightning writes beside a DCP folder is no part of it, and told of.
+    torch.save({"epoch": 3}, folder / "list-dcp/meta.pt")
+    assert any("'meta.pt' lies there too" in note for note in json.loads(kintsugi.run("show", folder / "list-dcp").stdout)["notes"])
+    planner = dcp.DefaultSavePlanner(flatten_state_dict=False)
+    dcp.save({"a": {"b": torch.arange(3.), "n": [1, torch.ones(2)]}, "w": torch.ones(4)}, checkpoint_id=folder / "nested", planner=planner, no_dist=True)
+    found = torch.load(kintsugi.convert(folder / "nested", folder / "nested.pt", "torch"))
+    states.assert_equal_states(torch, {"a": {"b": torch.arange(3.), "n": [1, torch.ones(2)]}, "w": torch.ones(4)}, found, "nested")
+    for form in ("dcp", "native", "safetensors"):
+        kintsugi.run("convert", folder / "list.pt", f"{folder}/slash-{form}/", "--to", form)
+        kintsugi.equal(folder / "list.pt", folder / f"slash-{form}")
+    assert not [path for path in folder.rglob("*") if "unfinished" in path.name]
+
+
 def check_keys(torch, dcp, safetensors, kintsugi, folder):
     """Keys that are no plain texts: called as torch's DCP calls them, and the same keys again where torch reads them."""
     one = torch.arange(2.)
@@ -430,8 +525,11 @@ def check_keys(torch, dcp, safetensors, kintsugi, folder):
 def main():
     torch, safetensors, dcp = oracle.need("torch", "safetensors.torch", "torch.distributed.checkpoint")
     globals()["Subclass"] = type("Subclass", (torch.Tensor,), {"__module__": __name__})  # to be pickled by name
+    globals()["NetModule"] = type("NetModule", (Net, torch.nn.Module), {"__module__": __name__})
     kintsugi = Kintsugi(sys.argv[1])
-    checks = [(check_views, (torch, dcp, kintsugi)), (check_shards, (torch, safetensors, kintsugi)), (check_zero, (torch, kintsugi)), (check_universal, (torch, kintsugi)),
+    checks = [(check_modules, (torch, kintsugi)), (check_old_protocols, (torch, kintsugi)), (check_alone, (torch, kintsugi)),
+              (check_compared, (torch, dcp, kintsugi)), (check_places, (torch, dcp, kintsugi)),
+              (check_views, (torch, dcp, kintsugi)), (check_shards, (torch, safetensors, kintsugi)), (check_zero, (torch, kintsugi)), (check_universal, (torch, kintsugi)),
               (check_two_formats, (torch, safetensors, kintsugi)), (check_codes, (torch, safetensors, kintsugi)),
               (check_headers, (torch, safetensors, kintsugi)), (check_archives, (torch, kintsugi)), (check_weights_only, (torch, dcp, kintsugi)), (check_kinds, (torch, dcp, kintsugi)), (check_keys, (torch, dcp, safetensors, kintsugi))]
     for check, arguments in checks:

@@ -98,12 +98,18 @@ int RunShow(const Options& options) {
   return core::kExitSuccess;
 }
 
+// A tensor that is not read is no equal one.
+formats::ReadOptions ToCompare(const Options& options) {
+  return {.skip_objects = options.skip_objects, .only = options.only, .skip_unsafe = true};
+}
+
 // What is there, against what was there: nothing where every tensor is as it was, else the first that are not.
 Result<std::string> VerifyAgainst(const Options& options, Json* answer) {
   CheckpointProgress progress("reading", !options.json);
-  KINTSUGI_ASSIGN_OR_RETURN(const auto expected, formats::ReadDigests(options.against, progress.Callback()));
+  KINTSUGI_ASSIGN_OR_RETURN(const auto expected,
+                            formats::ReadDigests(options.against, ToCompare(options), progress.Callback()));
   KINTSUGI_ASSIGN_OR_RETURN(const Catalog catalog,
-                            formats::ReadCatalog(options.path, options.format, {.skip_objects = true}));
+                            formats::ReadCatalog(options.path, options.format, ToCompare(options)));
   KINTSUGI_ASSIGN_OR_RETURN(const auto found, formats::DigestsOf(catalog, progress.Callback()));
   progress.Clear();
   const formats::DigestsMatch verdict = formats::CompareDigests(expected, found);
@@ -279,9 +285,9 @@ std::string DifferenceText(const formats::Difference& difference) {
 }
 
 int RunDiff(const Options& options) {
-  const auto left = formats::ReadCatalog(options.path, options.format, {.skip_objects = true});
+  const auto left = formats::ReadCatalog(options.path, options.format, ToCompare(options));
   if (!left.ok()) return Fail(left.status());
-  const auto right = formats::ReadCatalog(options.other, options.other_format, {.skip_objects = true});
+  const auto right = formats::ReadCatalog(options.other, options.other_format, ToCompare(options));
   if (!right.ok()) return Fail(right.status());
   CheckpointProgress progress("comparing", !options.json);
   const auto compared = formats::Compare(*left, *right, {options.only, options.trust_sums, progress.Callback()});
@@ -359,6 +365,13 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
       "Also: every tensor is bit for bit what CHECKPOINT has, of any format and layout, or what a JSON file of "
       "'show --digests' says of one that is gone");
 
+  const auto add_skip = [&](CLI::App* sub) {
+    sub->add_flag(
+        "--skip-objects", options->skip_objects,
+        "Leave out objects that are not in the safe subset of pickle, and tensors of kinds that are not read");
+  };
+  add_skip(verify);
+
   CLI::App* convert = add("convert", "Make a checkpoint of another format, layout, type or naming", RunConvert);
   add_path(convert, "The checkpoint to read");
   convert->add_option("destination", options->other, "Where the new one goes; nothing may be there")->required();
@@ -367,9 +380,10 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
     names += "\n  " + std::string(format->name()) + (format->writes() ? ": " : " (read only): ") +
              std::string(format->what());
   convert->add_option("--to", options->to, "The format to write: the first word of one of" + names)->required();
-  convert->add_option("--aoa", options->aoa,
-                      "AOA statements for new names and shapes: FILE, one a line or a JSON list, or -; or a program that "
-                      "ships, with its values: @llama:num_heads=32,num_key_value_heads=8, and reverse for the way back");
+  convert->add_option(
+      "--aoa", options->aoa,
+      "AOA statements for new names and shapes: FILE, one a line or a JSON list, or -; or a program that "
+      "ships, with its values: @llama:num_heads=32,num_key_value_heads=8, and reverse for the way back");
   convert->add_option("--shards", options->shards, "Ranks to lay the state out for, where the format has such")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
@@ -391,9 +405,7 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
   convert->add_option("--memory", options->memory, "Memory for buffers and mapped pages")->capture_default_str();
   convert->add_option("--threads", options->threads, "Files written side by side (default: one per core)")
       ->check(CLI::Range(1, 256));
-  convert->add_flag(
-      "--skip-objects", options->skip_objects,
-      "Leave out objects that are not in the safe subset of pickle, and tensors of kinds that are not read");
+  add_skip(convert);
   convert->add_flag("--no-side-files", options->no_side_files,
                     "Leave out the files beside the state: configuration, tokenizer, training arguments");
   convert->add_flag("--overwrite", options->overwrite, "Exchange what lies at the destination for the new checkpoint");
@@ -404,6 +416,7 @@ void AddCheckpoint(CLI::App& app, int& exit_code) {
   diff->add_option("other", options->other, "The second checkpoint")->required();
   diff->add_option("--other-format", options->other_format, "The format of the second (default: found)");
   diff->add_option("--only", options->only, "Only names that fit one of these globs");
+  add_skip(diff);
   diff->add_flag("--trust-sums", options->trust_sums,
                  "Do not read tensors whose writers found the same sum on both sides: they were equal when they were "
                  "written ('verify' says whether they still are)");

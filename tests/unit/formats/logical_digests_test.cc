@@ -42,11 +42,11 @@ class LogicalDigestsTest : public testing::Test {
 };
 
 TEST_F(LogicalDigestsTest, ProveAStateInAnyFormat) {
-  const auto expected = ReadDigests(Place("source.safetensors"), {});
+  const auto expected = ReadDigests(Place("source.safetensors"), {}, {});
   ASSERT_TRUE(expected.ok()) << expected.status().ToString();
   EXPECT_EQ(expected->size(), 2u);  // another name is no other tensor
   for (const char* format : {"native", "dcp", "megatron", "paddle"}) {
-    const auto found = ReadDigests(Converted(format), {});
+    const auto found = ReadDigests(Converted(format), {}, {});
     ASSERT_TRUE(found.ok()) << format << ": " << found.status().ToString();
     const DigestsMatch verdict = CompareDigests(*expected, *found);
     EXPECT_EQ(verdict.equal, 2u) << format;
@@ -56,13 +56,13 @@ TEST_F(LogicalDigestsTest, ProveAStateInAnyFormat) {
 }
 
 TEST_F(LogicalDigestsTest, NameWhatIsAnotherAndWhatIsMissing) {
-  const auto expected = ReadDigests(Place("source.safetensors"), {});
+  const auto expected = ReadDigests(Place("source.safetensors"), {}, {});
   ASSERT_TRUE(expected.ok());
   std::fstream file(Place("source.safetensors"), std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(-1, std::ios::end);
   file.put('x');
   file.close();
-  auto found = ReadDigests(Place("source.safetensors"), {});
+  auto found = ReadDigests(Place("source.safetensors"), {}, {});
   ASSERT_TRUE(found.ok());
   found->erase("emb");
   const DigestsMatch verdict = CompareDigests(*expected, *found);
@@ -74,7 +74,7 @@ TEST_F(LogicalDigestsTest, NameWhatIsAnotherAndWhatIsMissing) {
 TEST_F(LogicalDigestsTest, AreReadFromWhatShowSaid) {
   const auto write = [&](const nlohmann::json& json) {
     std::ofstream(Place("digests.json")) << json.dump();
-    return ReadDigests(Place("digests.json"), {});
+    return ReadDigests(Place("digests.json"), {}, {});
   };
   const auto good = write(
       {{"tensors",
