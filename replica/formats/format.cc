@@ -172,8 +172,9 @@ Result<const Format*> DetectFormat(const std::string& path) {
           IsLink(place) && KindOfPath(place) == PathKind::kNothing)
         return LeadsNowhere(place);
   const std::string within = kind == PathKind::kFolder ? CheckpointsIn(path) : "";
-  if (const std::string foreign = within.empty() ? ForeignAt(path) : ""; !foreign.empty())
-    return Status(StatusCode::kNotFound, "'" + path + "' is " + foreign);
+  if (const std::string foreign = ForeignAt(path); !foreign.empty())
+    return Status(StatusCode::kNotFound, "'" + path + "' is " + foreign +
+                                             (within.empty() ? "" : "; of what is in it, " + within + " can be read"));
   if (BeginsAsSafetensors(path))
     return Status(StatusCode::kNotFound,
                   "'" + path + "' begins as safetensors and is not called so: say --format safetensors");

@@ -38,6 +38,11 @@ def check_unfinished(torch, dcp, safetensors, kintsugi, folder):
     (folder / "ds/global_step5").mkdir(parents=True)
     (folder / "ds/latest").write_text("global_step7")
     refused(kintsugi, ("latest' names 'global_step7', which is missing", "there are 'global_step5'"), "show", folder / "ds")
+    # Megatron's older backend: the arrays are not read, what lies beside them alone could be.
+    (folder / "zarr/model.w").mkdir(parents=True)
+    (folder / "zarr/model.w/.zarray").write_text("{}")
+    torch.save({"args": None}, folder / "zarr/common.pt")
+    refused(kintsugi, ("is zarr (Megatron-core's older backend", "torch_dist", "'common.pt' can be read"), "show", folder / "zarr")
     # Without a tracker, as a Trainer's output folder has none: what is there.
     for step in (7, 9):
         (folder / f"trainer/checkpoint-{step}").mkdir(parents=True)
