@@ -99,7 +99,7 @@ class _Group:
         base = _Breakable(self.store)
         prefix = f"hccl/{_attempt()}"
         wire = _Wire(_extension(), 1)
-        base.set(f"{prefix}/listening/{self.rank}", json.dumps(wire.ports))
+        base.set(f"{prefix}/listening/{self.rank}", json.dumps(sorted(wire.ports)))
         wire.meet(port for other in range(self.size) if other != self.rank for port in json.loads(base.get(f"{prefix}/listening/{other}")))
         inner = wire.constructor(self.rank, self.size, datetime.timedelta(milliseconds=_WAIT_MS))(PrefixStore(prefix, base))
         self.keep = [base]
