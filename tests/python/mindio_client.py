@@ -3,7 +3,7 @@
 Its model is a number for each part (mindio_parts.py), its collectives go through a hub of the test's (mindio_hub.py), its device is a flag
 that the stop handler sets. Every callback writes a line: what it was, on whom, with which arguments.
 
-  mindio_client.py RANK WORLD PORT HUB_PORT STEPS OUT_FOLDER [--fault KIND:RANK@STEP:PHASE]... [options]
+  mindio_client.py RANK WORLD PORT HUB_PORT STEPS OUT_FOLDER [--fault KIND:RANK@STEP:PHASE]... [options]      STEP 0: any
 """
 import argparse
 import asyncio
@@ -88,7 +88,7 @@ class Client:
 
     def strike(self, phase):
         for number, (kind, rank, step, where) in enumerate(self.faults):
-            if rank != self.rank or step != self.step + 1 or where != phase or number in self.struck or os.path.exists(f"{self.o.out}/struck.{number}"):
+            if rank != self.rank or step not in (0, self.step + 1) or where != phase or number in self.struck or os.path.exists(f"{self.o.out}/struck.{number}"):
                 continue
             self.struck.add(number)
             open(f"{self.o.out}/struck.{number}", "w").close()
@@ -222,6 +222,7 @@ class Client:
 
     def stream_sync(self):
         self.say("stream_sync")
+        self.strike("sync")
 
     # ---- training -------------------------------------------------------------------------------------------------------
 
@@ -234,11 +235,13 @@ class Client:
             self.strike("aside")
 
     def await_switch(self):
-        """All wait until the other process has come and a pause is asked for: then the switch comes before the end of training."""
-        from mindio_ttp._kintsugi.session import SESSION
+        """All wait until the other process has come and a pause is asked for: then the switch comes before the end of training. The first
+        one, whom the others need for the step in hand, until all have been told of it."""
         until = time.monotonic() + 30
-        while time.monotonic() < until and not (os.path.exists(f"{self.o.out}/came") and SESSION.processor.state.hold):
+        while time.monotonic() < until and not (os.path.exists(f"{self.o.out}/came") and os.path.exists(f"{self.o.out}/asked")):
             time.sleep(0.005)
+        if self.rank == 0:
+            time.sleep(1)
 
     def await_lock(self):
         """Where a fault is to strike once another rank's incident has begun."""

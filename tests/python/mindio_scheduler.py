@@ -2,7 +2,7 @@
 
   mindio_scheduler.py PORT WORLD OUT_FOLDER PLAN      PLAN: answer (to every incident), silent, bad (an offer that was not made),
                                                       dump, recover (chosen where a retry was offered), pause, save, switch (rank 2 hot), unswitch (called off once
-                                                      it was offered); "pause:NAME": once OUT_FOLDER has a file of that name
+                                                      it was offered), pauses (one, and another as it ends); "pause:NAME": once OUT_FOLDER has a file of that name
                                                       downgrade (wherever it is offered), regrow (upgrade after it), once (downgrade, dump the next
                                                       time); "downgrade:arf": a controller with ARF, too; "answer:late": it hears 0.3 s late that
                                                       an incident is over
@@ -52,7 +52,12 @@ report_fault_ranks.stopped = False
 
 def report_stop_complete(code, message, ranks):
     say("report_stop_complete", code, message, ranks)
-    if plan == "pause":
+    paused = "pause" in message
+    if plan == "pauses" and paused:
+        again = len(asked) == 1
+        later(lambda: c.tft_notify_controller_change_strategy("continue") or again and pause() or 0)
+        return
+    if plan == "pause" and paused and code == 0:
         with open(f"{out}/pause", "w", encoding="utf-8") as file:
             file.write(str(time.monotonic() - asked[0]))
         time.sleep(0.3)
@@ -61,7 +66,7 @@ def report_stop_complete(code, message, ranks):
         if stood:
             say("stood", stood)
         later(c.tft_notify_controller_change_strategy, "continue")
-    elif not silent:
+    elif not silent and not paused:
         later(c.tft_notify_controller_on_global_rank, ranks)
 
 
@@ -89,6 +94,20 @@ def report_result(code, message, ranks, strategy):
         later(c.tft_notify_controller_change_strategy, "dump")
 
 
+def pause():
+    asked.append(time.monotonic())
+    code = c.tft_notify_controller_stop_train({}, "pause", 30)
+    say("stop_train ->", code)
+    return code
+
+
+def tell_of_pause():
+    """Clients that wait for it go on."""
+    from mindio_ttp._kintsugi.session import SESSION
+    if not Path(out, "asked").exists() and SESSION.master.pauses.asked:
+        Path(out, "asked").touch()
+
+
 def hear_ends_late():
     """What ranks report meanwhile is of the next incident."""
     from mindio_ttp._kintsugi.events import Events
@@ -114,17 +133,18 @@ while not c.tft_query_high_availability_switch():
 if plan in ("switch", "unswitch"):
     say("prepare_action ->", c.tft_notify_controller_prepare_action("hot switch", {2: 1}))
     Path(out, "prepared").touch()
-if plan in ("pause", "save"):
+if plan in ("pause", "pauses", "save"):
     if not sign:
         time.sleep(1.5)
     while sign and not Path(out, sign).exists():
         time.sleep(0.01)
-    if plan == "pause":
-        asked.append(time.monotonic())
-        say("stop_train ->", c.tft_notify_controller_stop_train({}, "pause", 30))
+    if plan != "save":
+        pause()
     else:
         say("dump ->", c.tft_notify_controller_dump())
 while c.tft_query_high_availability_switch():
     time.sleep(0.05)
+    if plan in ("switch", "unswitch", "pause"):
+        tell_of_pause()
 time.sleep(0.2)
 c.tft_destroy_controller()

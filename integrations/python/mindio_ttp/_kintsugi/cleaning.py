@@ -98,9 +98,11 @@ class Cleaning:
                 raise MindioError(f"the main thread did not report within {limit:g} s of the stop handler's return")
 
     def _has_stepped_out(self) -> bool:
-        """In a hot switch: the main thread was told to leave its step, and has done so by itself."""
+        """In a hot switch: the main thread is told to leave its step, and has done so by itself."""
         state = self._state
         with state.changed:
+            state.switching = True
+            state.changed.notify_all()
             return bool(state.changed.wait_for(lambda: self._has_left_step, _STEP_OUT_LIMIT))
 
     @property

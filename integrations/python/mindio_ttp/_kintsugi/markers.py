@@ -11,7 +11,9 @@ from collections.abc import Callable
 from kintsugi import _core
 from kintsugi.abi import Code
 
+from .callbacks import Kind
 from .codes import MindioError
+from .leaving import leave_now
 from .marks import MarkThread
 from .rank import Rank
 
@@ -37,6 +39,8 @@ class Markers:
         if not s.open or self._rank.agent is None:
             self._enter_update()
             return
+        if s.begun != s.next and not s.updating:
+            self.begin_step()
         s.marking = True
         if s.open and s.begun == s.next and not s.updating:
             code = self._mark_begin(s.next)
@@ -75,14 +79,16 @@ class Markers:
         self.start_updating()
 
     def _held(self) -> None:
-        """The step lock. The stop handler frees it."""
+        """The step lock. The stop handler frees it; in a hot switch nobody is stopped."""
         s = self._state
         with s.changed:
             s.changed.notify_all()
-            s.wait(lambda: s.force_stop or s.exiting is not None)
-            text = s.exiting
+            s.wait(lambda: s.leaves_step)
+            text, switches = s.exiting, s.switching
         if text is not None:
             raise RuntimeError(f"FORCE STOP: {text}")
+        if switches:
+            raise RuntimeError("STEP FINISH")
         raise RuntimeError("FORCE STOP: an incident has begun, this step is given up")
 
     def end_updating(self, step: int) -> None:
@@ -105,9 +111,7 @@ class Markers:
         s.marking = False
         if code not in (_OK, _INTERRUPTED):
             raise MindioError(f"tft_end_updating_os: {self._rank.agent.why()}")
-        if s.open:
-            self.begin_step()
-        else:
+        if not s.open:
             s.notify()
 
     def _check_unprotected(self, step: int) -> None:
@@ -115,8 +119,12 @@ class Markers:
             raise MindioError(f"tft_end_updating_os({step}): step {self._last_unprotected + 1} is the one under way: steps count up by one")
         self._last_unprotected = step
 
+    def end_iteration(self) -> None:
+        if self._rank.agent is not None and not self._state.updating:
+            self.begin_step()
+
     def begin_step(self) -> None:
-        """A save point is the guard's to work off."""
+        """The one before it is over. Where all are to meet there, this thread stands still."""
         s, agent = self._state, self._rank.agent
         assert agent is not None
         s.marking = True
@@ -130,15 +138,39 @@ class Markers:
             if not s.open:
                 s.notify()
             return
-        if code == _PAUSED:
-            with s.changed:
-                s.at_save_point, s.save_point_code = True, None
-                s.changed.notify_all()
-                s.wait(lambda: s.save_point_code is not None or s.exiting is not None)
-                s.at_save_point = False
-                if s.save_point_code == _OK:
-                    s.begun = s.next
+        goes_on = code == _PAUSED and self._stand_still()
+        if goes_on:
+            s.begun = s.next
         s.marking = False
         s.notify()
+        if code == _PAUSED and not goes_on:
+            self._held()
         if code not in (_INTERRUPTED, _PAUSED):
             raise MindioError(f"the step after {s.told_step(s.next - 1)} cannot begin: {agent.why()}")
+
+    def _stand_still(self) -> bool:
+        """A save point, which is the guard's to work off, or a pause. False: an incident has begun, for which the step is left."""
+        s, at, synced = self._state, self._state.next - 1, False
+        with s.changed:
+            s.at_save_point, s.save_point_code = True, None
+            s.changed.notify_all()
+        while True:
+            with s.changed:
+                s.wait(lambda: s.save_point_code is not None or s.leaves_step or s.sync_at == at and not synced)
+                if s.save_point_code is not None or s.force_stop or s.switching:
+                    s.at_save_point = False
+                    return s.save_point_code == _OK
+            if s.exiting is not None:
+                leave_now(self._rank.number, s)
+            synced = True
+            self._rank.link.tell("synced", step=at, error=self._sync_streams())
+
+    def _sync_streams(self) -> str:
+        """What went wrong; "" for nothing."""
+        callbacks = self._rank.callbacks
+        if callbacks.has(Kind.STREAM_SYNC):
+            try:
+                callbacks.call_without_ctx(Kind.STREAM_SYNC)
+            except Exception as failed:
+                return str(failed)
+        return ""

@@ -52,7 +52,7 @@ class Master:
         self._ended = False
         self._stopping = False
         self._over = ""  # everybody was told to leave, and why
-        self.pauses = Pauses(self)
+        self.pauses = Pauses(self.ranks, self.eras)
         self.scheduler = Scheduler(self)
         self.switch = Switch(self)
         if enable_zit and not self.scheduler.present:
@@ -116,14 +116,11 @@ class Master:
         self._leave(peer, why)
 
     def migrate(self, ranks: set[int]) -> None:
-        """All ranks stand in a pause: those that stand aside take their places, and the others leave their step."""
+        """All ranks stand in a pause: those that stand aside take the places of these."""
         with self._lock:
             old = [peer for rank, peer in self.ranks.peers.items() if rank in ranks]
-            others = [peer for rank, peer in self.ranks.peers.items() if rank not in ranks]
             for rank in ranks:
                 self.ranks.note_fault(rank, FAULT_PROCESS, "")
-        for peer in others:
-            peer.send({"do": "switch"})
         for peer in old:
             self._report_exit(peer.rank, peer.incarnation, "another process takes its place: hot switch")
             peer.incarnation = 0
@@ -270,10 +267,8 @@ class Master:
             self._promote(peer.rank)
         with self._lock:
             self._changed.notify_all()
-        if current:
-            self.pauses.on_gone(peer.rank)
-            if self.zit.enabled:
-                self.zit.look()
+        if current and self.zit.enabled:
+            self.zit.look()
 
     def _lost(self, peer: Peer, cause: str) -> None:
         if not peer.incarnation:
@@ -433,11 +428,8 @@ class Master:
         peer, request = self._forwarded
         peer.answer(request, **({"refused": message["error"]} if message["error"] else {}))
 
-    def _do_held(self, peer: Peer, message: Message) -> None:
-        self.pauses.on_held(peer.rank, int(message["step"]))
-
-    def _do_paused(self, peer: Peer, message: Message) -> None:
-        self.pauses.on_paused(peer.rank, str(message["error"]))
+    def _do_synced(self, peer: Peer, message: Message) -> None:
+        self.pauses.on_synced(peer, message)
 
     def _do_bye(self, peer: Peer, _: Message) -> None:
         peer.said_goodbye = True

@@ -1,99 +1,109 @@
-"""A pause at a step that all ranks share.
+"""A pause at a step that all ranks share: Kintsugi's own, which ends with an incident here, as it does in MindIO.
 
-Every rank is asked to hold at the end of its iteration and says which iteration it last ended; the pause is one after the
-newest of them. No rank can have run past it, since each holds from its answer on.
-
-Threads: any; what is shared is under the lock.
+Threads: any; what is shared is under the lock of Ranks.
 """
 
 from __future__ import annotations
 
+import json
 import threading
-from typing import TYPE_CHECKING
+from typing import Any
+
+from kintsugi import _core
 
 from .codes import MindioError
+from .desk import Message, Peer
+from .eras import Eras
 from .log import LOGGER
-
-if TYPE_CHECKING:
-    from .master import Master
+from .ranks import Ranks
 
 
 class PauseBroken(MindioError):
-    """An incident came first."""
+    """It did not come about, and may another time: an incident came first, or training is paused already."""
 
 
 class Pauses:
-    def __init__(self, master: Master) -> None:
-        self._master = master
-        self._changed = threading.Condition()
-        self._active = False
-        self._asked: set[int] = set()
-        self._held: dict[int, int] = {}
-        self._paused: dict[int, str] = {}
+    def __init__(self, ranks: Ranks, eras: Eras) -> None:
+        self._ranks, self._eras = ranks, eras
+        self._over = threading.Event()  # the pause that was asked for last
+        self._at: int | None = None  # Kintsugi's number of the step at which streams are being synchronized
+        self._synced: dict[int, str] = {}
 
     @property
-    def active(self) -> bool:
-        with self._changed:
-            return self._active
+    def asked(self) -> bool:
+        return bool(_ask(self._core(), "status", 10)["pause"]["asked"])
 
-    def pause(self, limit: float) -> int:
-        """Returns the step once every rank stands there; raises MindioError."""
-        with self._changed:
-            if self._active:
-                raise MindioError("training is paused already: 'continue' comes first")
-            self._active = True
-            self._held, self._paused = {}, {}
-            self._asked = set(self._master.ranks.broadcast({"do": "hold"}))
-            if not self._changed.wait_for(lambda: not self._asked - set(self._held) or not self._active, limit):
-                late = sorted(self._asked - set(self._held))
-                self._give_up(f"ranks {late} did not answer within {limit:g} s")
-            if not self._active:
-                raise PauseBroken("an incident came before the pause")
-            at = max(self._held.values(), default=0) + 1
-        self._master.ranks.broadcast({"do": "pause_at", "step": at})
-        with self._changed:
-            if not self._changed.wait_for(lambda: not self._asked - set(self._paused) or not self._active, limit):
-                late = sorted(self._asked - set(self._paused))
-                self._give_up(f"ranks {late} did not reach step {at} within {limit:g} s")
-            if not self._active:
-                raise PauseBroken("an incident came before the pause")
-            failed = {rank: error for rank, error in self._paused.items() if error}
-            if failed:
-                self._give_up(f"stream_sync failed: {failed}")
-        return at
+    def pause(self, limit: float) -> threading.Event:
+        """Returns once every rank stands there, with what is set when they go on; raises MindioError."""
+        core = self._core()
+        with self._ranks.lock:
+            if self.asked:
+                raise PauseBroken("training is paused already: 'continue' comes first")
+            self._over = over = threading.Event()
+            _ask(core, "pause", limit, wait=False)
+        try:
+            self._synchronize(int(_ask(core, "pause", limit)["step"]), limit)
+        except PauseBroken:
+            raise
+        except MindioError as error:
+            LOGGER.error("the pause failed: %s", error)
+            self.drop()
+            raise
+        return over
 
     def resume(self) -> None:
         """Raises MindioError where nothing is paused."""
-        with self._changed:
-            if not self._active:
-                raise MindioError("nothing is paused")
-            self._active = False
-        self._master.ranks.broadcast({"do": "continue"})
+        _ask(self._core(), "continue", 10)
+        self._over.set()
 
     def drop(self) -> None:
-        """An incident ends a pause: a rank that waits in it is stopped by the incident itself."""
-        with self._changed:
-            self._active = False
-            self._changed.notify_all()
-        self._master.ranks.broadcast({"do": "continue"})
+        """There is none, whether it was asked for or not: an incident has begun."""
+        with self._ranks.changed:
+            self._at = None
+            self._over.set()
+            self._ranks.changed.notify_all()
+        try:
+            self.resume()
+        except MindioError:
+            pass  # nothing is paused
 
-    def on_held(self, rank: int, step: int) -> None:
-        with self._changed:
-            self._held[rank] = step
-            self._changed.notify_all()
+    def on_synced(self, peer: Peer, message: Message) -> None:
+        with self._ranks.changed:
+            if self._at == int(message["step"]):
+                self._synced[peer.rank] = str(message["error"])
+                self._ranks.changed.notify_all()
 
-    def on_paused(self, rank: int, error: str) -> None:
-        with self._changed:
-            self._paused[rank] = error
-            self._changed.notify_all()
+    def _synchronize(self, at: int, limit: float) -> None:
+        """The client's stream_sync on every rank."""
+        ranks = self._ranks
+        with ranks.changed:
+            self._at, self._synced = at, {}
+            asked = set(ranks.broadcast({"do": "sync", "step": at}))
+            done = ranks.changed.wait_for(lambda: self._at != at or asked <= set(self._synced), limit)
+            broken, self._at = self._at != at, None
+            failed = {rank: error for rank, error in self._synced.items() if error}
+            late = sorted(asked - set(self._synced))
+        if broken:
+            raise PauseBroken("an incident came before the pause")
+        if not done:
+            raise MindioError(f"stream_sync of ranks {late} did not return within {limit:g} s")
+        if failed:
+            raise MindioError(f"stream_sync failed: {failed}")
 
-    def on_gone(self, rank: int) -> None:
-        with self._changed:
-            self._asked.discard(rank)
-            self._changed.notify_all()
+    def _core(self) -> _core.Controller:
+        with self._ranks.lock:
+            era = self._eras.now
+        if era is None:
+            raise MindioError("no rank has begun to train")
+        return era.core
 
-    def _give_up(self, why: str) -> None:
-        LOGGER.error("the pause failed: %s", why)
-        self._active = False
-        self._master.ranks.broadcast({"do": "continue"})
-        raise MindioError(why)
+
+def _ask(core: _core.Controller, command: str, limit: float, **more: Any) -> dict[str, Any]:
+    """Raises PauseBroken where it is refused, MindioError where no answer comes in time."""
+    try:
+        answer: dict[str, Any] = json.loads(core.ask(json.dumps({"command": command, **more}), int(1000 * limit)))
+    except RuntimeError as error:
+        raise MindioError(str(error)) from error
+    if not answer["ok"]:
+        raise PauseBroken(str(answer["error"]))
+    return answer

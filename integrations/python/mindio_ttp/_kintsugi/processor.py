@@ -27,7 +27,6 @@ from .markers import Markers
 from .membership import Membership
 from .place import Place
 from .rank import Rank
-from .rank_pause import RankPause
 from .reports import Reports
 
 _CLOSE_LIMIT = 1.0
@@ -44,13 +43,11 @@ class Processor:
         self.membership = Membership(self.rank, self._on_join)
         self.markers = Markers(self.rank, self.membership.begin)
         self.reports = Reports(self.rank, self.membership, self.markers.begin_step)
-        self.pause = RankPause(self.rank, self.leave_now)
         self._guard: Guard | None = None
         self._closed = False
         self._orders: dict[str, Callable[[Message], None]] = {
             "leave": self._on_leave, "ended": self._on_ended, "take_place": self._on_take_place, "place": self._on_place,
-            "step_out": self._on_step_out, "rename": self._on_rename, "hold": self.pause.on_hold, "pause_at": self.pause.on_pause_at,
-            "continue": self.pause.on_continue, "switch": self.pause.on_switch,
+            "step_out": self._on_step_out, "rename": self._on_rename, "sync": self._on_sync,
         }  # fmt: skip
 
     # ---- life -----------------------------------------------------------------------------------------------------------
@@ -124,6 +121,11 @@ class Processor:
     def _on_step_out(self, _: Message) -> None:
         with self.state.changed:
             self.state.steps_out = True
+            self.state.changed.notify_all()
+
+    def _on_sync(self, order: Message) -> None:
+        with self.state.changed:
+            self.state.sync_at = int(order["step"])
             self.state.changed.notify_all()
 
     def _on_leave(self, order: Message) -> None:

@@ -298,20 +298,14 @@ class Scheduler:
 
     def _pause(self, timeout: int | None) -> None:
         try:
-            self._master.pauses.pause(settings.current().action_limit)
+            over = self._master.pauses.pause(settings.current().action_limit)
         except MindioError as error:
             self._tell("report_stop_complete", RETRY_FAILED, str(error), self._kinds())
             return
         self._tell("report_stop_complete", OK, "Controller pause train success!", {})
-        if timeout is None:
-            return
-        until = time.monotonic() + timeout
-        while self._master.pauses.active:
-            if time.monotonic() > until:
-                LOGGER.warning("'continue' did not come within %d s of the pause: training goes on", timeout)
-                self._master.pauses.resume()
-                return
-            time.sleep(0.05)
+        if timeout is not None and not over.wait(timeout):
+            LOGGER.warning("'continue' did not come within %d s of the pause: training goes on", timeout)
+            self._master.pauses.resume()
 
     def _await(self, what: str, is_there: Callable[[], bool], limit: float) -> None:
         with self._changed:

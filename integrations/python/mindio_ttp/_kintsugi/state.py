@@ -65,14 +65,16 @@ class RankState:
         self.loaded_step = 0
         self.saved = False  # a dump has begun
         # Pauses.
-        self.hold = False
-        self.pauses = 0  # how many holds were asked for
-        self.pause_at: int | None = None
+        self.sync_at = 0  # all ranks stand at this step in a pause
         self.switching = False  # a hot switch: the pause ends with STEP FINISH
-        self.last_step = 0  # that the client has ended
         # The end.
         self.ended = False  # the run has
         self.exiting: str | None = None  # this process leaves, and why
+
+    @property
+    def leaves_step(self) -> bool:
+        """The main thread is to come out of the step lock."""
+        return self.force_stop or self.switching or self.exiting is not None
 
     def told_step(self, step: int) -> int:
         """Kintsugi's number of a step as the client counts."""
@@ -104,7 +106,6 @@ class RankState:
             self.switching = self.steps_out = self.is_clean = self.stop_seen = False
             self.reported, self.report_text = None, ""
             self.repair_type, self.repair_step, self.incident = "unknown", 0, Incident()
-            self.last_step = self.told_step(step)
             self.round += 1
             self.open = True
             self.changed.notify_all()

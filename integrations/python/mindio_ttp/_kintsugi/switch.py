@@ -138,8 +138,6 @@ class Switch:
         except PauseBroken:
             return self._wait_for_calm()
         except MindioError as error:
-            if master.pauses.active:  # the scheduler's own
-                return self._wait_for_calm()
             LOGGER.error("hot switch: no pause: %s", error)
             offered = ["exit"]
         strategy = master.scheduler.choose(offered)

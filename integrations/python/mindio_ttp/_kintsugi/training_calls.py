@@ -156,4 +156,4 @@ def tft_pause_train(cur_step: int) -> None:
     if type(cur_step) is not int or cur_step < 0:
         LOGGER.error("tft_pause_train(%r): ignored: a step is no negative number", cur_step)
         return
-    SESSION.processor.pause.pause_train(cur_step)
+    SESSION.processor.markers.end_iteration()
