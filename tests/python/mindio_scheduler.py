@@ -7,6 +7,7 @@
                                                       time); "downgrade:arf": a controller with ARF, too; "answer:late": it hears 0.3 s late that
                                                       an incident is over
 """
+import asyncio
 import sys
 import threading
 import time
@@ -113,9 +114,9 @@ def hear_ends_late():
     from mindio_ttp._kintsugi.events import Events
     original = Events._on_mended
 
-    def on_mended(*given):
-        time.sleep(0.3)
-        original(*given)
+    async def on_mended(*given):
+        await asyncio.sleep(0.3)
+        await original(*given)
 
     Events._on_mended = on_mended
 

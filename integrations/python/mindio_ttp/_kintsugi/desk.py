@@ -4,8 +4,7 @@ It carries what MindIO's interface has and Kintsugi's protocol does not: where t
 are, what kind of fault a rank met, pauses, the scheduler's word. What decides about steps and state goes through Kintsugi.
 A line is {"do": name, ...}; one with "id" is answered by {"id": ..., ...}.
 
-Threads: the server has one, which runs its loop and calls `on_line` and `on_gone`; a link has one that reads, and calls
-`on_order`. Sending: any thread.
+Threads: the server's is the host's; a link has one that reads, and calls `on_order`. A link sends on any thread.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .codes import MindioError
+from .host import Host
 from .log import LOGGER
 
 Message = dict[str, Any]
@@ -31,72 +31,51 @@ _PAUSE_FIRST, _PAUSE_MAX = 0.02, 10
 
 
 class Peer:
-    """One rank's connection, as the server sees it."""
+    """One rank's connection, as the server sees it. On the host's thread."""
 
-    def __init__(self, server: DeskServer, writer: asyncio.StreamWriter) -> None:
-        self._server, self._writer = server, writer
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
         self.rank = -1
         self.host = ""
         self.pid = 0
         self.incarnation = 0  # as Kintsugi counts; 0: it has not joined, or counts no more
         self.reboot = False  # its rank had another process before
+        self.ready = False  # it stands aside, and may take a place
         self.said_goodbye = False
         self.gone = False
 
     def send(self, message: Message) -> None:
-        """Any thread."""
-        data = (json.dumps(message) + "\n").encode()
-        self._server.post(lambda: None if self._writer.is_closing() else self._writer.write(data))
+        if not self._writer.is_closing():
+            self._writer.write((json.dumps(message) + "\n").encode())
 
     def answer(self, request: Message, **what: Any) -> None:
         self.send({"id": request["id"], **what})
-
-    def close(self) -> None:
-        self._server.post(self._writer.close)
 
 
 class DeskServer:
     """Listens for ranks."""
 
-    def __init__(self, on_line: Callable[[Peer, Message], None], on_gone: Callable[[Peer], None]) -> None:
-        self._on_line, self._on_gone = on_line, on_gone
-        self._loop = asyncio.new_event_loop()
+    def __init__(self, host: Host, on_line: Callable[[Peer, Message], None], on_gone: Callable[[Peer], None]) -> None:
+        self._host, self._on_line, self._on_gone = host, on_line, on_gone
         self._server: asyncio.AbstractServer | None = None
-        self._thread = threading.Thread(target=self._loop.run_forever, name="mindio-desk", daemon=True)
         self._open = 0
 
-    def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    async def start(self, address: str, port: int, tls: ssl.SSLContext | None) -> None:
         """Raises OSError."""
-        self._thread.start()
-        listening = asyncio.start_server(self._serve, host, port, ssl=tls, limit=_LINE_MAX, reuse_address=True)
-        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(30)
-
-    def post(self, function: Callable[[], None]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(function)
+        self._server = await asyncio.start_server(self._serve, address, port, ssl=tls, limit=_LINE_MAX, reuse_address=True)
 
     def drain(self, limit: float) -> None:
-        """Waits until every rank has hung up."""
+        """Any other thread. Waits until every rank has hung up."""
         until = time.monotonic() + limit
         while self._open and time.monotonic() < until:
             time.sleep(0.005)
 
     def stop(self) -> None:
-        if not self._thread.is_alive():
-            return
-
-        def end() -> None:
-            if self._server:
-                self._server.close()
-            for task in asyncio.all_tasks(self._loop):
-                task.cancel()
-            self._loop.call_soon(self._loop.stop)
-
-        self.post(end)
-        self._thread.join(5)
+        if self._server:
+            self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = Peer(self, writer)
+        peer = Peer(writer)
         self._open += 1
         try:
             line = await asyncio.wait_for(reader.readline(), _HELLO_LIMIT)
@@ -105,6 +84,7 @@ class DeskServer:
                 if not isinstance(message, dict):
                     raise ValueError("no object")
                 self._on_line(peer, message)
+                self._host.changed()
                 line = await reader.readline()
         except (ValueError, KeyError, TypeError) as error:
             LOGGER.warning("a line that makes no sense came from %s: %s: %s", writer.get_extra_info("peername"),
@@ -114,7 +94,9 @@ class DeskServer:
         finally:
             self._open -= 1
             writer.close()
+            peer.gone = True
             self._on_gone(peer)
+            self._host.changed()
 
 
 class Link:

@@ -1,6 +1,6 @@
 """An era: one of Kintsugi's controllers in this process, and the crew under it.
 
-Threads: its own watches the controller's events and hands them on; what it has told is read and written under the master's lock.
+Threads: its own watches the controller's events and hands them on; `end` any; all else the host's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which of Kintsugi's controllers this process hosts: one after the other, where a run goes on with other ranks.
 
-Threads: any, under the lock of Ranks.
+Threads: the host's; `end` another.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from kintsugi import _core
 
 from .era import Era
 from .place import Crew, Place
-from .ranks import Ranks
 from .settings import Settings
 
 _RESPAWNS = 1_000_000
 
 
 class Eras:
-    def __init__(self, ranks: Ranks, settings: Settings, on_event: Callable[[Era, _core.Event], None],
+    """`on_event`, `on_broken` are called on an era's own thread."""
+
+    def __init__(self, world_size: int, settings: Settings, on_event: Callable[[Era, _core.Event], None],
                  on_broken: Callable[[str], None]) -> None:
-        self._ranks, self._settings = ranks, settings
+        self._world_size, self._settings = world_size, settings
         self._on_event, self._on_broken = on_event, on_broken
         self._retired: list[Era] = []
         self.now: Era | None = None
@@ -35,8 +36,7 @@ class Eras:
     @property
     def crew(self) -> Crew:
         """Who takes part now."""
-        with self._ranks.lock:
-            return self.now.crew if self.now is not None else Crew(range(self._ranks.world_size))
+        return self.now.crew if self.now is not None else Crew(range(self._world_size))
 
     def first(self) -> Era:
         if self.now is None:
@@ -53,14 +53,12 @@ class Eras:
         return self.now
 
     def report_exit(self, rank: int, incarnation: int, cause: str) -> None:
-        with self._ranks.lock:
-            if self.now is not None and rank in self.now.crew:
-                self.now.report_exit(rank, incarnation, cause)
+        if self.now is not None and rank in self.now.crew:
+            self.now.report_exit(rank, incarnation, cause)
 
     def end(self) -> None:
-        with self._ranks.lock:
-            eras = [*self._retired, *([self.now] if self.now is not None else [])]
-            self.now, self._retired = None, []
+        eras = [*self._retired, *([self.now] if self.now is not None else [])]
+        self.now, self._retired = None, []
         for era in eras:
             era.end()
 

@@ -120,7 +120,9 @@ class Markers:
         self._last_unprotected = step
 
     def end_iteration(self) -> None:
-        if self._rank.agent is not None and not self._state.updating:
+        """Of the client's: what follows in it belongs to the next step."""
+        s = self._state
+        if s.open and s.begun != s.next and not s.updating:
             self.begin_step()
 
     def begin_step(self) -> None:

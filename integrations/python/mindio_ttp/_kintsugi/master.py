@@ -1,28 +1,33 @@
-"""The controller's process: the desk, and what ranks ask and tell there.
+"""The controller's process: its parts, and what ranks ask and tell at the desk.
 
-Threads: the desk's runs `_on_line` and `_on_gone`, an era's watcher events.py; what both touch is under the lock of `ranks`.
+Threads: the host's, but for `start`, `stop`, `carry_out` and `linger`, which are any other's.
 """
 
 from __future__ import annotations
 
+import inspect
 import ssl
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from . import settings
+from kintsugi import _core
+
+from . import scheduler, settings
 from .codes import FAULT_NETWORK, FAULT_PROCESS, FAULT_UCE, MAY_DUMP, MindioError, ReportState
 from .desk import DeskServer, Message, Peer
-from .elastic import remaining
 from .era import Era
 from .eras import Eras
 from .events import Events
+from .host import Host
 from .layout import Group
 from .log import LOGGER
 from .pause import Pauses
-from .place import Move, Place
-from .processes import lives, send_away
+from .place import Move
+from .processes import lives
 from .ranks import Ranks
+from .run import Run
 from .scheduler import Scheduler
+from .slices import Slices
 from .switch import Switch
 from .zit import Zit
 
@@ -37,171 +42,77 @@ _TYPE_OF_RUNG = {
     "resume": "retry", "retry": "retry", "patch": "retry", "rebuild": "retry", "adopt": "recover", "spare": "recover",
     "respawn": "recover", "reload": "retry", "dump": "unknown", "exit": "unknown",
 }  # fmt: skip
+_RUNG_LIMIT = 10.0
 
 
 class Master:
     """One run's."""
 
     def __init__(self, world_size: int, enable_arf: bool, enable_zit: bool = False) -> None:
-        self.world_size = world_size
-        self.enable_arf = enable_arf
+        self.host = Host()
         self.ranks = Ranks(world_size)
-        self._lock, self._changed = self.ranks.lock, self.ranks.changed
-        self._desk = DeskServer(self._on_line, self._on_gone)
-        self.eras = Eras(self.ranks, settings.current(), Events(self).on_event, self.end_all)
-        self._ended = False
-        self._stopping = False
-        self._over = ""  # everybody was told to leave, and why
-        self.pauses = Pauses(self.ranks, self.eras)
-        self.scheduler = Scheduler(self)
-        self.switch = Switch(self)
-        if enable_zit and not self.scheduler.present:
+        self._desk = DeskServer(self.host, self._on_line, self._on_gone)
+        eras = Eras(world_size, settings.current(), self._on_event, self._on_broken)
+        self.run = Run(self.host, self.ranks, eras, enable_arf)
+        self.pauses = Pauses(self.host, self.ranks, eras)
+        if enable_zit and not scheduler.is_present():
             LOGGER.warning("enable_zit: nobody would choose downgrade: all four callbacks of a scheduler are registered before the "
                            "controller is made; without them a run does not go on with fewer ranks")
-        self.zit = Zit(self, enable_zit and self.scheduler.present)
-        self.eras.replaces = enable_arf or self.zit.enabled
+        self._slices = Slices(self.ranks, enable_zit and scheduler.is_present())
+        eras.replaces = enable_arf or self._slices.enabled
+        self.scheduler = Scheduler(self.run, self.pauses, self._slices)
+        self.switch = Switch(self.run, self.pauses, self.scheduler, self._slices)
+        self._zit = Zit(self.run, self.scheduler, self._slices)
+        self._events = Events(self.run, self.scheduler, self.switch, self._zit)
 
     # ---- life -----------------------------------------------------------------------------------------------------------
 
-    def start(self, host: str, port: int, tls: ssl.SSLContext | None, tls_files: list[str]) -> None:
+    def start(self, address: str, port: int, tls: ssl.SSLContext | None, tls_files: list[str]) -> None:
         """Raises OSError."""
-        self.eras.bind, self.eras.tls_files = host, tls_files
-        self._desk.start(host, port, tls)
-        LOGGER.info("controller of %d ranks at %s:%d", self.world_size, host, port)
+        self.run.eras.bind, self.run.eras.tls_files = address, tls_files
+        self.host.start()
+        self.host.run(self._desk.start(address, port, tls))
+        LOGGER.info("controller of %d ranks at %s:%d", self.ranks.world_size, address, port)
 
     def stop(self) -> None:
-        with self._lock:
-            self._stopping = True
-            self._changed.notify_all()
-        for peer in [*self.ranks.peers.values(), *self.zit.take_all()]:
-            peer.send({"do": "closed"})
+        def close() -> None:
+            self.run.stopping = True
+            for peer in [*self.ranks.peers.values(), *self.ranks.aside.values()]:
+                peer.send({"do": "closed"})
+
+        self.host.call(close)
         self._desk.drain(3)
-        self._desk.stop()
-        self.eras.end()
-
-    @property
-    def over(self) -> bool:
-        """Everybody was told to leave."""
-        with self._lock:
-            return bool(self._over)
-
-    def note_end(self) -> None:
-        """The run has ended by itself."""
-        with self._lock:
-            self._ended = True
+        self.host.call(self._desk.stop)
+        self.run.eras.end()
+        self.host.stop()
 
     def linger(self, limit: float) -> None:
         """Before this process leaves: others may still have to be told how the run ended."""
         self._desk.drain(limit)
 
-    # ---- what the scheduler's side asks -----------------------------------------------------------------------------------
+    def carry_out(self, function: Callable[[Master], Coroutine[Any, Any, None] | None]) -> None:
+        """What the scheduler asks for. Raises what the function does."""
+        async def run() -> None:
+            done = function(self)
+            if inspect.isawaitable(done):
+                await done
 
-    def save_and_end(self) -> None:
-        with self._lock:
-            if self.eras.now is None:
-                raise MindioError("there is nothing to dump: no rank has begun to train")
-            self.eras.now.core.save_and_end()
+        self.host.run(run())
 
-    def lose(self, rank: int, why: str) -> None:
-        """A process counts as ended, whatever it still does."""
-        with self._lock:
-            if rank not in self.eras.crew:
-                return
-            peer = self.ranks.peers.get(rank)
-            self.ranks.note_fault(rank, FAULT_PROCESS, self.ranks.known_faults().get(rank, (0, ""))[1])
-        if peer is None or not peer.incarnation:
-            return
-        self._report_exit(rank, peer.incarnation, why)
-        peer.incarnation = 0
-        self._leave(peer, why)
+    async def change_strategy(self, strategy: str, param: str) -> None:
+        """The scheduler's word. Raises MindioError."""
+        if self.scheduler.upgrades(strategy, param):
+            self._zit.ask_upgrade(param)
+        else:
+            await self.scheduler.change_strategy(strategy, param)
 
-    def migrate(self, ranks: set[int]) -> None:
-        """All ranks stand in a pause: those that stand aside take the places of these."""
-        with self._lock:
-            old = [peer for rank, peer in self.ranks.peers.items() if rank in ranks]
-            for rank in ranks:
-                self.ranks.note_fault(rank, FAULT_PROCESS, "")
-        for peer in old:
-            self._report_exit(peer.rank, peer.incarnation, "another process takes its place: hot switch")
-            peer.incarnation = 0
-            self._promote(peer.rank)
-            self._leave(peer, "another process has taken its place: hot switch")
+    # ---- Kintsugi's word, on an era's thread ------------------------------------------------------------------------------
 
-    def dismiss(self, peer: Peer, why: str) -> None:
-        """A process that stands aside is not needed."""
-        self._leave(peer, why)
+    def _on_event(self, era: Era, event: _core.Event) -> None:
+        self.host.run(self._events.on_event(era, event))
 
-    def _promote(self, rank: int) -> None:
-        """Who stands aside for the rank is its process from now on."""
-        peer = self.switch.take(rank)
-        if peer is None:
-            return
-        with self._lock:
-            self.ranks.peers[rank] = peer
-            offset = self.ranks.offset
-        peer.send({"do": "take_place", "offset": offset})
-
-    def end_all(self, why: str) -> None:
-        """Every process leaves, nothing is saved."""
-        with self._lock:
-            self._over = why
-            peers = list(self.ranks.peers.values())
-        for peer in [*peers, *self.zit.take_all()]:
-            self._leave(peer, why)
-
-    def give_up(self, rank: int, why: str) -> None:
-        """The process of a rank is to be replaced."""
-        with self._lock:
-            peer = self.ranks.peers.get(rank)
-        if peer is not None:
-            self._leave(peer, why)
-
-    # ---- eras -------------------------------------------------------------------------------------------------------------
-
-    def is_current(self, era: Era) -> bool:
-        with self._lock:
-            return self.eras.now is era and not self._over and not self._ended
-
-    def missing(self) -> tuple[Era | None, set[int]]:
-        """The era, None where the run is over; and those of its crew that have no process."""
-        with self._lock:
-            era = self.eras.now
-            if era is None or not self.is_current(era):
-                return None, set()
-            return era, set(era.crew.ranks) - self.ranks.living
-
-    def may_move(self) -> bool:
-        """Nothing is under way."""
-        with self._lock:
-            era = self.eras.now
-            return era is not None and self.is_current(era) and not era.pending and not self.ranks.known_faults()
-
-    def step_out(self) -> None:
-        """One rank leaves its loop, and so all do."""
-        with self._lock:
-            peer = next((self.ranks.peers[rank] for rank in self.eras.crew.ranks if rank in self.ranks.peers), None)
-        if peer is not None:
-            peer.send({"do": "step_out"})
-
-    def move(self, before: Era, place: Place, back: dict[int, Peer] | None = None) -> None:
-        """All of a crew go on in another era. `back`: processes that stood aside until now."""
-        with self._lock:
-            if not self.is_current(before):
-                return
-            era = self.eras.next(place)
-            self.ranks.offset = place.offset
-            self.ranks.peers.update(back or {})
-            self.ranks.begin_era(keeps_faults=place.move is not Move.GROW)
-            gone = [self.ranks.peers.pop(rank) for rank in list(self.ranks.peers) if rank not in era.crew]
-            peers = dict(self.ranks.peers)
-            for peer in [*peers.values(), *gone]:
-                peer.incarnation = 0
-        LOGGER.warning("era %d begins, %s: ranks %s, and %s", era.number, place.move.value, list(era.crew.ranks), list(place.others))
-        for peer in gone:
-            self._leave(peer, "the run goes on without it: downgrade")
-        groups = self.ranks.groups
-        for rank, peer in peers.items():
-            peer.send({"do": "place", **era.place.message(), "dp": remaining(groups[rank][0].ranks, era.crew.ranks)})
+    def _on_broken(self, why: str) -> None:
+        self.host.call(lambda: self.run.end_all(why))
 
     # ---- the desk ---------------------------------------------------------------------------------------------------------
 
@@ -218,73 +129,55 @@ class Master:
             handler(peer, message)
 
     def _hello(self, peer: Peer, message: Message) -> None:
-        rank, world_size = int(message["rank"]), int(message["world_size"])
+        ranks, rank, world_size = self.ranks, int(message["rank"]), int(message["world_size"])
+        peer.host, peer.pid = str(message["host"]), int(message["pid"])
         refused = ""
-        if world_size != self.world_size or not 0 <= rank < world_size:
-            refused = f"rank {rank} of {world_size} does not belong to a controller of {self.world_size} ranks"
-        with self._lock:
-            other = self.ranks.peers.get(rank)
-            if self._over and not refused:
-                refused = f"the run is over: {self._over}"
-            peer.host, peer.pid = str(message["host"]), int(message["pid"])
-            left_out = not refused and self.zit.shrunk
-            if left_out and other is None:
-                other = self.zit.stands_aside(rank)
-            aside = other is not None and not refused and not left_out and self.switch.put_aside(rank, peer)
-            if other is not None and not refused and not aside and lives(other, peer.host):
-                refused = f"rank {rank} has a processor already (process {other.pid} on {other.host}): one process is one rank"
-            if not refused:
-                peer.rank = rank
-                reboot = aside or self.ranks.ran and not self._ended
-                peer.reboot = reboot
-                if not aside:
-                    self.ranks.peers[rank] = peer
-                if left_out:
-                    del self.ranks.peers[rank]
+        if world_size != ranks.world_size or not 0 <= rank < world_size:
+            refused = f"rank {rank} of {world_size} does not belong to a controller of {ranks.world_size} ranks"
+        elif self.run.over:
+            refused = f"the run is over: {self.run.over}"
         if refused:
             peer.answer(message, refused=refused)
             return
-        if other is not None and not aside:
-            self._lost(other, "another process of the rank came")
-        if left_out:
-            self.zit.put_aside(peer)
-            self.zit.look()
-        peer.answer(message, reboot=reboot, aside="switch" if aside else "upgrade" if left_out else "", job=self.eras.job,
-                    secret=self.eras.secret.hex(), offset=self.ranks.offset)
-        with self._lock:
-            self._changed.notify_all()
+        shrunk = bool(self._slices.left_out)
+        other = ranks.peers.get(rank) or (ranks.aside.get(rank) if shrunk else None)
+        aside = "switch" if other is not None and not shrunk and self.switch.put_aside(rank, peer) else "upgrade" if shrunk else ""
+        if other is not None and aside != "switch":
+            if lives(other, peer.host):
+                peer.answer(message, refused=f"rank {rank} has a processor already (process {other.pid} on {other.host}): one process is one rank")
+                return
+            ranks.forget(other)
+        peer.rank = rank
+        peer.reboot = aside == "switch" or ranks.ran and not self.run.ended
+        if not aside:
+            ranks.peers[rank] = peer
+        if other is not None and aside != "switch":
+            self.run.on_lost(other, "another process of the rank came")
+        if aside == "upgrade":
+            ranks.put_aside(peer)
+            self._zit.look()
+        peer.answer(message, reboot=peer.reboot, aside=aside, job=self.run.eras.job, secret=self.run.eras.secret.hex(), offset=ranks.offset)
 
     def _on_gone(self, peer: Peer) -> None:
-        peer.gone = True
-        self.switch.on_gone(peer)
-        self.zit.on_gone(peer)
-        with self._lock:
-            current = self.ranks.peers.get(peer.rank) is peer
-            if current:
-                del self.ranks.peers[peer.rank]
-        if current and not peer.said_goodbye and not self._stopping:
-            self._lost(peer, "its process ended")
-            self._promote(peer.rank)
-        with self._lock:
-            self._changed.notify_all()
-        if current and self.zit.enabled:
-            self.zit.look()
-
-    def _lost(self, peer: Peer, cause: str) -> None:
-        if not peer.incarnation:
+        if not self.ranks.forget(peer):
             return
-        self.ranks.count_as_lost([peer.rank])
-        self._report_exit(peer.rank, peer.incarnation, cause)
+        if not peer.said_goodbye and not self.run.stopping:
+            self.run.on_lost(peer, "its process ended")
+            self.switch.promote(peer.rank)
+        self._zit.look()
+
+    def _do_bye(self, peer: Peer, _: Message) -> None:
+        peer.said_goodbye = True
+
+    # ---- before training ----------------------------------------------------------------------------------------------------
 
     def _do_ready(self, peer: Peer, _: Message) -> None:
-        self.switch.on_ready(peer)
-        self.zit.on_ready(peer)
+        peer.ready = True
+        self._zit.look()
+        self._zit.try_to_grow()
 
     def _do_client(self, _: Peer, message: Message) -> None:
-        self.zit.client = str(message["version"])
-
-    def _do_cleaned(self, peer: Peer, message: Message) -> None:
-        self.zit.on_cleaned(peer.rank, int(message["era"]), int(message["generation"]), message["offset"])
+        self._slices.client = str(message["version"])
 
     def _do_replicas(self, peer: Peer, message: Message) -> None:
         groups = [Group(tuple(ranks), int(count)) for ranks, count in message["groups"]]
@@ -303,47 +196,39 @@ class Master:
 
     def _do_begin(self, peer: Peer, message: Message) -> None:
         """A rank is about to join: the controller waits for the others from the first one on."""
-        self.zit.hear(peer.rank, message)
-        if self.zit.enabled and peer.reboot:
-            threading.Thread(target=self._begin_again, args=(peer, message), name="mindio-begin", daemon=True).start()
+        self._slices.hear(peer.rank, message)
+        if self._slices.enabled and peer.reboot:
+            self.host.begin(self._begin_again(peer, message))
         else:
             self._begin(peer, message)
 
-    def _begin_again(self, peer: Peer, message: Message) -> None:
+    async def _begin_again(self, peer: Peer, message: Message) -> None:
         """Whether a process takes a lost one's place now is the scheduler's word."""
-        self.scheduler.await_settled()
-        if self.enable_arf and self.scheduler.word != "downgrade" and peer.rank in self.eras.crew and not self.zit.shrunk:
+        await self.scheduler.await_settled()
+        takes_place = self.run.enable_arf and self.scheduler.word != "downgrade" and not self._slices.left_out
+        if takes_place and peer.rank in self.run.eras.crew:
             self._begin(peer, message)
             return
-        with self._lock:
-            if self.ranks.peers.get(peer.rank) is peer:
-                del self.ranks.peers[peer.rank]
-        self.zit.put_aside(peer)
+        self.ranks.forget(peer)
+        self.ranks.put_aside(peer)
         peer.answer(message, aside=True)
 
     def _begin(self, peer: Peer, message: Message) -> None:
-        with self._lock:
-            ends = self._ended or self._stopping or bool(self._over)
-            era = None if ends else self.eras.first()
-        if era is None:
+        if self.run.is_over:
             peer.answer(message, refused="the run has ended")
         else:
-            peer.answer(message, place=era.place.message())
+            peer.answer(message, place=self.run.eras.first().place.message())
 
-    def _report_exit(self, rank: int, incarnation: int, cause: str) -> None:
-        if not self._over:
-            self.eras.report_exit(rank, incarnation, cause)
+    # ---- in training ----------------------------------------------------------------------------------------------------------
+
+    def _is_of_now(self, message: Message) -> bool:
+        era = self.run.eras.now
+        return era is not None and era.number == int(message["era"])
 
     def _do_joined(self, peer: Peer, message: Message) -> None:
-        with self._lock:
-            if self.eras.now is not None and self.eras.now.number == int(message["era"]):
-                peer.incarnation = int(message["incarnation"])
-                self.ranks.rolled_back(peer.rank, 0)
-
-    def _do_rolled_back(self, peer: Peer, message: Message) -> None:
-        with self._lock:
-            if self.eras.now is not None and self.eras.now.number == int(message["era"]):
-                self.ranks.rolled_back(peer.rank, int(message["generation"]))
+        if self._is_of_now(message):
+            peer.incarnation = int(message["incarnation"])
+            self.ranks.rolled_back(peer.rank, 0)
 
     def _do_trains(self, peer: Peer, _: Message) -> None:
         self.ranks.trains(peer.rank)
@@ -355,69 +240,71 @@ class Master:
         if known != offset:
             LOGGER.error("rank %d counts its steps %d above the others", peer.rank, offset - known)
 
+    def _do_synced(self, peer: Peer, message: Message) -> None:
+        self.pauses.on_synced(peer, message)
+
+    # ---- in an incident -------------------------------------------------------------------------------------------------------
+
     def _do_report(self, peer: Peer, message: Message) -> None:
         state, code = ReportState[str(message["state"])], str(message["code"])
         LOGGER.warning("rank %d reports %s %s: %s", peer.rank, state.name, code, message["text"])
         self.ranks.note_fault(peer.rank, _FAULT_OF.get(state, FAULT_PROCESS), code)
         if state is ReportState.RS_UNKNOWN:
-            if peer.incarnation:
-                self._report_exit(peer.rank, peer.incarnation, f"reported {message['text']}")
-            peer.incarnation = 0
-            if self.enable_arf or self.zit.enabled:
-                self._leave(peer, "the run goes on without this process")
-
-    def _do_cannot_send(self, peer: Peer, message: Message) -> None:
-        """No repair comes from this rank, and what it holds is whole: dump, or what the scheduler says."""
-        with self._lock:
-            current = self.eras.now is not None and self.eras.now.number == int(message["era"])
-        LOGGER.error("rank %d cannot send its state: %s", peer.rank, message["text"])
-        if current and self.scheduler.present:
-            threading.Thread(target=self._ask_what_follows, args=(peer, message), name="mindio-unsent", daemon=True).start()
-            return
-        if current:
-            self.save_and_end()
-        peer.answer(message)
-
-    def _ask_what_follows(self, peer: Peer, message: Message) -> None:
-        self.scheduler.fail(MAY_DUMP, "do repair failed", self.scheduler.word)
-        peer.answer(message)
+            self.run.report_exit(peer, f"reported {message['text']}")
+            if self.run.enable_arf or self._slices.enabled:
+                self.run.leave(peer, "the run goes on without this process")
 
     def _do_clean(self, peer: Peer, message: Message) -> None:
         """A rank asks how the incident of this generation is repaired, before it touches anything."""
-        threading.Thread(target=self._tell_strategy, args=(peer, message), name="mindio-strategy", daemon=True).start()
+        self.host.begin(self._tell_strategy(peer, message))
 
-    def _tell_strategy(self, peer: Peer, message: Message) -> None:
-        generation = int(message["generation"])
-        with self._changed:
-            era = self.eras.now
-            if era is None or era.number != int(message["era"]):  # it has another place by now
-                peer.answer(message, type="unknown", other_way=False, switch=False, moves=True, opened=True)
-                return
-            self._changed.wait_for(lambda: generation in era.rungs or self._stopping, 10)
-            rung = era.rungs.get(generation, "exit")
-            hurt = any(rank in era.crew for rank in self.ranks.known_faults())
+    async def _tell_strategy(self, peer: Peer, message: Message) -> None:
+        generation, era, word = int(message["generation"]), self.run.eras.now, self.scheduler
+        if era is None or not self._is_of_now(message):  # it has another place by now
+            peer.answer(message, type="unknown", other_way=False, switch=False, moves=True, opened=True)
+            return
+        await self.host.until(lambda: generation in era.rungs or self.run.stopping, _RUNG_LIMIT)
+        rung = era.rungs.get(generation, "exit")
+        hurt = any(rank in era.crew for rank in self.ranks.known_faults())
         # Until the client's handlers of a move were called there is nothing to stop and to clean.
         if era.move is not Move.NONE and (not era.opened or era.pending and bool(message["clean"]) and not hurt):
             peer.answer(message, type="unknown", other_way=False, switch=False, skip=True, opened=era.opened)
             return
-        strategy = self.scheduler.await_word(rung)
+        strategy = await word.await_word(rung)
         if strategy == "upgrade" and era.move is Move.GROW:
-            strategy = self.scheduler.fail(MAY_DUMP, "do repair failed", "upgrade")
+            strategy = await word.fail(MAY_DUMP, "do repair failed", "upgrade")
         elif strategy == "downgrade" and era.pending and not hurt:  # nobody was lost: it would fail again
-            strategy = self.scheduler.fail(MAY_DUMP, "controller do downgrade repair failed", "downgrade")
-        with self._lock:
-            kind = _TYPE_OF_RUNG.get(rung, "unknown")
-            if kind == "retry" and any(fault == FAULT_PROCESS for fault, _ in self.ranks.known_faults().values()):
-                kind = "recover"
+            strategy = await word.fail(MAY_DUMP, "controller do downgrade repair failed", "downgrade")
+        kind = _TYPE_OF_RUNG.get(rung, "unknown")
+        if kind == "retry" and any(fault == FAULT_PROCESS for fault, _ in self.ranks.known_faults().values()):
+            kind = "recover"
         moves = strategy in ("downgrade", "upgrade")
         # Where the scheduler chose another way than the ladder, this attempt is given up and the ladder asked again.
         other_way = (strategy == "dump" and rung != "dump") or (strategy == "recover" and rung in ("retry", "patch", "rebuild"))
         peer.answer(message, type="unknown" if moves else kind, other_way=other_way, switch=self.switch.migrates, moves=moves, opened=True)
 
+    def _do_cleaned(self, peer: Peer, message: Message) -> None:
+        self._zit.on_cleaned(peer.rank, int(message["era"]), int(message["generation"]), message["offset"])
+
+    def _do_cannot_send(self, peer: Peer, message: Message) -> None:
+        """No repair comes from this rank, and what it holds is whole: dump, or what the scheduler says."""
+        LOGGER.error("rank %d cannot send its state: %s", peer.rank, message["text"])
+        self.host.begin(self._ask_what_follows(peer, message))
+
+    async def _ask_what_follows(self, peer: Peer, message: Message) -> None:
+        if self._is_of_now(message) and self.scheduler.present:
+            await self.scheduler.fail(MAY_DUMP, "do repair failed", self.scheduler.word)
+        elif self._is_of_now(message):
+            self.run.save_and_end()
+        peer.answer(message)
+
+    def _do_rolled_back(self, peer: Peer, message: Message) -> None:
+        if self._is_of_now(message):
+            self.ranks.rolled_back(peer.rank, int(message["generation"]))
+
     def _do_rename(self, peer: Peer, message: Message) -> None:
         """The rank that publishes the dump is another one than Kintsugi asked."""
-        with self._lock:
-            other = self.ranks.peers.get(int(message["rank"]))
+        other = self.ranks.peers.get(int(message["rank"]))
         if other is None:
             peer.answer(message, refused=f"rank {message['rank']} is gone and cannot rename")
         else:
@@ -427,12 +314,3 @@ class Master:
     def _do_renamed(self, _: Peer, message: Message) -> None:
         peer, request = self._forwarded
         peer.answer(request, **({"refused": message["error"]} if message["error"] else {}))
-
-    def _do_synced(self, peer: Peer, message: Message) -> None:
-        self.pauses.on_synced(peer, message)
-
-    def _do_bye(self, peer: Peer, _: Message) -> None:
-        peer.said_goodbye = True
-
-    def _leave(self, peer: Peer, why: str) -> None:
-        send_away(peer, why)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
-import threading
-import time
 
 from .desk import Peer
 
@@ -32,17 +31,8 @@ def lives(peer: Peer, host: str) -> bool:
         return False
 
 
-def send_away(peer: Peer, why: str) -> None:
-    """A process is told to leave; one that does not is killed, where it is one of this host."""
-    peer.send({"do": "leave", "text": why})
-    threading.Thread(target=_end, args=(peer,), name="mindio-end", daemon=True).start()
-
-
-def _end(peer: Peer) -> None:
-    until = time.monotonic() + 1
-    while not peer.gone:
-        if time.monotonic() > until:
-            if peer.host == host_name() and lives(peer, peer.host):
-                os.kill(peer.pid, signal.SIGKILL)
-            return
-        time.sleep(0.01)
+async def see_off(peer: Peer) -> None:
+    """A process that was told to leave has a second for it, where it is one of this host."""
+    await asyncio.sleep(1)
+    if not peer.gone and peer.host == host_name() and lives(peer, peer.host):
+        os.kill(peer.pid, signal.SIGKILL)

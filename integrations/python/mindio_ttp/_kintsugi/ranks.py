@@ -4,27 +4,26 @@ A fault belongs to the incident under way, or to the next one: that an incident 
 whose connections end. So a fault is kept with the generation that its rank had last gone through, and the end of an incident takes away those
 of generations before the one that mended it.
 
-Threads: any; what several read and write is under `lock`, which `changed` is the condition of.
+Threads: the host's.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
 from .codes import FAULT_PROCESS
 from .desk import Message, Peer
 from .layout import Group, World
+from .log import LOGGER
 
 Fault = tuple[int, str]  # its kind and the error's code
 
 
 class Ranks:
     def __init__(self, world_size: int) -> None:
-        self.lock = threading.RLock()
-        self.changed = threading.Condition(self.lock)
         self.world_size = world_size
         self.peers: dict[int, Peer] = {}
+        self.aside: dict[int, Peer] = {}  # processes that wait for a place: of ranks that have another, or take no part
         self._faults: dict[int, tuple[Fault, int]] = {}  # and the generation after which it came
         self._rolled_back: dict[int, int] = {}  # the newest generation that a rank's process has gone through to the end
         self.offset: int | None = None  # the client's numbers of steps less Kintsugi's
@@ -34,82 +33,83 @@ class Ranks:
 
     @property
     def linked(self) -> bool:
-        with self.lock:
-            return bool(self.peers)
+        return bool(self.peers)
 
     @property
     def living(self) -> set[int]:
-        with self.lock:
-            return set(self.peers)
+        return set(self.peers)
 
     @property
     def unhurt(self) -> set[int]:
         """Those that take part and whose processes go on."""
-        with self.lock:
-            lost = {rank for rank, (kind, _) in self.known_faults().items() if kind == FAULT_PROCESS}
-            return {rank for rank, peer in self.peers.items() if peer.incarnation and rank not in lost}
+        lost = {rank for rank, (kind, _) in self.known_faults().items() if kind == FAULT_PROCESS}
+        return {rank for rank, peer in self.peers.items() if peer.incarnation and rank not in lost}
 
     @property
     def groups(self) -> dict[int, list[Group]]:
-        with self.lock:
-            return dict(self._world.told)
+        return dict(self._world.told)
 
     def add_groups(self, rank: int, groups: list[Group]) -> str:
         """What is wrong with them; "" for nothing."""
-        with self.lock:
-            return self._world.add(rank, groups)
+        return self._world.add(rank, groups)
+
+    def put_aside(self, peer: Peer) -> None:
+        LOGGER.info("process %d on %s stands aside for rank %d", peer.pid, peer.host, peer.rank)
+        self.aside[peer.rank], peer.ready = peer, False
+
+    def forget(self, peer: Peer) -> bool:
+        """Whether it was the process of its rank."""
+        for places in (self.aside, self.peers):
+            if places.get(peer.rank) is peer:
+                del places[peer.rank]
+                return places is self.peers
+        return False
+
+    def are_ready(self, ranks: Iterable[int]) -> bool:
+        """For each of them a process stands aside that may take its place."""
+        return all(rank in self.aside and self.aside[rank].ready for rank in ranks)
 
     def trains(self, rank: int) -> None:
-        with self.lock:
-            self._trained.add(rank)
-            self.ran = self.ran or len(self._trained) == self.world_size
+        self._trained.add(rank)
+        self.ran = self.ran or len(self._trained) == self.world_size
 
     # ---- faults -------------------------------------------------------------------------------------------------------------
 
     def known_faults(self) -> dict[int, Fault]:
-        with self.lock:
-            return {rank: fault for rank, (fault, _) in self._faults.items()}
+        return {rank: fault for rank, (fault, _) in self._faults.items()}
 
     def note_fault(self, rank: int, kind: int, code: str) -> None:
-        with self.lock:
-            self._faults[rank] = ((kind, code), self._rolled_back.get(rank, 0))
+        self._faults[rank] = ((kind, code), self._rolled_back.get(rank, 0))
 
     def count_as_lost(self, ranks: Iterable[int]) -> None:
         """Whatever they do. What is known of them already stays, unless it is of the incident before."""
-        with self.lock:
-            for rank in ranks:
-                known = self._faults.get(rank)
-                if known is None or known[1] < self._rolled_back.get(rank, 0):
-                    self.note_fault(rank, FAULT_PROCESS, "")
+        for rank in ranks:
+            known = self._faults.get(rank)
+            if known is None or known[1] < self._rolled_back.get(rank, 0):
+                self.note_fault(rank, FAULT_PROCESS, "")
 
     def rolled_back(self, rank: int, generation: int) -> None:
         """0: its process is a new one."""
-        with self.lock:
-            self._rolled_back[rank] = generation
+        self._rolled_back[rank] = generation
 
     def take_mended(self, generation: int) -> dict[int, Fault]:
         """The incident that was mended in `generation` is over: its faults, which are known no more."""
-        with self.lock:
-            taken = {rank: fault for rank, (fault, after) in self._faults.items() if after < generation}
-            self._faults = {rank: kept for rank, kept in self._faults.items() if rank not in taken}
-            return taken
+        taken = {rank: fault for rank, (fault, after) in self._faults.items() if after < generation}
+        self._faults = {rank: kept for rank, kept in self._faults.items() if rank not in taken}
+        return taken
 
     def begin_era(self, keeps_faults: bool) -> None:
         """Generations are counted anew."""
-        with self.lock:
-            self._rolled_back.clear()
-            self._faults = {rank: (fault, 0) for rank, (fault, _) in self._faults.items()} if keeps_faults else {}
+        self._rolled_back.clear()
+        self._faults = {rank: (fault, 0) for rank, (fault, _) in self._faults.items()} if keeps_faults else {}
 
     def broadcast(self, message: Message) -> list[int]:
-        with self.lock:
-            peers = dict(self.peers)
-        for peer in peers.values():
+        for peer in self.peers.values():
             peer.send(message)
-        return sorted(peers)
+        return sorted(self.peers)
 
     def take_offset(self, offset: int, forced: bool) -> int:
         """What counts from now on: the first that was told, or one that a reload has made."""
-        with self.lock:
-            if self.offset is None or forced:
-                self.offset = offset
-            return self.offset
+        if self.offset is None or forced:
+            self.offset = offset
+        return self.offset

@@ -2,23 +2,21 @@
 
 Without a scheduler, or where its word does not come in time, the ladder's choice stands.
 
-Threads: the scheduler's calls come on its own; each incident is talked about on a thread of its own; ranks that ask for the word
-wait on others.
+Threads: the host's; the scheduler's own functions are called apart.
 """
 
 from __future__ import annotations
 
-import threading
-import time
+import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import arguments, settings
 from .codes import FAULT_PROCESS, OK, ONLY_EXIT, RETRY_FAILED, MindioError
 from .log import LOGGER
-
-if TYPE_CHECKING:
-    from .master import Master
+from .pause import Pauses
+from .run import Run
+from .slices import Slices
 
 ACTIONS = ("report_fault_ranks", "report_stop_complete", "report_strategies", "report_result")
 STRATEGIES = ("retry", "recover", "dump", "exit", "downgrade", "upgrade", "continue", "migration")
@@ -27,6 +25,10 @@ _REPLACES = ("adopt", "spare", "respawn")  # the rungs on which a process is los
 _GATHER = 0.05  # what comes so soon after the first fault is told with it
 
 _callbacks: dict[str, Callable[..., Any]] = {}
+
+
+def is_present() -> bool:
+    return all(action in _callbacks for action in ACTIONS)
 
 
 def register(action: Any, function: Any) -> int:
@@ -40,16 +42,15 @@ def register(action: Any, function: Any) -> int:
 class Scheduler:
     """What is agreed with the scheduler about one run."""
 
-    def __init__(self, master: Master) -> None:
-        self._master = master
+    def __init__(self, run: Run, pauses: Pauses, slices: Slices) -> None:
+        self._run, self._ranks, self._host, self._pauses, self._slices = run, run.ranks, run.host, pauses, slices
         self._callbacks = dict(_callbacks)
-        self.present = all(action in self._callbacks for action in ACTIONS)
+        self.present = is_present()
         if self._callbacks and not self.present:
             missing = [action for action in ACTIONS if action not in self._callbacks]
             LOGGER.warning("the controller runs without a scheduler: %s not registered", ", ".join(missing))
-        self._changed = threading.Condition()
         self._rung = ""
-        self._talking = False
+        self.talks = False  # an incident is under way
         self._stopped = False  # stop_train has come
         self._named: dict[int, int] | None = None  # on_global_rank
         self._offered: list[str] = []
@@ -61,225 +62,183 @@ class Scheduler:
 
     # ---- ranks and controller ------------------------------------------------------------------------------------------
 
-    def on_incident(self) -> None:
-        self._master.pauses.drop()
-        if not self.present:
-            return
-        hurt = bool(self._master.ranks.known_faults())
-        with self._changed:
-            if self._talking and not (self._agreed and hurt):
-                return
-            self._talking, self._settled, self._agreed = True, False, False
+    async def on_incident(self) -> None:
+        hurt = bool(self._ranks.known_faults())
+        if self.present and not (self.talks and not (self._agreed and hurt)):
+            self.talks, self._settled, self._agreed = True, False, False
             self._named, self._strategy, self._rung = None, "", ""
-        threading.Thread(target=self._talk, name="mindio-scheduler", daemon=True).start()
+            self._host.begin(self._talk())
+        await self._pauses.drop()
 
-    def await_word(self, rung: str) -> str:
-        """Blocks a rank that knows its rung until the scheduler has spoken. The strategy; "" without a scheduler."""
+    async def await_word(self, rung: str) -> str:
+        """For a rank that knows its rung: once the scheduler has spoken, the strategy; "" without a scheduler."""
         if not self.present:
             return ""
-        with self._changed:
-            self._rung = rung
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._settled)
-            return self._strategy
+        self._rung = rung
+        await self.await_settled()
+        return self._strategy
 
-    def await_settled(self) -> None:
+    async def await_settled(self) -> None:
         """Until the scheduler has spoken on the incident under way, if there is one."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._settled)
+        await self._host.until(lambda: self._settled)
 
     @property
     def word(self) -> str:
         """The scheduler's on the incident under way; "" where there is none yet."""
-        with self._changed:
-            return self._strategy if self._talking and self._settled else ""
+        return self._strategy if self.talks and self._settled else ""
 
-    @property
-    def talks(self) -> bool:
-        """An incident is under way."""
-        with self._changed:
-            return self._talking
-
-    def choose(self, offered: list[str]) -> str:
+    async def choose(self, offered: list[str]) -> str:
         """What the scheduler takes of an offer that no fault has led to; "" where it takes nothing, or an incident begins."""
-        with self._changed:
-            if self._talking:
-                return ""
-            self._offered, self._strategy, self._withdrawn = list(offered), "", False
-        self._tell("report_strategies", {}, list(offered))
-        self._await("change_strategy", lambda: self._strategy != "" or self._talking or self._withdrawn, settings.current().scheduler_wait)
-        with self._changed:
-            return "" if self._talking or self._withdrawn else self._strategy
+        if self.talks:
+            return ""
+        self._offered, self._strategy, self._withdrawn = list(offered), "", False
+        await self._tell("report_strategies", {}, list(offered))
+        await self._await("change_strategy", lambda: self._strategy != "" or self.talks or self._withdrawn)
+        return "" if self.talks or self._withdrawn else self._strategy
 
     def withdraw(self) -> None:
         """The offer that `choose` has made is none any more."""
-        with self._changed:
-            self._withdrawn = True
-            self._changed.notify_all()
+        self._withdrawn = True
 
     def begin_agreed(self, strategy: str) -> bool:
         """The incident that is about to begin is agreed on. False: another one was faster."""
-        with self._changed:
-            if self._talking:
-                return False
-            self._talking, self._settled, self._agreed = True, True, strategy == "upgrade"
-            self._strategy = strategy
-            return True
+        if self.talks:
+            return False
+        self.talks, self._settled, self._agreed = True, True, strategy == "upgrade"
+        self._strategy = strategy
+        return True
 
     def commit_agreed(self) -> None:
         """From here on a fault is what makes it fail, and no other incident."""
-        with self._changed:
-            self._agreed = False
+        self._agreed = False
 
-    def fail(self, code: int, text: str, strategy: str) -> str:
+    async def fail(self, code: int, text: str, strategy: str) -> str:
         """What was chosen has failed: "dump" or "exit", as the scheduler says, and carried out. Where it says nothing, what is held is saved."""
-        with self._changed:
-            if self._fails:
-                self._changed.wait_for(lambda: not self._fails)
-                return self._strategy
-            self._fails = True
-            self._settled, self._strategy, self._offered = False, "", ["exit", "dump"] if code != ONLY_EXIT else ["exit"]
-        self.tell_result(code, text, strategy)
+        if self._fails:
+            await self._host.until(lambda: not self._fails)
+            return self._strategy
+        self._fails = True
+        self._settled, self._strategy, self._offered = False, "", ["exit", "dump"] if code != ONLY_EXIT else ["exit"]
+        await self.tell_result(code, text, strategy)
         if code != ONLY_EXIT:
-            self._await("change_strategy", lambda: self._strategy != "", settings.current().scheduler_wait)
-        with self._changed:
-            self._strategy = self._strategy or ("dump" if code != ONLY_EXIT else "exit")
-            word, self._fails, self._settled, self._agreed = self._strategy, False, True, False
-            self._changed.notify_all()
+            await self._await("change_strategy", lambda: self._strategy != "")
+        self._strategy = self._strategy or ("dump" if code != ONLY_EXIT else "exit")
+        self._fails, self._settled, self._agreed = False, True, False
+        word = self._strategy
         if word == "dump":
-            self._master.save_and_end()
+            self._run.save_and_end()
         else:
-            self._master.end_all(text)
+            self._run.end_all(text)
         return word
 
-    def tell_result(self, code: int, text: str, strategy: str) -> None:
-        self._tell("report_result", code, text, self._kinds(), strategy)
+    async def tell_result(self, code: int, text: str, strategy: str) -> None:
+        await self._tell("report_result", code, text, self._kinds(), strategy)
 
-    def on_repaired(self, rung: str, faults: dict[int, int]) -> None:
+    async def on_repaired(self, rung: str, faults: dict[int, int]) -> None:
         """`faults`: those with which the run goes on."""
-        with self._changed:
-            strategy = self._strategy or ("recover" if rung in ("respawn", "adopt", "spare") else "retry")
-            self._talking, self._stopped, self._agreed = False, False, False
-            self._settled = True
-            self._changed.notify_all()
+        strategy = self._strategy or ("recover" if rung in _REPLACES else "retry")
+        self.talks, self._stopped, self._agreed, self._settled = False, False, False, True
         if self.present:
-            self._tell("report_result", OK, "Mindio do repair operation ok", faults, strategy)
+            await self._tell("report_result", OK, "Mindio do repair operation ok", faults, strategy)
 
-    def on_ended(self, exit_code: int, text: str) -> None:
-        with self._changed:
-            talking, strategy = self._talking, self._strategy or "dump"
-            self._talking, self._settled = False, True
-            self._changed.notify_all()
-        if not self.present or not talking or exit_code == 0:
+    async def on_ended(self, exit_code: int, text: str) -> None:
+        talked, strategy = self.talks, self._strategy or "dump"
+        self.talks, self._settled = False, True
+        if not self.present or not talked or exit_code == 0:
             return
         if exit_code == 75:
-            self._tell("report_result", OK, "Mindio do dump operation ok", {}, strategy)
+            await self._tell("report_result", OK, "Mindio do dump operation ok", {}, strategy)
         else:
-            self._tell("report_result", ONLY_EXIT, text, self._kinds(), strategy)
+            await self.tell_result(ONLY_EXIT, text, strategy)
 
     # ---- the scheduler ----------------------------------------------------------------------------------------------------
 
     def stop_train(self, fault_ranks: dict[int, int], stop_type: str, timeout: int | None) -> None:
         if stop_type == "pause":
-            threading.Thread(target=self._pause, args=(timeout,), name="mindio-pause", daemon=True).start()
+            self._host.begin(self._pause(timeout))
             return
-        with self._changed:
-            self._stopped = True
-            under_way = self._talking
-            self._changed.notify_all()
-        if not under_way:
+        self._stopped = True
+        if not self.talks:
             for rank, kind in fault_ranks.items():
                 if kind == FAULT_PROCESS:
-                    self._master.lose(rank, "the scheduler says that it is lost")
+                    self._run.lose(rank, "the scheduler says that it is lost")
 
     def on_global_rank(self, fault_ranks: dict[int, int]) -> None:
-        with self._changed:
-            self._named = dict(fault_ranks)
-            self._changed.notify_all()
+        self._named = dict(fault_ranks)
 
-    def change_strategy(self, strategy: str, param: str = "") -> None:
-        with self._changed:
-            if strategy in ("downgrade", "upgrade") and strategy in self._offered:
-                if not param:
-                    raise MindioError(f"'{strategy}' needs params: the ranks' handlers are given them")
-                if strategy == "downgrade":
-                    self._master.zit.choose(param)
-            upgrades = strategy == "upgrade" and strategy in self._offered
-            if upgrades and self._talking:
+    def upgrades(self, strategy: str, param: str) -> bool:
+        """Whether its word is that a run with fewer ranks grows back. Raises MindioError."""
+        if strategy in ("downgrade", "upgrade") and strategy in self._offered:
+            if not param:
+                raise MindioError(f"'{strategy}' needs params: the ranks' handlers are given them")
+            if strategy == "upgrade" and self.talks:
                 raise MindioError("'upgrade': an incident is under way, which is mended first")
-        if upgrades:
-            self._master.zit.ask_upgrade(param)
-            return
+            return strategy == "upgrade"
+        return False
+
+    async def change_strategy(self, strategy: str, param: str) -> None:
+        """Any but an upgrade."""
         if strategy == "continue":
-            self._master.pauses.resume()
-            self._tell("report_result", OK, "Controller continue training success.", {}, "continue")
+            await self._pauses.resume()
+            await self._tell("report_result", OK, "Controller continue training success.", {}, "continue")
             return
-        with self._changed:
-            if strategy not in self._offered:
-                offered = list(self._offered)
-                self._strategy, self._settled = "exit", True
-                self._changed.notify_all()
-            else:
-                offered = []
-                self._strategy = strategy
-                self._changed.notify_all()
-                return
-        self._tell("report_result", ONLY_EXIT, f"{strategy} was not offered: {offered}", self._kinds(), strategy)
-        self._master.end_all(f"the scheduler chose {strategy}, offered was {offered}")
+        if strategy in self._offered:
+            if strategy == "downgrade":
+                self._slices.down = param
+            self._strategy = strategy
+            return
+        offered = list(self._offered)
+        self._strategy, self._settled = "exit", True
+        await self.tell_result(ONLY_EXIT, f"{strategy} was not offered: {offered}", strategy)
+        self._run.end_all(f"the scheduler chose {strategy}, offered was {offered}")
         raise MindioError(f"strategy {strategy} was not offered: {offered}")
 
     # ---- an incident --------------------------------------------------------------------------------------------------------
 
-    def _talk(self) -> None:
-        wait = settings.current().scheduler_wait
-        time.sleep(_GATHER)
-        self._report_faults()
-        self._await("stop_train", lambda: self._stopped, wait)
-        self._tell("report_stop_complete", OK, "stop ok", self._kinds())
-        self._await("on_global_rank", lambda: self._named is not None, wait)
-        with self._changed:
-            named = self._named or {}
+    async def _talk(self) -> None:
+        await asyncio.sleep(_GATHER)
+        await self._report_faults()
+        await self._await("stop_train", lambda: self._stopped)
+        await self._tell("report_stop_complete", OK, "stop ok", self._kinds())
+        await self._await("on_global_rank", lambda: self._named is not None)
         # Whose process is known to be lost may have another one by now.
-        for rank, kind in named.items():
+        for rank, kind in (self._named or {}).items():
             if kind == FAULT_PROCESS and self._kinds().get(rank) != FAULT_PROCESS:
-                self._master.lose(rank, "the scheduler says that it is lost")
-        self._report_faults()
-        self._await("a choice of the ladder", lambda: self._rung != "", wait)
-        offered = self._strategies()
-        with self._changed:
-            self._offered = list(offered)
-        self._tell("report_strategies", self._kinds(), offered)
-        self._await("change_strategy", lambda: self._strategy != "", wait)
-        with self._changed:
-            strategy = self._strategy
-        if strategy == "exit":
-            self._master.end_all("the scheduler chose exit")
-        elif strategy == "dump" and self._rung != "dump":
-            self._master.save_and_end()
-        elif strategy == "" and self._lacks_process and self._rung == "reload":
-            self._master.end_all("nobody takes the place of a lost process, and what it held cannot be saved")
-        elif strategy == "" and self._lacks_process:
-            strategy = "dump"
-            self._master.save_and_end()
-        elif strategy == "recover" and self._rung in ("retry", "patch", "rebuild"):
+                self._run.lose(rank, "the scheduler says that it is lost")
+        await self._report_faults()
+        await self._await("a choice of the ladder", lambda: self._rung != "")
+        self._offered = self._strategies()
+        await self._tell("report_strategies", self._kinds(), list(self._offered))
+        await self._await("change_strategy", lambda: self._strategy != "")
+        self._carry_out()
+        self._settled = True
+
+    def _carry_out(self) -> None:
+        """The word, or what follows where there is none."""
+        if self._strategy == "exit":
+            self._run.end_all("the scheduler chose exit")
+        elif self._strategy == "dump" and self._rung != "dump":
+            self._run.save_and_end()
+        elif self._strategy == "" and self._lacks_process and self._rung == "reload":
+            self._run.end_all("nobody takes the place of a lost process, and what it held cannot be saved")
+        elif self._strategy == "" and self._lacks_process:
+            self._strategy = "dump"
+            self._run.save_and_end()
+        elif self._strategy == "recover" and self._rung in ("retry", "patch", "rebuild"):
             for rank, kind in self._kinds().items():
                 if kind != FAULT_PROCESS:
-                    self._master.lose(rank, "the scheduler chose recover")
-        with self._changed:
-            self._strategy = strategy
-            self._settled = True
-            self._changed.notify_all()
+                    self._run.lose(rank, "the scheduler chose recover")
 
     @property
     def _replaces(self) -> bool:
         """Another process takes a lost one's place."""
-        return self._master.enable_arf and not self._master.zit.shrunk
+        return self._run.enable_arf and not self._slices.left_out
 
     @property
     def _lacks_process(self) -> bool:
         """One is lost, and nobody takes its place."""
         lost = self._rung in _REPLACES or self._rung == "reload" and FAULT_PROCESS in self._kinds().values()
-        return lost and not self._replaces and self._master.zit.enabled
+        return lost and not self._replaces and self._slices.enabled
 
     def _strategies(self) -> list[str]:
         """The order is part of the interface."""
@@ -293,40 +252,38 @@ class Scheduler:
         if self._replaces and self._rung != "dump":
             offered.append("recover")
         if self._rung in _REPLACES:
-            offered += self._master.zit.offers(set(self._master.ranks.known_faults()))
+            offered += self._slices.offered()
         return offered
 
-    def _pause(self, timeout: int | None) -> None:
+    async def _pause(self, timeout: int | None) -> None:
         try:
-            over = self._master.pauses.pause(settings.current().action_limit)
+            over = await self._pauses.pause(settings.current().action_limit)
         except MindioError as error:
-            self._tell("report_stop_complete", RETRY_FAILED, str(error), self._kinds())
+            await self._tell("report_stop_complete", RETRY_FAILED, str(error), self._kinds())
             return
-        self._tell("report_stop_complete", OK, "Controller pause train success!", {})
-        if timeout is not None and not over.wait(timeout):
+        await self._tell("report_stop_complete", OK, "Controller pause train success!", {})
+        if timeout is not None and not await self._host.until(over.is_set, timeout):
             LOGGER.warning("'continue' did not come within %d s of the pause: training goes on", timeout)
-            self._master.pauses.resume()
+            await self._pauses.resume()
 
-    def _await(self, what: str, is_there: Callable[[], bool], limit: float) -> None:
-        with self._changed:
-            if not self._changed.wait_for(is_there, limit):
-                LOGGER.warning("no %s from the scheduler within %g s: going on without it", what, limit)
+    async def _await(self, what: str, is_there: Callable[[], bool]) -> None:
+        limit = settings.current().scheduler_wait
+        if not await self._host.until(is_there, limit):
+            LOGGER.warning("no %s from the scheduler within %g s: going on without it", what, limit)
 
     def _kinds(self) -> dict[int, int]:
-        return {rank: kind for rank, (kind, _) in sorted(self._master.ranks.known_faults().items())}
+        return {rank: kind for rank, (kind, _) in sorted(self._ranks.known_faults().items())}
 
-    def _report_faults(self) -> None:
-        faults = self._master.ranks.known_faults()
-        codes = {rank: code for rank, (_, code) in sorted(faults.items())}
-        function = self._callbacks["report_fault_ranks"]
-        if arguments.takes(function, 2):
-            self._tell("report_fault_ranks", self._kinds(), codes)
+    async def _report_faults(self) -> None:
+        codes = {rank: code for rank, (_, code) in sorted(self._ranks.known_faults().items())}
+        if arguments.takes(self._callbacks["report_fault_ranks"], 2):
+            await self._tell("report_fault_ranks", self._kinds(), codes)
         else:
-            self._tell("report_fault_ranks", self._kinds())
+            await self._tell("report_fault_ranks", self._kinds())
 
-    def _tell(self, action: str, *given: Any) -> None:
+    async def _tell(self, action: str, *given: Any) -> None:
         try:
-            self._callbacks[action](*given)
+            await self._host.apart(self._callbacks[action], *given)
         except Exception:
             LOGGER.exception("the scheduler's %s failed: the run is ended", action)
-            self._master.end_all(f"the scheduler's {action} failed")
+            self._run.end_all(f"the scheduler's {action} failed")

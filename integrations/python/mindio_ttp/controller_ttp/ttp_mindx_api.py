@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from mindio_ttp._kintsugi import arguments, scheduler
@@ -18,12 +18,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _answered(call: str, function: Callable[[Master], None]) -> int:
+def _answered(call: str, function: Callable[[Master], Coroutine[Any, Any, None] | None]) -> int:
     """0, or 1 with a line in the log."""
     try:
         if SESSION.master is None or not SESSION.master_started:
             raise MindioError("there is no controller: tft_init_controller and tft_start_controller come first")
-        function(SESSION.master)
+        SESSION.master.carry_out(function)
     except MindioError as error:
         LOGGER.error("%s: %s", call, error)
         return 1
@@ -56,7 +56,7 @@ def tft_notify_controller_stop_train(fault_ranks: dict[int, int], stop_type: str
             raise MindioError(f"stop_type is {stop_type!r}: 'stop' or 'pause' is expected")
         if timeout is not None:
             arguments.integer(call, "timeout", timeout, 1, 1 << 31)
-        master.scheduler.stop_train(_faults(call, fault_ranks, master.world_size), stop_type, timeout)
+        master.scheduler.stop_train(_faults(call, fault_ranks, master.ranks.world_size), stop_type, timeout)
 
     return _answered(call, stop)
 
@@ -67,7 +67,7 @@ def tft_notify_controller_on_global_rank(fault_ranks: dict[int, int], time: int 
 
     def name(master: Master) -> None:
         arguments.integer(call, "time", time, 1, 3600)
-        master.scheduler.on_global_rank(_faults(call, fault_ranks, master.world_size))
+        master.scheduler.on_global_rank(_faults(call, fault_ranks, master.ranks.world_size))
 
     return _answered(call, name)
 
@@ -76,11 +76,11 @@ def tft_notify_controller_change_strategy(strategy: str, params: str = "") -> in
     """One of those that were reported last."""
     call = "tft_notify_controller_change_strategy"
 
-    def change(master: Master) -> None:
+    async def change(master: Master) -> None:
         if strategy not in scheduler.STRATEGIES:
             raise MindioError(f"strategy is {strategy!r}: one of {', '.join(scheduler.STRATEGIES)} is expected")
         arguments.text(call, "params", params, 1024)
-        master.scheduler.change_strategy(strategy, params)
+        await master.change_strategy(strategy, params)
 
     return _answered(call, change)
 
@@ -92,7 +92,7 @@ def tft_notify_controller_prepare_action(action: str, fault_ranks: dict[int, int
     def prepare(master: Master) -> None:
         if action not in ("hot switch", "stop switch"):
             raise MindioError(f"action is {action!r}: 'hot switch' or 'stop switch' is expected")
-        ranks = _faults(call, {} if fault_ranks is None else fault_ranks, master.world_size)
+        ranks = _faults(call, {} if fault_ranks is None else fault_ranks, master.ranks.world_size)
         if action == "hot switch":
             master.switch.prepare(set(ranks))
         else:
@@ -103,7 +103,7 @@ def tft_notify_controller_prepare_action(action: str, fault_ranks: dict[int, int
 
 def tft_notify_controller_dump() -> int:
     """Stop, dump, exit."""
-    return _answered("tft_notify_controller_dump", lambda master: master.save_and_end())
+    return _answered("tft_notify_controller_dump", lambda master: master.run.save_and_end())
 
 
 def tft_query_high_availability_switch() -> bool:
