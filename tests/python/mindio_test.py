@@ -3,6 +3,7 @@ that of the undisturbed run; wrong calls are refused in words.
 
   mindio_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--rewrite] [--only=WORD]...
 """
+import ast
 import json
 import os
 import subprocess
@@ -267,6 +268,19 @@ assert not woke and not any(thread.name == "mindio-apart" for thread in threadin
                 if done.stdout.strip() != found or done.stderr:
                     raise Failure(f"KINTSUGI_MINDIO={value}: {done.stdout} {done.stderr}")
 
+    def one_way(self, _):
+        """No module behind the interface imports one that imports it, were it only for its types."""
+        folder = self.door.package / "kintsugi" / "compat" / "mindio_ttp" / "_kintsugi"
+        asks = {}
+        for path in folder.glob("*.py"):
+            found = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom) and node.level == 1)
+            asks[path.stem] = {name for node in found for name in ([node.module] if node.module else [alias.name for alias in node.names])}
+        left = dict(asks)
+        while free := [name for name, asked in left.items() if not asked & left.keys()]:
+            left = {name: asked for name, asked in left.items() if name not in free}
+        if left or len(asks) < 20:
+            raise Failure(f"of {len(asks)} modules these import each other: { {name: sorted(asked & left.keys()) for name, asked in left.items()} }")
+
     def typed(self, _):
         done = subprocess.run([self.door.python, "-m", "mypy", "--strict", f"--cache-dir={self.door.package / 'mypy-cache'}", "-p", "mindio_ttp"],
                               capture_output=True, text=True, timeout=300, check=False, cwd=self.door.package,
@@ -285,6 +299,7 @@ if __name__ == "__main__":
     tests = [
         ("says which one it is, and only where it is asked for", m.says_which),
         ("types are as they say", m.typed),
+        ("imports point one way", m.one_way),
         ("wrong calls are refused in words", m.mistakes),
         ("C entry points in a process without Python", m.without_python),
         ("the environment means what it says, or is named once", m.environment),

@@ -21,6 +21,7 @@ class Host:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="mindio-host", daemon=True)
         self._waiting: set[asyncio.Future[None]] = set()
+        self._wakes = False  # what comes at once is looked at together
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -97,11 +98,17 @@ class Host:
             if not self.loop.is_closed():
                 self.loop.call_soon_threadsafe(settle, result, error)
 
-        threading.Thread(target=run, name="mindio-apart", daemon=True).start()
+        threading.Thread(target=run, name="mindio-outside", daemon=True).start()
         return await done
 
     def changed(self) -> None:
         """Whoever waits looks again. Said by itself wherever something gives way to others."""
+        if not self._wakes:
+            self._wakes = True
+            self.loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._wakes = False
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)

@@ -42,7 +42,6 @@ def tft_init_controller(rank: int, world_size: int, enable_local_copy: bool, ena
         raise MindioError(f"{call}: there is a controller already: tft_destroy_controller comes first")
     SESSION.backs_up = rank > 0
     SESSION.master = Master(world_size, enable_arf, enable_zit)
-    SESSION.master_started = False
 
 
 def tft_start_controller(bind_ip: str, port: int, enable_tls: bool = True, tls_info: str = "") -> None:
@@ -55,7 +54,7 @@ def tft_start_controller(bind_ip: str, port: int, enable_tls: bool = True, tls_i
         arguments.text(call, "tls_info", tls_info)
         if SESSION.master is None:
             raise MindioError(f"{call}: there is no controller: tft_init_controller comes first")
-        if SESSION.master_started:
+        if SESSION.master.started:
             raise MindioError(f"{call}: the controller was started already")
         address = resolve(call, bind_ip)
         if SESSION.backs_up:
@@ -63,7 +62,6 @@ def tft_start_controller(bind_ip: str, port: int, enable_tls: bool = True, tls_i
             return
         context, files = SESSION.contexts(call, enable_tls, tls_info, server=True)
         SESSION.master.start(address, port, context, files)
-        SESSION.master_started = True
     except (MindioError, OSError) as error:
         LOGGER.error("%s", _said(call, error))
         raise SystemExit(RET_K8S) from error
@@ -72,9 +70,8 @@ def tft_start_controller(bind_ip: str, port: int, enable_tls: bool = True, tls_i
 def tft_destroy_controller() -> None:
     """Tells all processors, and stops. Any number of times."""
     master, SESSION.master = SESSION.master, None
-    if master is None or not SESSION.master_started:
+    if master is None or not master.started:
         return
-    SESSION.master_started = False
     try:
         master.stop()
     except Exception:
@@ -113,7 +110,7 @@ def tft_init_processor(
         settings.current()
         SESSION.processor = Processor(rank, world_size, SESSION.callbacks, SESSION.faults, enable_uce, enable_zit)
         SESSION.processor.rank.args = SESSION.args
-        SESSION.processor_tls = (enable_tls, tls_info)
+        SESSION.processor.tls = (enable_tls, tls_info)
         SESSION.callbacks.remember_device()
     except (MindioError, OSError) as error:
         _end(call, error)
@@ -128,12 +125,11 @@ def tft_start_processor(master_ip: str, port: int, local_ip: str = "") -> None:
         arguments.text(call, "local_ip", local_ip)
         if SESSION.processor is None:
             raise MindioError(f"{call}: there is no processor: tft_init_processor comes first")
-        if SESSION.processor_started:
+        if SESSION.processor.started:
             raise MindioError(f"{call}: the processor was started already")
         address = resolve(call, master_ip)
-        context, files = SESSION.contexts(call, *SESSION.processor_tls, server=False)
+        context, files = SESSION.contexts(call, *SESSION.processor.tls, server=False)
         SESSION.processor.start(address, port, local_ip or local_address(address), context, files)
-        SESSION.processor_started = True
     except (MindioError, OSError) as error:
         _end(call, error)
 
@@ -149,11 +145,8 @@ def _at_exit() -> None:
 
 
 def close_processor(done: bool) -> None:
-    processor = SESSION.processor
-    if processor is None or not SESSION.processor_started:
-        return
-    SESSION.processor_started = False
-    processor.close(done)
+    if SESSION.processor is not None and SESSION.processor.started:
+        SESSION.processor.close(done)
 
 
 # The last one registered runs first: a rank leaves before the controller that it may host.

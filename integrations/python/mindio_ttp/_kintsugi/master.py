@@ -49,6 +49,7 @@ class Master:
     """One run's."""
 
     def __init__(self, world_size: int, enable_arf: bool, enable_zit: bool = False) -> None:
+        self.started = False
         self.host = Host()
         self.ranks = Ranks(world_size)
         self._desk = DeskServer(self.host, self._on_line, self._on_gone)
@@ -72,6 +73,7 @@ class Master:
         self.run.eras.bind, self.run.eras.tls_files = address, tls_files
         self.host.start()
         self.host.run(self._desk.start(address, port, tls))
+        self.started = True
         LOGGER.info("controller of %d ranks at %s:%d", self.ranks.world_size, address, port)
 
     def stop(self) -> None:

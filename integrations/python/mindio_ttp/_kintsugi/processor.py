@@ -44,7 +44,8 @@ class Processor:
         self.markers = Markers(self.rank, self.membership.begin)
         self.reports = Reports(self.rank, self.membership, self.markers.begin_step)
         self._guard: Guard | None = None
-        self._closed = False
+        self.started = False  # and not closed
+        self.tls = (False, "")  # as it was initialized
         self._orders: dict[str, Callable[[Message], None]] = {
             "leave": self._on_leave, "ended": self._on_ended, "take_place": self._on_take_place, "place": self._on_place,
             "step_out": self._on_step_out, "rename": self._on_rename, "sync": self._on_sync,
@@ -55,6 +56,7 @@ class Processor:
     def start(self, host: str, port: int, local: str, tls: ssl.SSLContext | None, tls_files: list[str]) -> None:
         """Raises OSError or MindioError."""
         self.membership.start(host, port, local, tls, tls_files)
+        self.started = True
 
     def _on_join(self, agent: _core.Agent, place: Place) -> None:
         self.markers.use(agent)
@@ -87,9 +89,9 @@ class Processor:
 
     def close(self, done: bool) -> None:
         """Any number of times. `done`: training is over, and not broken off."""
-        if self._closed:
+        if not self.started:
             return
-        self._closed = True
+        self.started = False
         if done and self.state.exiting is None:
             self.finish()
         if done and self.state.exiting is None:
@@ -151,7 +153,7 @@ class Processor:
         rank.link.tell("renamed", error=error)
 
     def _on_lost(self) -> None:
-        if not self._closed and not self.state.ended:
+        if self.started and not self.state.ended:
             LOGGER.warning("the connection to the controller's process is lost")
         if self.rank.aside:
             self.state.leave("it stood aside, and the controller's process is gone")

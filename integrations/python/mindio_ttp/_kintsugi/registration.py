@@ -13,56 +13,27 @@ from .callbacks import Kind
 from .session import SESSION
 
 
-def tft_register_save_ckpt_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.SAVE_CKPT, func, ctx)
+def _registers(kind: Kind) -> Callable[..., None]:
+    def register(func: Callable[..., Any], ctx: Any = None) -> None:
+        SESSION.callbacks.register(kind, func, ctx)
+
+    register.__name__ = register.__qualname__ = f"tft_register_{kind.value}_handler"
+    return register
 
 
-def tft_register_rename_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.RENAME, func, ctx)
-
-
-def tft_register_exit_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.EXIT, func, ctx)
-
-
-def tft_register_stop_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.STOP, func, ctx)
-
-
-def tft_register_clean_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.CLEAN, func, ctx)
-
-
-def tft_register_rebuild_group_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.REBUILD_GROUP, func, ctx)
-
-
-def tft_register_repair_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.REPAIR, func, ctx)
-
-
-def tft_register_rollback_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.ROLLBACK, func, ctx)
-
-
-def tft_register_stream_sync_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.STREAM_SYNC, func, ctx)
-
-
-def tft_register_zit_downgrade_rebuild_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.ZIT_DOWNGRADE_REBUILD, func, ctx)
-
-
-def tft_register_zit_upgrade_rebuild_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.ZIT_UPGRADE_REBUILD, func, ctx)
-
-
-def tft_register_zit_upgrade_repair_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.ZIT_UPGRADE_REPAIR, func, ctx)
-
-
-def tft_register_zit_upgrade_rollback_handler(func: Callable[..., Any], ctx: Any = None) -> None:
-    SESSION.callbacks.register(Kind.ZIT_UPGRADE_ROLLBACK, func, ctx)
+tft_register_save_ckpt_handler = _registers(Kind.SAVE_CKPT)
+tft_register_rename_handler = _registers(Kind.RENAME)
+tft_register_exit_handler = _registers(Kind.EXIT)
+tft_register_stop_handler = _registers(Kind.STOP)
+tft_register_clean_handler = _registers(Kind.CLEAN)
+tft_register_rebuild_group_handler = _registers(Kind.REBUILD_GROUP)
+tft_register_repair_handler = _registers(Kind.REPAIR)
+tft_register_rollback_handler = _registers(Kind.ROLLBACK)
+tft_register_stream_sync_handler = _registers(Kind.STREAM_SYNC)
+tft_register_zit_downgrade_rebuild_handler = _registers(Kind.ZIT_DOWNGRADE_REBUILD)
+tft_register_zit_upgrade_rebuild_handler = _registers(Kind.ZIT_UPGRADE_REBUILD)
+tft_register_zit_upgrade_repair_handler = _registers(Kind.ZIT_UPGRADE_REPAIR)
+tft_register_zit_upgrade_rollback_handler = _registers(Kind.ZIT_UPGRADE_ROLLBACK)
 
 
 def tft_register_exception_handler(fault_pattern: str, fault_type: str, fault_handle: Callable[[str], str]) -> None:

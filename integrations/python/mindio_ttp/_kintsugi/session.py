@@ -31,11 +31,8 @@ class Session:
         self.export_version: str | None = None
         self.args: Any = None
         self.master: Master | None = None
-        self.master_started = False
         self.backs_up = False  # in MindIO its controller would wait to take over
         self.processor: Processor | None = None
-        self.processor_started = False
-        self.processor_tls: tuple[bool, str] = (False, "")
         # Device times, in microseconds.
         self.update_start: int = 0
         self.update_end: int = 0
@@ -43,7 +40,7 @@ class Session:
         before_exit(self._linger)
 
     def _linger(self) -> None:
-        if self.master is not None and self.master_started:
+        if self.master is not None and self.master.started:
             if self.processor is not None:
                 self.processor.rank.link.close()
             self.master.linger(_LINGER)
@@ -51,7 +48,7 @@ class Session:
     def need_processor(self, call: str) -> Processor:
         if self.processor is None:
             raise MindioError(f"{call}: there is no processor: tft_init_processor comes first")
-        if not self.processor_started:
+        if not self.processor.started:
             raise MindioError(f"{call}: the processor was not started: tft_start_processor comes first")
         return self.processor
 

@@ -81,7 +81,7 @@ def set_mindio_export_version(framework_type: str) -> None:
         raise MindioError(f"set_mindio_export_version: {framework_type!r}: {' or '.join(_EXPORT_VERSIONS)} is expected")
     SESSION.export_version = framework_type
     os.environ["TTP_STOP_CLEAN_BEFORE_DUMP"] = "1"
-    if SESSION.processor is not None and SESSION.processor_started:
+    if SESSION.processor is not None and SESSION.processor.started:
         SESSION.processor.rank.link.tell("client", version=framework_type)
 
 
@@ -151,9 +151,10 @@ def tft_report_load_ckpt_step(step: int) -> None:
 
 def tft_pause_train(cur_step: int) -> None:
     """At the end of each iteration."""
-    if SESSION.processor is None or not SESSION.processor_started:
+    processor = SESSION.processor
+    if processor is None or not processor.started:
         return
     if type(cur_step) is not int or cur_step < 0:
         LOGGER.error("tft_pause_train(%r): ignored: a step is no negative number", cur_step)
         return
-    SESSION.processor.markers.end_iteration()
+    processor.markers.end_iteration()

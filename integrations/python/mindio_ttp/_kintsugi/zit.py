@@ -57,7 +57,7 @@ class Zit:
 
     def look(self) -> None:
         """Begins a move where all that are left are cleaned, or somebody was lost on the way into the era."""
-        if self._slices.enabled:
+        if self._slices.enabled and not self._run.is_over:
             self._run.host.begin(self._look())
 
     async def _look(self) -> None:

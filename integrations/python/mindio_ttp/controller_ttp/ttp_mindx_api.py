@@ -21,7 +21,7 @@ __all__ = [
 def _answered(call: str, function: Callable[[Master], Coroutine[Any, Any, None] | None]) -> int:
     """0, or 1 with a line in the log."""
     try:
-        if SESSION.master is None or not SESSION.master_started:
+        if SESSION.master is None or not SESSION.master.started:
             raise MindioError("there is no controller: tft_init_controller and tft_start_controller come first")
         SESSION.master.carry_out(function)
     except MindioError as error:
@@ -41,7 +41,7 @@ def _faults(call: str, value: Any, world_size: int) -> dict[int, int]:
 
 def tft_register_mindx_callback(action: str, func: Callable[..., Any]) -> int:
     """All four before the controller starts, else it runs without a scheduler."""
-    if SESSION.master_started:
+    if SESSION.master is not None and SESSION.master.started:
         LOGGER.error("tft_register_mindx_callback(%r): the controller has started: callbacks are registered before", action)
         return 1
     return scheduler.register(action, func)

@@ -117,8 +117,6 @@ def tft_exception_handler(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not SESSION.processor_started:
-            raise MindioError("tft_exception_handler: the processor was not started: tft_start_processor comes first")
         processor = SESSION.need_processor("tft_exception_handler")
         kept: Any = list(args) if SESSION.export_version is None else args
         SESSION.give_args(kept)
