@@ -145,10 +145,11 @@ class World:
     def wait(self):
         return self.wait_for(self.world)
 
-    def wait_for(self, ranks):
+    def wait_for(self, ranks, ends=()):
+        """Exit codes; of those that still run once those of `ends`, or all, have ended: "hangs"."""
         until = time.monotonic() + self.limit
         try:
-            while self.processes:
+            while any(rank in self.processes for rank in ends or list(self.processes)):
                 if self.hot and (self.out / "prepared").exists() and self.times(2):
                     self.hot = False
                     self.processes["old"] = self.processes.pop(2)
@@ -163,10 +164,10 @@ class World:
                     else:
                         self.codes[rank] = code
                 if time.monotonic() > until:
-                    self.codes.update({rank: "hangs" for rank in self.processes})
                     break
                 time.sleep(0.002)
         finally:
+            self.codes.update({rank: "hangs" for rank in self.processes})
             for process in [*self.processes.values(), *([self.spare] if self.spare else [])]:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
