@@ -4,17 +4,15 @@ It carries what MindIO's interface has and Kintsugi's protocol does not: where t
 are, what kind of fault a rank met, pauses, the scheduler's word. What decides about steps and state goes through Kintsugi.
 A line is {"do": name, ...}; one with "id" is answered by {"id": ..., ...}.
 
-Threads: the server's is the host's; a link has one that reads, and calls `on_order`. A link sends on any thread.
+Threads: the server's is the host's. A link has a host of its own, on whose thread `on_order` is called; a rank asks and tells on any other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-import select
-import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +24,6 @@ from .log import LOGGER
 Message = dict[str, Any]
 _LINE_MAX = 64 << 20
 _HELLO_LIMIT = 10.0
-_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _PAUSE_FIRST, _PAUSE_MAX = 0.02, 10
 
 
@@ -104,132 +101,97 @@ class Link:
 
     def __init__(self, on_order: Callable[[Message], None], on_lost: Callable[[], None]) -> None:
         self._on_order, self._on_lost = on_order, on_lost
-        self._socket: socket.socket | None = None
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._host = Host("mindio-link")
+        self._writer: asyncio.StreamWriter | None = None
         self._answers: dict[int, Message | None] = {}
         self._next = 0
-        self._closed = True
+        self.alive = False
 
     def connect(self, host: str, port: int, local: str, tls: ssl.SSLContext | None, tries: int) -> None:
         """Raises OSError when nobody answered for as long as so many tries take, between which 1, 2, 4 .. 10 seconds lie. Asked
         more often than that: what starts this process starts the controller's at the same time."""
-        until = time.monotonic() + sum(min(1 << attempt, _PAUSE_MAX) for attempt in range(tries - 1))
-        pause = _PAUSE_FIRST
-        while True:
+        self._host.start()
+        limit = sum(min(1 << attempt, _PAUSE_MAX) for attempt in range(tries - 1))
+        try:
+            self._host.run(self._connect(host, port, (local, 0) if local else None, tls, limit))
+        except (OSError, asyncio.TimeoutError) as error:
+            raise OSError(f"no controller at {host}:{port} in the time of TTP_RETRY_TIMES={tries}: {error}") from error
+
+    async def _connect(self, host: str, port: int, local: tuple[str, int] | None, tls: ssl.SSLContext | None, limit: float) -> None:
+        until, pause = time.monotonic() + limit, _PAUSE_FIRST
+        while not self.alive:
             try:
-                made = socket.create_connection((host, port), 10, (local, 0) if local else None)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._socket = tls.wrap_socket(made) if tls else made
-                self._socket.setblocking(False)  # one that speaks TLS is for one thread at a time
-                break
-            except OSError as error:
+                opened = asyncio.open_connection(host, port, local_addr=local, ssl=tls, limit=_LINE_MAX)
+                reader, self._writer = await asyncio.wait_for(opened, _HELLO_LIMIT)
+                self.alive = True
+            except (OSError, asyncio.TimeoutError) as error:
                 if time.monotonic() + pause > until:
-                    raise OSError(f"no controller at {host}:{port} in the time of TTP_RETRY_TIMES={tries}: {error}") from error
+                    raise
                 if pause == _PAUSE_FIRST:
                     LOGGER.info("no controller at %s:%d yet: %s", host, port, error)
-                time.sleep(pause)
+                await asyncio.sleep(pause)
                 pause = min(2 * pause, 1)
-        self._closed = False
-        threading.Thread(target=self._read, name="mindio-link", daemon=True).start()
+        self._host.begin(self._read(reader))
 
     @property
     def remote(self) -> str:
-        assert self._socket is not None
-        return str(self._socket.getpeername()[0])
-
-    @property
-    def alive(self) -> bool:
-        return not self._closed
+        assert self._writer is not None
+        return str(self._writer.get_extra_info("peername")[0])
 
     def tell(self, what: str, **more: Any) -> None:
         """What is lost with the connection is lost: Kintsugi notices the same by its own means."""
-        self._send({"do": what, **more})
+        if self.alive:
+            self._host.call(lambda: self._write({"do": what, **more}))
 
     def ask(self, what: str, limit: float, **more: Any) -> Message:
         """Raises MindioError when no answer comes, or the answer is a refusal."""
-        with self._lock:
-            self._next += 1
-            number = self._next
-            self._answers[number] = None
-        self._send({"do": what, "id": number, **more})
-        with self._changed:
-            self._changed.wait_for(lambda: self._answers[number] is not None or self._closed, limit)
-            answer = self._answers.pop(number)
+        answer = self._host.run(self._ask(what, limit, more)) if self.alive else None
         if answer is None:
-            why = "the connection is lost" if self._closed else f"no answer within {limit:g} s"
+            why = f"no answer within {limit:g} s" if self.alive else "the connection is lost"
             raise MindioError(f"'{what}' to the controller: {why}")
         if "refused" in answer:
             raise MindioError(str(answer["refused"]))
         return answer
 
+    async def _ask(self, what: str, limit: float, more: Message) -> Message | None:
+        self._next += 1
+        number = self._next
+        self._answers[number] = None
+        self._write({"do": what, "id": number, **more})
+        await self._host.until(lambda: self._answers[number] is not None or not self.alive, limit)
+        return self._answers.pop(number)
+
     def close(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._changed.notify_all()
-        assert self._socket is not None
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self._socket.close()
+        """Any number of times."""
+        if self.alive:
+            self.alive = False
+            self._host.run(self._close())
+            self._host.stop()
 
-    def _send(self, message: Message) -> None:
-        data = (json.dumps(message) + "\n").encode()
-        try:
-            with self._lock:
-                while data and not self._closed and self._socket is not None:
-                    try:
-                        data = data[self._socket.send(data) :]
-                    except _NOT_NOW:
-                        select.select([], [self._socket], [], 1)
-        except OSError as error:
-            LOGGER.warning("the controller cannot be told '%s': %s", message["do"], error)
+    async def _close(self) -> None:
+        assert self._writer is not None
+        self._writer.close()
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), 1)
 
-    def _read(self) -> None:
-        assert self._socket is not None
-        rest = b""
+    def _write(self, message: Message) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write((json.dumps(message) + "\n").encode())
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
-            while True:
-                select.select([self._socket], [], [])
-                with self._lock:
-                    got = self._received()
-                if got is None:
-                    break
-                *lines, rest = (rest + got).split(b"\n")
-                for line in lines:
-                    self._take(json.loads(line))
-        except (OSError, ValueError):
+            while line := await reader.readline():
+                message = json.loads(line)
+                number = message.get("id")
+                if number is None:
+                    self._on_order(message)
+                elif number in self._answers:
+                    self._answers[number] = message
+                self._host.changed()
+        except (OSError, ValueError, asyncio.IncompleteReadError):
             pass  # gone, which is told below
-        with self._lock:
-            lost = not self._closed
-            self._closed = True
-            self._changed.notify_all()
-        if lost:
-            self._on_lost()
-
-    def _received(self) -> bytes | None:
-        """With the lock: whatever is there now; None: the other side has hung up."""
-        assert self._socket is not None
-        got = b""
-        while not self._closed:
-            try:
-                part = self._socket.recv(1 << 16)
-            except _NOT_NOW:
-                return got
-            if not part:
-                return got or None
-            got += part
-        return None
-
-    def _take(self, message: Message) -> None:
-        number = message.get("id")
-        if number is None:
-            self._on_order(message)
-            return
-        with self._lock:
-            if number in self._answers:
-                self._answers[number] = message
-                self._changed.notify_all()
+        finally:
+            lost, self.alive = self.alive, False
+            self._host.changed()
+            if lost:
+                self._on_lost()

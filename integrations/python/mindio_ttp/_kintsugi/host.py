@@ -1,5 +1,5 @@
-"""The one thread on which the controller's process does all that it does: what ranks, Kintsugi and a scheduler say comes there one after the
-other, so nothing of it needs a lock.
+"""A thread on which all happens that belongs together: what others say comes there one after the other, so nothing of it needs a lock. The
+controller's process has one for all that it does, a rank one for its connection.
 
 Threads: `run` and `call` any other; all else on the loop's own. What may block runs on threads that touch nothing of it.
 """
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class Host:
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="mindio-host", daemon=True)
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._waiting: set[asyncio.Future[None]] = set()
         self._wakes = False  # what comes at once is looked at together
         self._tasks: set[asyncio.Task[None]] = set()
@@ -40,6 +40,7 @@ class Host:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What it returns or raises."""
+        assert self._thread is not threading.current_thread(), "this thread would wait for itself"
         return asyncio.run_coroutine_threadsafe(self._told(work), self.loop).result()
 
     def call(self, function: Callable[[], T]) -> T:
@@ -56,7 +57,7 @@ class Host:
             try:
                 await self._told(work)
             except Exception:
-                LOGGER.exception("the controller's process has failed in what nobody waits for")
+                LOGGER.exception("what nobody waits for has failed")
 
         task = self.loop.create_task(run())
         self._tasks.add(task)

@@ -50,7 +50,7 @@ class Master:
 
     def __init__(self, world_size: int, enable_arf: bool, enable_zit: bool = False) -> None:
         self.started = False
-        self.host = Host()
+        self.host = Host("mindio-host")
         self.ranks = Ranks(world_size)
         self._desk = DeskServer(self.host, self._on_line, self._on_gone)
         eras = Eras(world_size, settings.current(), self._on_event, self._on_broken)

@@ -132,7 +132,7 @@ class Processor:
 
     def _on_leave(self, order: Message) -> None:
         self.state.leave(str(order["text"]))
-        exit_soon(self.state)
+        threading.Thread(target=exit_soon, args=(self.state,), name="mindio-exit", daemon=True).start()
 
     def _on_ended(self, order: Message) -> None:
         if int(order["code"]) == 0:
