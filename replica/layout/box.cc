@@ -23,6 +23,7 @@ Box BoxAt(std::span<const int64_t> offset, std::span<const int64_t> shape) {
 }
 
 Box BoxFrom(const int64_t* coordinates, int axes) {
+  KINTSUGI_CHECK(0 <= axes && axes <= kAxesMax, "a box has at most " + std::to_string(kAxesMax) + " axes");
   Box box;
   box.axes = axes;
   std::copy_n(coordinates, axes, box.lo.begin());
@@ -57,6 +58,7 @@ Point Unravel(const Box& box, int64_t number) {
   Point point{};
   for (int axis = box.axes - 1; axis >= 0; --axis) {
     const int64_t length = box.length(axis);
+    KINTSUGI_CHECK(length > 0, "an element that has a number is in a box that has elements");
     point[axis] = box.lo[axis] + number % length;
     number /= length;
   }

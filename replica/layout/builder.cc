@@ -10,6 +10,16 @@
 
 namespace kintsugi::layout {
 
+namespace {
+
+// Of a shape that was not refused.
+uint8_t AxesOf(const Shape& shape) {
+  KINTSUGI_CHECK(shape.size() <= kAxesMax, "a shape with too many axes was refused");
+  return static_cast<uint8_t>(shape.size());
+}
+
+}  // namespace
+
 void MetadataBuilder::AddRank(int32_t rank) {
   if (rank < 0 || rank >= kRanksMax)
     AddRefusal(rank, {ErrorCode::kRankOffset,
@@ -31,6 +41,7 @@ void MetadataBuilder::AddRefusal(int32_t rank, LayoutError error) {
 }
 
 uint32_t MetadataBuilder::AddKey(const KeyMeta& key) {
+  KINTSUGI_CHECK(key.axes <= kAxesMax, "a key has at most " + std::to_string(kAxesMax) + " axes");
   const auto [first, last] = key_numbers_.equal_range(key.name);
   for (auto it = first; it != last; ++it)
     if (Compare(keys_[it->second], key) == 0) return it->second;
@@ -66,7 +77,7 @@ void MetadataBuilder::AddTensor(int32_t rank, const ShardedTensor& tensor) {
   KeyMeta key;
   key.name = tensor.key;
   key.dtype = tensor.dtype;
-  key.axes = static_cast<uint8_t>(tensor.global_shape.size());
+  key.axes = AxesOf(tensor.global_shape);
   key.is_grid = !tensor.axis_fragmentations.empty();
   key.allow_shape_mismatch = tensor.allow_shape_mismatch;
   std::copy(tensor.global_shape.begin(), tensor.global_shape.end(), key.global_shape.begin());
@@ -80,7 +91,7 @@ void MetadataBuilder::AddObject(int32_t rank, const ShardedObject& object) {
   KeyMeta key;
   key.name = object.key;
   key.kind = KeyKind::kObject;
-  key.axes = static_cast<uint8_t>(object.grid_shape.size());
+  key.axes = AxesOf(object.grid_shape);
   std::copy(object.grid_shape.begin(), object.grid_shape.end(), key.global_shape.begin());
   Add(rank, std::move(key), object.grid_offset, Shape(object.grid_shape.size(), 1), kNotFlat, object.replica_id);
 }
@@ -116,6 +127,7 @@ std::vector<MetadataBuilder::Entry> MetadataBuilder::ByKey(const std::vector<uin
   std::vector<size_t> next(keys_.size() + 1);
   for (const Entry& entry : entries_) ++next[key_place[entry.key] + 1];
   std::partial_sum(next.begin(), next.end(), next.begin());
+  KINTSUGI_CHECK(next.back() == entries_.size(), "each shard is of one key");
   std::vector<Entry> sorted(entries_.size());
   for (const Entry& entry : entries_) sorted[next[key_place[entry.key]]++] = entry;
   return sorted;
@@ -155,6 +167,7 @@ Metadata MetadataBuilder::Build() {
       writer.AddHolder(entry.holder);
     }
   }
+  KINTSUGI_CHECK(result.holders.size() == entries_.size(), "each shard that was added is held");
   *this = MetadataBuilder();
   return result;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::layout {
 namespace {
 
@@ -85,6 +87,7 @@ class Canceller {
 bool IsGridInOrder(const Box& whole, const BoxList& boxes, CoverCost* cost) {
   const Box cell = BoxFrom(boxes[0], boxes.axes);
   int64_t cells = 1;
+  KINTSUGI_CHECK(!IsEmpty(cell), "boxes of a cover have elements");
   for (int axis = 0; axis < whole.axes; ++axis) {
     if (whole.length(axis) % cell.length(axis) != 0) return false;
     if (__builtin_mul_overflow(cells, whole.length(axis) / cell.length(axis), &cells)) return false;
@@ -145,6 +148,7 @@ std::optional<Miscover> Cancel(int axes, const Box& whole, const BoxList& boxes,
     case 7:
       return Cancel<Number, 7>(whole, boxes, cut, cost);
     default:
+      KINTSUGI_CHECK(axes == 8 && axes == kAxesMax, "axes that are cut are one to eight");
       return Cancel<Number, 8>(whole, boxes, cut, cost);
   }
 }
@@ -157,12 +161,14 @@ void BoxList::Add(const int64_t* lo_and_hi) {
 }
 
 void BoxList::Add(const Box& box) {
+  KINTSUGI_CHECK(box.axes == axes, "boxes of a list have as many axes as it");
   coordinates.insert(coordinates.end(), box.lo.begin(), box.lo.begin() + axes);
   coordinates.insert(coordinates.end(), box.hi.begin(), box.hi.begin() + axes);
   ++count;
 }
 
 std::optional<Miscover> FindMiscover(const Box& whole, const BoxList& boxes, CoverCost* cost) {
+  KINTSUGI_CHECK(boxes.axes == whole.axes, "a cover has the axes of what it covers");
   CoverCost ignored;
   if (cost == nullptr) cost = &ignored;
   if (boxes.count == 0) return IsEmpty(whole) ? std::nullopt : std::optional(Miscover{whole.lo, 0});
@@ -184,6 +190,7 @@ std::optional<Miscover> FindMiscover(const Box& whole, const BoxList& boxes, Cov
 }
 
 Box HoleAt(const Box& whole, const BoxList& boxes, const Point& at) {
+  KINTSUGI_CHECK(Contains(whole, at), "a hole begins within what is covered");
   Box hole{.axes = whole.axes, .lo = at, .hi = at};
   for (int axis = 0; axis < whole.axes; ++axis) hole.hi[axis] = at[axis] + 1;
   for (int axis = whole.axes - 1; axis >= 0; --axis) {

@@ -4,6 +4,7 @@
 
 #include "replica/layout/codec.h"
 #include "replica/layout/metadata.pb.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::layout {
 namespace {
@@ -16,6 +17,7 @@ void FillPieces(const Metadata& metadata, const KeyMeta& key, wire::Key* out) {
   for (uint32_t i = 0; i < key.piece_count; ++i) any_flat |= metadata.flat[key.first_piece + i] != kNotFlat;
   for (uint32_t i = 0; i < key.piece_count; ++i) {
     const PieceView piece = metadata.Piece(key, key.first_piece + i);
+    KINTSUGI_CHECK(!piece.holders.empty() && piece.holders.size() <= UINT32_MAX, "a piece has holders");
     for (int axis = 0; axis < piece.axes; ++axis) {
       out->add_lo(static_cast<uint64_t>(piece.lo[axis]));
       out->add_length(static_cast<uint64_t>(piece.hi[axis] - piece.lo[axis]));
@@ -67,6 +69,7 @@ std::string Encode(const Metadata& metadata) {
   head.set_digest(DigestOf(metadata));
   int32_t before = 0;
   for (int32_t rank : metadata.ranks) {
+    KINTSUGI_CHECK(rank >= before, "ranks ascend");
     head.add_rank_gap(static_cast<uint32_t>(rank - before));
     before = rank;
   }
@@ -77,6 +80,7 @@ std::string Encode(const Metadata& metadata) {
   }
   for (const LayoutError& refusal : metadata.refusals) Fill(refusal, head.add_refusals());
 
+  KINTSUGI_CHECK(head.ByteSizeLong() <= INT32_MAX, "ranks and replica ids fit a message of protobuf's");
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);
   CodedOutputStream out(&stream);
@@ -88,9 +92,12 @@ std::string Encode(const Metadata& metadata) {
     Fill(metadata, key, &entry);
     out.WriteTag(
         WireFormatLite::MakeTag(wire::GlobalMetadata::kKeysFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+    // What is larger protobuf would leave out, and say so on standard error alone.
+    KINTSUGI_CHECK(entry.ByteSizeLong() <= INT32_MAX, "a key fits a message of protobuf's");
     out.WriteVarint64(entry.ByteSizeLong());
     entry.SerializeToCodedStream(&out);
   }
+  KINTSUGI_CHECK(!out.HadError(), "what is written to a string arrives there");
   out.Trim();
   return bytes;
 }

@@ -14,6 +14,7 @@ int FirstDifference(const Box& box, const Point& a, const Point& b) {
 
 // `box` with the axes before `axis` fixed at `at`, and `axis` itself cut to [lo, hi).
 Box Cut(const Box& box, const Point& at, int axis, int64_t lo, int64_t hi) {
+  KINTSUGI_CHECK(0 <= axis && axis <= box.axes, "a box is cut along one of its axes, or is one element");
   Box cut = box;
   for (int before = 0; before < axis; ++before) {
     cut.lo[before] = at[before];
@@ -33,6 +34,7 @@ FlatBoxes BoxesOf(const Box& box, FlatRange range) {
   FlatBoxes result;
   if (range.start == range.stop) return result;
   const auto emit = [&](const Point& at, int axis, int64_t lo, int64_t hi) {
+    KINTSUGI_CHECK(result.count < kFlatBoxesMax, "a flat range is so few boxes");
     if (lo < hi || axis == box.axes) result.boxes[result.count++] = Cut(box, at, axis, lo, hi);
   };
   const Point first = Unravel(box, range.start), last = Unravel(box, range.stop - 1);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "replica/layout/metadata_writer.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::layout {
 namespace {
@@ -108,6 +109,8 @@ Metadata Merge(const Metadata& a, const Metadata& b) {
   out.coordinates.reserve(std::max(a.coordinates.size(), b.coordinates.size()));
   MetadataWriter writer(&out);
   JoinKeys({a, numbers.of_a}, {b, numbers.of_b}, &writer);
+  KINTSUGI_CHECK(out.holders.size() == a.holders.size() + b.holders.size(), "a merge has the holders of both");
+  KINTSUGI_CHECK(out.first_holder.back() == out.holders.size(), "each of them is of a piece");
   return out;
 }
 

@@ -85,6 +85,7 @@ std::span<const KeyMeta> Metadata::Find(std::string_view name) const {
 
 uint32_t Metadata::KeyOfPiece(uint32_t piece) const {
   KINTSUGI_CHECK(piece < piece_count(), "a piece is one of the metadata's");
+  KINTSUGI_CHECK(!keys.empty() && keys.front().first_piece == 0, "the first key has the first piece");
   const auto after = std::upper_bound(keys.begin(), keys.end(), piece,
                                       [](uint32_t number, const KeyMeta& key) { return number < key.first_piece; });
   return static_cast<uint32_t>(after - keys.begin()) - 1;

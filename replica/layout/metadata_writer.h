@@ -22,6 +22,7 @@ class MetadataWriter {
 
   // A piece of the last key; `coordinates` are its lo, then its hi. The first holder must follow.
   void AddPiece(const int64_t* coordinates, FlatRange flat) {
+    KINTSUGI_CHECK(!out_.keys.empty(), "a piece is of the key before it");
     KINTSUGI_CHECK(out_.flat.size() < UINT32_MAX, "a metadata holds fewer than 2^32 pieces");
     KeyMeta& key = out_.keys.back();
     ++key.piece_count;

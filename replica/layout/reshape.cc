@@ -3,6 +3,7 @@
 
 #include "callbacks/state/key.h"
 #include "replica/layout/shard.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::layout {
 namespace {
@@ -30,6 +31,7 @@ ShardSpec SpecOf(const ShardedTensor& shard) {
 
 // value * numerator / denominator where that is exact.
 std::optional<int64_t> Scale(int64_t value, int64_t numerator, int64_t denominator) {
+  KINTSUGI_CHECK(0 <= numerator && numerator <= denominator && denominator > 0, "what is kept is a part of the whole");
   const __int128 product = static_cast<__int128>(value) * numerator;
   if (product % denominator != 0) return std::nullopt;
   return static_cast<int64_t>(product / denominator);
@@ -45,6 +47,7 @@ Result<Memory, LayoutError> NarrowMemory(const ShardedTensor& shard, size_t axis
                    "what is kept of axis " + std::to_string(axis) + " does not lie in one piece, because axis " +
                        std::to_string(before) + " has length " + std::to_string(shard.local_shape[before]) +
                        ": narrow the descriptor without memory and bind packed memory");
+  KINTSUGI_CHECK(memory.size_bytes % static_cast<uint64_t>(shard.local_shape[axis]) == 0, "memory is whole rows");
   const uint64_t step = memory.size_bytes / static_cast<uint64_t>(shard.local_shape[axis]);
   const uint64_t skipped = step * static_cast<uint64_t>(start);
   memory.data = static_cast<uint8_t*>(memory.data) + skipped;
@@ -131,6 +134,8 @@ Result<std::vector<ShardedTensor>, LayoutError> NarrowFlat(const ShardedTensor& 
     Memory memory = shard.memory;
     if (memory.data != nullptr) {
       const uint64_t skipped = static_cast<uint64_t>(from[i]) * element;
+      KINTSUGI_CHECK(skipped + static_cast<uint64_t>(ranges[i].stop - ranges[i].start) * element <= memory.size_bytes,
+                     "what is kept lies in the shard's memory");
       memory.data = static_cast<uint8_t*>(memory.data) + skipped;
       memory.size_bytes = static_cast<uint64_t>(ranges[i].stop - ranges[i].start) * element;
       if (memory.shared_fd >= 0) memory.shared_offset += skipped;

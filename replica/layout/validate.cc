@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "replica/layout/validate_cover.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::layout {
 namespace {
@@ -18,8 +19,11 @@ std::vector<int32_t> RanksOf(const PieceView& piece) {
 
 int32_t LowestRank(const Metadata& metadata, const KeyMeta& key) {
   int32_t lowest = std::numeric_limits<int32_t>::max();
-  for (uint32_t i = 0; i < key.piece_count; ++i)
-    lowest = std::min(lowest, metadata.Piece(key, key.first_piece + i).holders.front().rank);
+  for (uint32_t i = 0; i < key.piece_count; ++i) {
+    const PieceView piece = metadata.Piece(key, key.first_piece + i);
+    KINTSUGI_CHECK(!piece.holders.empty(), "a piece has holders");
+    lowest = std::min(lowest, piece.holders.front().rank);
+  }
   return lowest;
 }
 
@@ -55,6 +59,7 @@ std::optional<LayoutError> CheckAgreement(const Metadata& metadata, std::span<co
 }
 
 std::optional<LayoutError> CheckSize(const Metadata& metadata, const KeyMeta& key) {
+  KINTSUGI_CHECK(DTypeSize(key.dtype) > 0, "an element of a key that was not refused has bytes");
   const auto volume = Volume(key.Whole());
   const uint64_t limit = std::numeric_limits<int64_t>::max() / DTypeSize(key.dtype);
   if (volume && static_cast<uint64_t>(*volume) <= limit) return std::nullopt;

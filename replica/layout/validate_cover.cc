@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "replica/layout/flat_range.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::layout {
 namespace {
@@ -141,6 +142,7 @@ class CoverChecker {
       }
       for (int32_t rank : Mains(piece)) ranks.push_back(rank);
     }
+    KINTSUGI_CHECK(region.has_value(), "an element that is held twice is in a box of somebody's");
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     return {ErrorCode::kOverlap, key_.name, ranks, region,

@@ -4,6 +4,8 @@
 #include <functional>
 #include <queue>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::plan {
 namespace {
 
@@ -76,7 +78,9 @@ class Refinement {
 
   void Move(uint32_t shard, size_t to) {
     auto& from_list = of_rank_[Rank(shard)];
-    from_list.erase(std::find(from_list.begin(), from_list.end(), shard));
+    const auto at = std::find(from_list.begin(), from_list.end(), shard);
+    KINTSUGI_CHECK(at != from_list.end() && Rank(shard) != to, "a shard leaves the rank that has it for another");
+    from_list.erase(at);
     of_rank_[to].push_back(shard);
     assignment_.load[Rank(shard)] -= Bytes(shard);
     assignment_.load[to] += Bytes(shard);
@@ -96,12 +100,14 @@ class Refinement {
 // written down again when they come up.
 Assignment AssignInOrder(const SharedShards& shards, int32_t ranks, const std::vector<uint32_t>& order) {
   Assignment result{std::vector<int32_t>(order.size()), std::vector<int64_t>(static_cast<size_t>(ranks))};
+  KINTSUGI_CHECK(order.size() == shards.shards().size(), "each shard has a turn");
   std::vector<Heap> heaps(shards.sets().size());
   for (uint32_t number : order) {
     const SharedShard& shard = shards.shards()[number];
     Heap& heap = heaps[shard.holders];
     if (heap.empty())
       for (int32_t rank : shards.HoldersOf(shard)) heap.emplace(result.load[static_cast<size_t>(rank)], rank);
+    KINTSUGI_CHECK(!heap.empty(), "somebody holds a shard that is assigned");
     while (true) {
       const auto [noted, rank] = heap.top();
       int64_t& load = result.load[static_cast<size_t>(rank)];

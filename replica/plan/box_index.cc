@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::plan {
 namespace {
 
@@ -17,6 +19,8 @@ bool Meets(const int64_t* lo, const int64_t* hi, const layout::Box& box) {
 }  // namespace
 
 void BoxIndex::Build(int axes, const std::vector<int64_t>& coordinates, size_t count) {
+  KINTSUGI_CHECK(0 <= axes && axes <= layout::kAxesMax && count <= UINT32_MAX, "boxes of an index are numbered");
+  KINTSUGI_CHECK(coordinates.size() == 2 * static_cast<size_t>(axes) * count, "each of them has a lo and a hi");
   axes_ = axes;
   coordinates_ = coordinates.data();
   nodes_.clear();
@@ -30,6 +34,7 @@ void BoxIndex::Build(int axes, const std::vector<int64_t>& coordinates, size_t c
 }
 
 void BoxIndex::Find(const layout::Box& box, std::vector<uint32_t>* found, uint64_t* steps) const {
+  KINTSUGI_CHECK(box.axes == axes_, "a box that is looked up has the axes of the index");
   found->clear();
   if (is_grid_)
     FindInGrid(box, found, steps);
@@ -165,6 +170,7 @@ void BoxIndex::FindInTree(const layout::Box& box, std::vector<uint32_t>* found, 
     const int64_t* lo = bounds_.data() + number * 2 * static_cast<size_t>(axes_);
     if (!Meets(lo, lo + axes_, box)) continue;
     if (node.right != 0) {
+      KINTSUGI_CHECK(depth + 2 <= stack.size(), "a tree of halves is no deeper than 32 bits");
       stack[depth++] = node.right;
       stack[depth++] = number + 1;
       continue;

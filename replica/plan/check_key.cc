@@ -2,6 +2,7 @@
 
 #include "replica/layout/flat_range.h"
 #include "replica/plan/describe.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::plan {
 
@@ -38,6 +39,8 @@ bool Holds(const PieceView& piece, const int64_t* lo, const int64_t* hi) {
 }  // namespace
 
 std::optional<LayoutError> KeyChecker::Check(const KeyMoves& key) {
+  KINTSUGI_CHECK(key.first_move <= plan_.moves.size() && key.move_count <= plan_.moves.size() - key.first_move,
+                 "arrays are checked before keys");
   key_ = &key;
   held_ = &source_.keys[key.source_key];
   wanted_ = &target_.keys[key.target_key];

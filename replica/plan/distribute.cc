@@ -5,6 +5,7 @@
 
 #include "replica/layout/flat_range.h"
 #include "replica/plan/balance.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::plan {
 
@@ -86,9 +87,12 @@ Result<Assignment, layout::LayoutError> Distribute(const SharedShards& shards, i
   if (auto error = Check(shards, ranks)) return std::move(*error);
   Assignment best = AssignInOrder(shards, ranks, MegatronOrder(shards));
   if (policy == DistributionPolicy::kMegatron) return best;
-  Assignment other = AssignInOrder(shards, ranks, LargestFirst(shards));
-  if (LargestLoad(other) < LargestLoad(best)) best = std::move(other);
+  const Assignment other = AssignInOrder(shards, ranks, LargestFirst(shards));
+  if (LargestLoad(other) < LargestLoad(best)) best = other;
   Refine(shards, &best);
+  KINTSUGI_CHECK(std::accumulate(best.load.begin(), best.load.end(), int64_t{0}) ==
+                     std::accumulate(other.load.begin(), other.load.end(), int64_t{0}),
+                 "a refinement moves shards, and loses none");
   return best;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::plan {
 
 using layout::Box;
@@ -11,6 +13,7 @@ namespace {
 
 // Number, within `box`, of the first element at or after `at` that is in `part`, which lies within `box`; -1: none.
 int64_t NextWithin(const Box& box, const Box& part, int64_t at) {
+  KINTSUGI_CHECK(Contains(box, part), "a part that is walked lies in its box");
   Point point = Unravel(box, at);
   for (int axis = 0; axis < box.axes; ++axis) {
     if (point[axis] >= part.lo[axis] && point[axis] < part.hi[axis]) continue;
@@ -103,12 +106,14 @@ void HitFinder::Walk(const SourceIndex::Region& region, const Box& box, const Bo
     if (flat.start > at) {
       at = NextWithin(box, part, flat.start);
       if (at < 0) return;
+      KINTSUGI_CHECK(at >= flat.start, "a walk goes on");
       if (at >= flat.stop) continue;
     }
     EmitWithin(number, box, part);
     if (flat.stop >= region.volume) return;
     at = NextWithin(box, part, flat.stop);
     if (at < 0) return;
+    KINTSUGI_CHECK(at >= flat.stop, "a walk goes on");
   }
 }
 
@@ -129,6 +134,7 @@ void HitFinder::EmitRange(uint32_t share, const Box& region, FlatRange range) {
 }
 
 void HitFinder::Emit(uint32_t share, const Box& box) {
+  KINTSUGI_CHECK(box.axes == axes_, "a hit has the axes of what is wanted");
   ++steps_;
   hits_.push_back({share, Volume(box).value_or(0)});
   coordinates_.insert(coordinates_.end(), box.lo.begin(), box.lo.begin() + axes_);

@@ -51,6 +51,8 @@ std::optional<LayoutError> KeyPlanner::Add(uint32_t target_key) {
     if (!error) error = PlanOwn(key, *options_.rank);
   }
   added.move_count = plan_.moves.size() - added.first_move;
+  KINTSUGI_CHECK(plan_.coordinates.size() - added.first_coordinate == added.move_count * 2 * key.axes,
+                 "each move has a box");
   return error;
 }
 
@@ -167,6 +169,7 @@ std::optional<LayoutError> KeyPlanner::PlanOwn(const KeyMeta& key, int32_t rank)
 
 int32_t KeyPlanner::Choose(const SourceIndex::Share& share, const PieceView& piece, const Wanted& wanted, int32_t to) {
   const auto candidates = sets_.Candidates(share.holders, to);
+  KINTSUGI_CHECK(!candidates.empty(), "somebody holds a share");
   return candidates.size() == 1 ? candidates[0]
                                 : candidates[RequestNumber(share, piece, wanted, to) % candidates.size()];
 }
@@ -184,6 +187,7 @@ uint64_t KeyPlanner::RequestNumber(const SourceIndex::Share& share, const PieceV
   }
   if (!wanted.is_whole) {
     const int64_t length = wanted.flat.stop - wanted.flat.start;
+    KINTSUGI_CHECK(length > 0, "who asks for nothing asks nobody");
     const int64_t volume = Volume(wanted.box).value_or(0);
     number = number * static_cast<uint64_t>((volume + length - 1) / length) +
              static_cast<uint64_t>(wanted.flat.start / length);

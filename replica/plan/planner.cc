@@ -2,6 +2,7 @@
 
 #include "replica/layout/request.h"
 #include "replica/plan/key_planner.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::plan {
 
@@ -23,6 +24,7 @@ Result<Plan, layout::LayoutError> MakePlan(const layout::Metadata& source, const
   KeyPlanner planner(source, target, options, options.cost ? &options.cost->steps : &ignored.steps, &plan);
   for (uint32_t key = 0; key < target.keys.size(); ++key)
     if (auto error = planner.Add(key)) return std::move(*error);
+  KINTSUGI_CHECK(plan.keys.size() == target.keys.size(), "each key of the target has its moves");
   return plan;
 }
 

@@ -7,6 +7,7 @@
 #include "replica/plan/describe.h"
 #include "replica/plan/plan_check.h"
 #include "replica/plan/renamed_plan.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::plan {
 namespace {
@@ -56,6 +57,8 @@ class RenamedChecker {
   }
 
   LayoutError Refuse(ErrorCode code, const Use& use, std::vector<int32_t> ranks, const std::string& what) const {
+    KINTSUGI_CHECK(use.target_piece < target_key_.size() && use.wanted_piece < wanted_key_.size(),
+                   "a use whose pieces do not exist has no place to name");
     const KeyMeta& key = *target_key_[use.target_piece];
     return {code, key.name, std::move(ranks), use.target_box,
             Name(key) + ": " + Describe(use.target_box) + " made of " + Describe(use.source_box) + " of '" +

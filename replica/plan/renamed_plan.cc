@@ -10,6 +10,7 @@
 #include "replica/layout/flat_range.h"
 #include "replica/plan/aoa_tensors.h"
 #include "replica/plan/describe.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::plan {
 namespace {
@@ -139,6 +140,7 @@ class RenamedPlanner {
   void OrderUses() {
     std::vector<const KeyMeta*> keys(wanted_keys_.size());
     for (const auto& [name, number] : wanted_keys_) keys[number] = &result_.wanted.Find(name).front();
+    KINTSUGI_CHECK(std::count(keys.begin(), keys.end(), nullptr) == 0, "each wanted key has its number");
     for (Use& use : result_.uses) use.wanted_piece = PieceAt(*keys[use.wanted_piece], use.source_box);
     const auto place = [](const Use& use) {
       return std::tie(use.wanted_piece, use.target_piece, use.target_box.lo, use.target_box.hi);
@@ -155,6 +157,7 @@ class RenamedPlanner {
       const Box at = result_.wanted.Piece(key, middle).box();
       (std::tie(box.lo, box.hi) < std::tie(at.lo, at.hi) ? end : first) = middle;
     }
+    KINTSUGI_CHECK(first < end && result_.wanted.Piece(key, first).box() == box, "what a use is made of is wanted");
     return first;
   }
 
@@ -222,6 +225,7 @@ Result<std::vector<RenamedMove>, layout::LayoutError> ListMoves(const RenamedPla
           error->key = wanted.name;
           return std::move(*error);
         }
+        KINTSUGI_CHECK(moves.size() <= moves_max, "moves stay within their limit");
         if (pairs.size() > moves_max - moves.size()) return TooMany(wanted, moves_max);
         for (const BoxPair& pair : pairs)
           moves.push_back({use.target_piece, part.source_key, move.from, move.to, pair.source, pair.target, &use.steps,

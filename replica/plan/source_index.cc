@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "replica/plan/describe.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::plan {
 
@@ -44,6 +45,7 @@ std::optional<LayoutError> SourceIndex::Build(const layout::Metadata& source, co
   for (uint32_t i = key.first_piece; i < key.first_piece + key.piece_count; ++i)
     if (auto error = Add(key, i)) return error;
   for (Share& share : shares_) SetHolders(&share);
+  KINTSUGI_CHECK(shares_.size() >= regions_.size(), "each region has a share");
   boxes_.Build(axes_, coordinates_, regions_.size());
   return std::nullopt;
 }

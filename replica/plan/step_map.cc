@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::plan {
 
 using aoa::DigitMap;
@@ -18,6 +20,7 @@ Shape LengthsOf(const Box& box) {
 }
 
 Box Placed(const aoa::IndexBox& relative, const Box& within) {
+  KINTSUGI_CHECK(relative.size() == static_cast<size_t>(within.axes), "a part has the axes of what it lies in");
   Box box;
   box.axes = within.axes;
   for (int axis = 0; axis < box.axes; ++axis) {
@@ -73,6 +76,7 @@ Result<StepMap, LayoutError> StepMap::Make(const Box& source, const Box& target,
 }
 
 std::optional<LayoutError> StepMap::Map(const Box& part, std::vector<BoxPair>* pairs) const {
+  KINTSUGI_CHECK(Contains(source_, part), "what is mapped lies in the map's source");
   pairs->clear();
   if (part == source_) {
     pairs->push_back({source_, target_});
