@@ -15,6 +15,7 @@
 #include "replica/stream/loop_turns.h"
 #include "replica/stream/rank_ports.h"
 #include "replica/stream/sigpipe_guard.h"
+#include "runtime/base/check.h"
 #include "runtime/base/mutex.h"
 
 namespace kintsugi {
@@ -225,7 +226,7 @@ void AbortDomain::CloseLate() {
 
 void AbortDomain::Add(UnboundBuffer* buffer) {
   const MutexLock lock(mutex_);
-  buffers_.insert(buffer);
+  KINTSUGI_CHECK(buffers_.insert(buffer).second, "a buffer is added once, and taken out before it goes");
 }
 
 void AbortDomain::Remove(UnboundBuffer* buffer) {
@@ -235,7 +236,7 @@ void AbortDomain::Remove(UnboundBuffer* buffer) {
 
 void AbortDomain::Add(AbortableContext* context) {
   const MutexLock lock(mutex_);
-  connecting_.insert(context);
+  KINTSUGI_CHECK(connecting_.insert(context).second, "a context begins to connect once");
 }
 
 void AbortDomain::Remove(AbortableContext* context) {

@@ -15,6 +15,7 @@ BlockTable::BlockTable(const std::vector<StreamItem>& items) : items_(items), fi
 }
 
 size_t BlockTable::ItemOf(uint64_t block) const {
+  KINTSUGI_CHECK(block < blocks(), "a block is the table's");
   return static_cast<size_t>(std::upper_bound(first_block_.begin(), first_block_.end(), block) - first_block_.begin()) -
          1;
 }
@@ -27,6 +28,7 @@ std::vector<BlockRun> BlockTable::Runs(const BlockRange& range) const {
     const StreamItem& item = items_[number];
     const uint64_t count = std::min(first_block_[number + 1], range.first + range.count) - block;
     const uint64_t offset = (block - first_block_[number]) * kStreamBlockBytes;
+    KINTSUGI_CHECK(count > 0 && offset < item.memory.size_bytes, "a run begins within its item");
     runs.push_back({.item = &item,
                     .offset = offset,
                     .size_bytes = std::min(count * kStreamBlockBytes, item.memory.size_bytes - offset),

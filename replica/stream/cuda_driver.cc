@@ -1,5 +1,6 @@
 #include "replica/stream/cuda_driver.h"
 
+#include "runtime/base/check.h"
 #include "runtime/base/shared_library.h"
 
 namespace kintsugi {
@@ -68,7 +69,10 @@ CudaDevice::~CudaDevice() {
   if (context_) driver_.context_release(device_);
 }
 
-Status CudaDevice::Bind() const { return Check(driver_.context_set(context_), "cuCtxSetCurrent"); }
+Status CudaDevice::Bind() const {
+  KINTSUGI_CHECK(context_, "a device that is used was opened");
+  return Check(driver_.context_set(context_), "cuCtxSetCurrent");
+}
 
 unsigned CudaDevice::MemoryType(const void* data) const {
   unsigned type = 0;

@@ -16,6 +16,7 @@ constexpr uint64_t kSlotBytesMin = 1 << 20;
 }  // namespace
 
 Result<std::unique_ptr<CudaLane>> CudaLane::Make(std::shared_ptr<CudaDevice> device, int slots) {
+  KINTSUGI_CHECK(slots > 0, "a lane has a slot");
   KINTSUGI_RETURN_IF_ERROR(device->Bind());
   std::unique_ptr<CudaLane> lane(new CudaLane(device));
   const CudaDriver& driver = device->driver();
@@ -39,6 +40,7 @@ CudaLane::~CudaLane() {
 }
 
 Status CudaLane::GrowHost(Slot& slot, uint64_t size_bytes) {
+  KINTSUGI_CHECK(!slot.busy, "buffers of a slot that is busy stay where they are");
   if (slot.pinned_bytes >= size_bytes) return Status::Ok();
   const CudaDriver& driver = device_->driver();
   if (slot.pinned) driver.host_free(std::exchange(slot.pinned, nullptr));
@@ -63,7 +65,6 @@ Status CudaLane::GrowDevice(Slot& slot, uint64_t size_bytes) {
 }
 
 Status CudaLane::Grow(Slot& slot, uint64_t size_bytes) {
-  KINTSUGI_CHECK(!slot.busy, "buffers of a slot that is busy stay where they are");
   KINTSUGI_RETURN_IF_ERROR(GrowHost(slot, size_bytes));
   return GrowDevice(slot, size_bytes);
 }

@@ -12,6 +12,7 @@
 
 #include "replica/stream/abortable_gloo.h"
 #include "replica/stream/gloo_rendezvous.h"
+#include "runtime/base/check.h"
 #include "runtime/base/collective_marks.h"
 
 namespace kintsugi {
@@ -84,6 +85,7 @@ Result<std::vector<std::unique_ptr<GlooGroup>>> GlooGroup::ConnectAll(Store& sto
   CancelToken never;
   CancelToken::Subscription subscription(join.cancel ? *join.cancel : never, [&] { device->Abort(); });
   KINTSUGI_ASSIGN_OR_RETURN(auto contexts, ConnectGlooContexts(store, with_device, groups));
+  KINTSUGI_CHECK(contexts.size() == groups.size(), "each group has a context");
   std::vector<std::unique_ptr<GlooGroup>> connected;
   for (size_t i = 0; i < groups.size(); ++i) {
     std::string place = GlooPlace(join.prefix, groups[i].name, contexts[i]->rank, contexts[i]->size);
@@ -139,6 +141,7 @@ void GlooGroup::GatherInTwoRounds(uint8_t* all, size_t bytes_each) {
   const auto buffer = context_->createUnboundBuffer(all, n * bytes_each);
   const auto slot = [](uint32_t round) { return gloo::Slot::build(kGatherInTwoRoundsSlotPrefix, round); };
   const auto receive = [&](uint32_t round, size_t from, size_t until) {
+    KINTSUGI_CHECK(from < until && until <= n, "a round hands on parts that are there");
     buffer->recv(previous, slot(round), from * bytes_each, (until - from) * bytes_each);
     buffer->waitRecv();
   };

@@ -7,6 +7,8 @@
 
 #include <memory>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 
 using gloo::transport::tcp::attr;
@@ -18,6 +20,7 @@ GlooPortDevice::GlooPortDevice(const attr& attributes, PortRange ports)
       next_(static_cast<int>((static_cast<int64_t>(getpid()) * 97) % ports.size())) {}
 
 void GlooPortDevice::Use(uint16_t port) {
+  KINTSUGI_CHECK(port >= ports_.first && port - ports_.first < ports_.size(), "a port is one of the range");
   attr with_port = attr_;
   auto* const address = reinterpret_cast<sockaddr*>(&with_port.ai_addr);
   if (address->sa_family == AF_INET6)

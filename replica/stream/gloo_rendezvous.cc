@@ -151,6 +151,7 @@ class Rendezvous {
     for (Joining& joining : joining_) {
       const std::vector<int>& ranks = joining.members->ranks;
       const int size = static_cast<int>(ranks.size());
+      KINTSUGI_CHECK(std::count(ranks.begin(), ranks.end(), join_.rank) == 1, "a rank joins a group as one member");
       joining.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), join_.rank) - ranks.begin());
       Name(joining);
       joining.context = std::make_shared<OwnContext>(joining.rank, size, join_.device);
@@ -179,6 +180,7 @@ class Rendezvous {
       }
     }
     std::vector<uint8_t> bytes(all.ByteSizeLong());
+    KINTSUGI_CHECK(bytes.size() <= INT32_MAX, "a rank's listeners fit one message");
     all.SerializeToArray(bytes.data(), static_cast<int>(bytes.size()));
     return bytes;
   }
@@ -234,6 +236,7 @@ class Rendezvous {
 
   // It listens, by its own word: who waits for a peer that has not dialed cannot know whose fault that is.
   Status TellUnreached(StatusCode code) const {
+    KINTSUGI_CHECK(dialing_.has_value(), "a pair that was not reached was being dialed");
     const int rank = dialing_->joining->members->ranks[static_cast<size_t>(dialing_->peer)];
     const Address address(dialing_->address);
     if (join_.unreached) join_.unreached->push_back({Rank(rank), PortOf(address)});
@@ -269,6 +272,7 @@ std::string GlooPlace(const std::string& prefix, const std::string& name, int ra
 }
 
 std::vector<int> GlooNeighbours(int rank, int size, GlooPairs pairs) {
+  KINTSUGI_CHECK(0 <= rank && rank < size, "a rank with neighbours is one of its group's");
   std::set<int> peers;
   const int farthest = pairs == GlooPairs::kRing ? std::min(1, size - 1) : size - 1;
   for (int distance = 1; distance <= farthest; distance = pairs == GlooPairs::kEvery ? distance + 1 : 2 * distance) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/host_copy.h"
+#include "runtime/base/check.h"
 #include "runtime/base/mutex.h"
 
 namespace kintsugi {
@@ -39,14 +40,16 @@ struct Channel {
 class InProcessLink final : public Link {
  public:
   InProcessLink(std::shared_ptr<Channel> channel, int end, Rank peer)
-      : channel_(std::move(channel)), end_(end), peer_(peer) {}
+      : channel_(std::move(channel)), end_(end), peer_(peer) {
+    KINTSUGI_CHECK(end == 0 || end == 1, "a link has two ends");
+  }
   ~InProcessLink() override { Close(); }
 
   Status Send(const Memory& memory, uint64_t offset, uint64_t size_bytes, TimePoint deadline,
               PieceObserver* observer) override {
     const TimePoint start = SteadyClock::SteadyNow();
     auto message = std::make_shared<Message>();
-    message->data = static_cast<const uint8_t*>(memory.data) + offset;
+    message->data = internal::SourceOf(memory, offset, size_bytes);
     message->size_bytes = size_bytes;
     if (observer) Observe(*message, *observer);
     const bool keep = size_bytes <= kKeptBytes;
@@ -83,6 +86,8 @@ class InProcessLink final : public Link {
       return internal::LinkSizeMismatch(*this, size_bytes, message->size_bytes);
     }
     queue.pop_front();
+    KINTSUGI_CHECK(!message->taken && !message->done && !message->withdrawn,
+                   "a message in the queue waits to be taken");
     message->taken = true;
     Status status;
     // In pieces, between which the lock is taken to see whether either side gave up.

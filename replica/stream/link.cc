@@ -1,6 +1,7 @@
 #include "replica/stream/link.h"
 
 #include "kernels/host_copy.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
@@ -24,6 +25,12 @@ Status SendBytes(Link& link, const void* data, uint64_t size_bytes, TimePoint de
 }
 
 namespace internal {
+
+const uint8_t* SourceOf(const Memory& memory, uint64_t offset, uint64_t size_bytes) {
+  KINTSUGI_CHECK(offset <= memory.size_bytes && size_bytes <= memory.size_bytes - offset,
+                 "a message lies within the memory that it is sent from");
+  return static_cast<const uint8_t*>(memory.data) + offset;
+}
 
 Status LinkDeadline(const Link& link, std::string_view what, TimePoint start, TimePoint deadline) {
   const auto ms = [](Duration d) { return std::to_string(static_cast<int64_t>(ToMilliseconds(d))); };

@@ -60,6 +60,8 @@ class KINTSUGI_EXPORT Link {
 KINTSUGI_EXPORT Status SendBytes(Link& link, const void* data, uint64_t size_bytes, TimePoint deadline);
 
 namespace internal {
+// Where a message begins that is sent from `memory`. REQUIRES: it lies inside.
+const uint8_t* SourceOf(const Memory& memory, uint64_t offset, uint64_t size_bytes);
 // Messages of the errors that every link has: place, elapsed, limit.
 Status LinkDeadline(const Link& link, std::string_view what, TimePoint start, TimePoint deadline);
 Status LinkAborted(const Link& link, std::string_view what);

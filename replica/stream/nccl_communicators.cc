@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "replica/stream/cuda_driver.h"
+#include "runtime/base/check.h"
 #include "runtime/base/mutex.h"
 
 namespace kintsugi {
@@ -31,6 +32,10 @@ struct NcclCommunicators::State {
   State(std::shared_ptr<const NcclApi> nccl, std::shared_ptr<CudaDevice> on, size_t count)
       : api(std::move(nccl)), device(std::move(on)), all(count) {}
 
+  One& At(size_t index) {
+    KINTSUGI_CHECK(index < all.size(), "a communicator is one of those that were made");
+    return all[index];
+  }
   Status Aborted(const char* what) const { return {StatusCode::kCancelled, std::string(what) + " was aborted"}; }
 
   // The asynchronous state; kNcclInvalidUsage where there is no communicator any more.
@@ -113,6 +118,7 @@ Result<std::unique_ptr<NcclCommunicators>> NcclCommunicators::Init(std::shared_p
     api->group_start();
     for (size_t i = 0; i < memberships.size() && failed.ok(); ++i) {
       const NcclMembership& member = memberships[i];
+      KINTSUGI_CHECK(0 <= member.rank && member.rank < member.ranks, "a member's rank is one of its communicator's");
       NcclConfig config;
       if (limits.ctas_max > 0) config.ctas_max = limits.ctas_max;
       std::vector<NcclUniqueId> ids = member.ids;
@@ -141,14 +147,14 @@ NcclCommunicators::~NcclCommunicators() {
 
 size_t NcclCommunicators::size() const { return state_->all.size(); }
 NcclComm NcclCommunicators::handle(size_t index) const {
-  State::One& one = state_->all[index];
+  State::One& one = state_->At(index);
   const MutexLock lock(one.mutex);
   return one.comm;
 }
 
 Status NcclCommunicators::Call(size_t index, const char* what, const std::function<int(NcclComm)>& call,
                                TimePoint deadline) {
-  State::One& one = state_->all[index];
+  State::One& one = state_->At(index);
   int result = kNcclSuccess;
   {
     const MutexLock lock(one.mutex);
@@ -161,7 +167,7 @@ Status NcclCommunicators::Call(size_t index, const char* what, const std::functi
 }
 
 Status NcclCommunicators::AsyncError(size_t index) {
-  State::One& one = state_->all[index];
+  State::One& one = state_->At(index);
   const int result = state_->Poll(one);
   if (result == kNcclSuccess || result == kNcclInProgress) return Status::Ok();
   if (state_->aborting) return state_->Aborted("work of an NCCL communicator");

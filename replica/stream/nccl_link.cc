@@ -6,6 +6,7 @@
 
 #include "replica/stream/cuda_staging.h"
 #include "replica/stream/store_wait.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
@@ -137,6 +138,7 @@ class NcclLink final : public Link {
   // Enqueues the checksums of the piece at `from`, and their way to the slot's host buffer.
   Status SumOnDevice(CudaLane& lane, Slot& slot, uint64_t from, uint64_t size_bytes, const PieceObserver& observer) {
     const uint64_t block = observer.WantsBlockSums(), count = SumBlocks(size_bytes, block);
+    KINTSUGI_CHECK(block > 0 && piece_bytes_ % block == 0, "a piece is whole blocks of its checksums");
     KINTSUGI_RETURN_IF_ERROR(lane.Grow(slot, count * sizeof(uint64_t)));
     const BlockSums sums{reinterpret_cast<uint64_t*>(slot.device), block};
     KINTSUGI_RETURN_IF_ERROR(
@@ -145,11 +147,13 @@ class NcclLink final : public Link {
   }
 
   static void TellSums(const Slot& slot, uint64_t size_bytes, PieceObserver& observer) {
-    observer.PassedSums(reinterpret_cast<const uint64_t*>(slot.pinned),
-                        SumBlocks(size_bytes, observer.WantsBlockSums()));
+    const uint64_t count = SumBlocks(size_bytes, observer.WantsBlockSums());
+    KINTSUGI_CHECK(count <= slot.pinned_bytes / sizeof(uint64_t), "a slot's buffer holds the checksums of its piece");
+    observer.PassedSums(reinterpret_cast<const uint64_t*>(slot.pinned), count);
   }
 
   uint64_t PartOf(uint64_t size_bytes, uint64_t piece) const {
+    KINTSUGI_CHECK(piece * piece_bytes_ < size_bytes, "a piece begins within its message");
     return std::min(piece_bytes_, size_bytes - piece * piece_bytes_);
   }
 
@@ -178,14 +182,14 @@ class NcclLink final : public Link {
   }
 
   Status SendPieces(Wait& wait, const Memory& memory, uint64_t offset, uint64_t size_bytes, PieceObserver* observer) {
-    auto* data = static_cast<uint8_t*>(memory.data) + offset;
+    const uint8_t* data = internal::SourceOf(memory, offset, size_bytes);
     CudaLane& lane = wait.lane;
     KINTSUGI_RETURN_IF_ERROR(SendHeader(wait, size_bytes));
     const bool on_device = memory.kind == MemoryKind::kDevice;
     const Watch watch = WatchOf(on_device, observer);
     const auto start = [&](uint64_t piece, Slot& slot) -> Status {
       const uint64_t part = PartOf(size_bytes, piece);
-      uint8_t* at = data + piece * piece_bytes_;
+      const uint8_t* at = data + piece * piece_bytes_;
       if (on_device) {
         const auto from = reinterpret_cast<uint64_t>(at);
         if (watch == Watch::kDeviceSums) KINTSUGI_RETURN_IF_ERROR(SumOnDevice(lane, slot, from, part, *observer));

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
@@ -35,9 +37,11 @@ PagesAhead::~PagesAhead() {
 
 void PagesAhead::Read(const uint8_t* at, uint64_t size_bytes, const uint8_t* end) {
   const auto from = reinterpret_cast<uintptr_t>(at), to = from + size_bytes, first = std::min(to, from + kFirstBytes);
+  KINTSUGI_CHECK(at <= end && size_bytes <= static_cast<uint64_t>(end - at), "what is read next lies in its mapping");
   bool there = false;
   {
     MutexLock lock(mutex_);
+    KINTSUGI_CHECK(!ended_ && start_ <= filled_, "filled pages begin before they end, while there is a reader");
     there = start_ <= from && first <= filled_;
     if (from < start_ || from > filled_) start_ = filled_ = from;  // another mapping, or the reader jumped
     if (!there) filled_ = std::max(filled_, first);                // by this thread, below

@@ -1,6 +1,9 @@
 #include "replica/stream/receive_plan.h"
 
 #include <algorithm>
+#include <cstdint>
+
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 
@@ -10,9 +13,15 @@ ReceivePlan::ReceivePlan(const BlockTable& table, ReceiveLedger& ledger, size_t 
       live_sources_(sources),
       states_(table.blocks(), State::kMissing),
       damaged_by_(table.blocks(), -1) {
-  for (uint64_t block = 0; block < states_.size(); ++block)
-    if (ledger.Has(block)) states_[block] = State::kThere;
-  missing_ = states_.size() - ledger.arrived();
+  KINTSUGI_CHECK(sources > 0 && sources <= INT16_MAX, "a source's number fits beside each block");
+  KINTSUGI_CHECK(ledger.blocks() == table.blocks(), "a ledger was begun for the state that is received");
+  for (uint64_t block = 0; block < states_.size(); ++block) {
+    if (ledger.Has(block))
+      states_[block] = State::kThere;
+    else
+      ++missing_;
+  }
+  KINTSUGI_CHECK(missing_ == states_.size() - ledger.arrived(), "a ledger counts the blocks that it has");
 }
 
 bool ReceivePlan::MayTake(size_t source, uint64_t block) const {
@@ -39,6 +48,7 @@ std::vector<BlockRange> ReceivePlan::Take(size_t source) {
       else
         taken.push_back({block, 1});
     }
+    KINTSUGI_CHECK(count <= missing_ && missing_ + in_work_ <= states_.size(), "a block is counted once");
     missing_ -= count;
     in_work_ += count;
     if (count > 0 || missing_ + in_work_ == 0) return taken;
@@ -48,6 +58,8 @@ std::vector<BlockRange> ReceivePlan::Take(size_t source) {
 
 void ReceivePlan::Arrived(const BlockRange& range) {
   const MutexLock lock(mutex_);
+  KINTSUGI_CHECK(range.first <= states_.size() && range.count <= states_.size() - range.first,
+                 "blocks that arrived are the plan's");
   for (uint64_t block = range.first; block < range.first + range.count; ++block) {
     if (states_[block] != State::kInWork) continue;  // damaged
     states_[block] = State::kThere;
@@ -59,6 +71,7 @@ void ReceivePlan::Arrived(const BlockRange& range) {
 
 void ReceivePlan::Damaged(size_t source, uint64_t block, const std::string& why) {
   const MutexLock lock(mutex_);
+  KINTSUGI_CHECK(block < states_.size() && states_[block] == State::kInWork, "a block that is damaged was asked for");
   if (damaged_by_[block] >= 0 && failure_.ok()) failure_ = Status(StatusCode::kDataLoss, why);
   damaged_by_[block] = static_cast<int16_t>(source);
   states_[block] = State::kMissing;

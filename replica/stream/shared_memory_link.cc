@@ -7,6 +7,7 @@
 #include "kernels/host_copy.h"
 #include "replica/stream/fresh_pages.h"
 #include "replica/stream/peer_memory.h"
+#include "runtime/base/check.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -33,13 +34,15 @@ class SharedMemoryLink final : public Link {
         end_(end),
         peer_(peer),
         process_(std::move(process)),
-        peer_memory_(process_.pid()) {}
+        peer_memory_(process_.pid()) {
+    KINTSUGI_CHECK(end == 0 || end == 1, "a link has two ends");
+  }
   ~SharedMemoryLink() override { Close(); }
 
   Status Send(const Memory& memory, uint64_t offset, uint64_t size_bytes, TimePoint deadline,
               PieceObserver* observer) override {
     const Call call{"send", SteadyClock::SteadyNow(), deadline};
-    const auto* data = static_cast<const uint8_t*>(memory.data) + offset;
+    const uint8_t* data = internal::SourceOf(memory, offset, size_bytes);
     if (memory.kind == MemoryKind::kShared && size_bytes >= kDirectBytes && !files_refused_) {
       const FileIdentity file = IdentifyFile(memory.shared_fd);
       const SlotHeader header{.kind = SlotKind::kFile,

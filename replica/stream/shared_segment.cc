@@ -15,6 +15,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi {
 namespace {
 
@@ -24,6 +26,7 @@ constexpr uint64_t kHeaderBytes = (sizeof(SegmentHeader) + kPage - 1) / kPage * 
 constexpr uint64_t kDirectionBytes = SharedRing::kSlots * SharedRing::kSlotBytes;
 constexpr uint64_t kSegmentBytes = kHeaderBytes + 2 * kDirectionBytes;
 
+static_assert(SharedRing::kSlotBytes <= UINT32_MAX, "SlotHeader::part_bytes holds the size of a full slot");
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 Status Failed(const std::string& what, int error) {
@@ -80,6 +83,8 @@ void SharedSegment::CloseDescriptor() {
 }
 
 uint8_t* SharedSegment::slot(int direction, uint64_t count) const {
+  KINTSUGI_CHECK(header_ && (direction == 0 || direction == 1),
+                 "a slot is of one of two rings, in a segment that is mapped");
   return reinterpret_cast<uint8_t*>(header_) + kHeaderBytes + static_cast<uint64_t>(direction) * kDirectionBytes +
          count % SharedRing::kSlots * SharedRing::kSlotBytes;
 }
@@ -93,6 +98,7 @@ void SignalWord(WaitWord& word) {
 }
 
 void SleepOnWord(WaitWord& word, uint32_t seen, int64_t limit_ns) {
+  KINTSUGI_CHECK(limit_ns > 0, "a sleep has a length: with none a futex refuses, and its caller spins");
   const timespec limit{.tv_sec = limit_ns / 1000000000, .tv_nsec = limit_ns % 1000000000};
   syscall(SYS_futex, &word.event, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }

@@ -17,7 +17,7 @@ class StagedLink final : public Link {
               PieceObserver* observer) override {
     if (memory.kind != MemoryKind::kDevice) return link_->Send(memory, offset, size_bytes, deadline, observer);
     KINTSUGI_ASSIGN_OR_RETURN(uint8_t* const host, send_.Hold(*device_, size_bytes));
-    const auto* from = static_cast<const uint8_t*>(memory.data) + offset;
+    const uint8_t* from = internal::SourceOf(memory, offset, size_bytes);
     KINTSUGI_RETURN_IF_ERROR(Explain(device_->Read(host, from, size_bytes, {deadline, &aborted_}), "send"));
     return link_->Send({.data = host, .size_bytes = size_bytes}, 0, size_bytes, deadline, observer);
   }

@@ -3,11 +3,14 @@
 
 #include "kernels/host_checksum.h"
 #include "replica/stream/state_stream.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
 
 constexpr uint64_t kDigestPieceBytes = 4 * kStreamBlockBytes;
+
+static_assert(kDigestPieceBytes % kStreamBlockBytes == 0, "a piece that is read ahead is whole blocks");
 
 class Digester {
  public:
@@ -19,6 +22,8 @@ class Digester {
     const Status summed =
         memory.kind == MemoryKind::kDevice ? SumDevice(memory) : SumHost(memory.data, memory.size_bytes);
     if (!summed.ok()) return summed.Annotate("digest of tensor '" + item.key + "'");
+    KINTSUGI_CHECK(checksums_.size() == (memory.size_bytes + kStreamBlockBytes - 1) / kStreamBlockBytes,
+                   "a digest is over each block once");
     words_.push_back(HashBytes(item.key.data(), item.key.size()));
     words_.push_back(memory.size_bytes);
     words_.push_back(HashBytes(checksums_.data(), checksums_.size() * sizeof(uint64_t)));

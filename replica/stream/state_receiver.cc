@@ -9,6 +9,7 @@
 #include "replica/stream/receive_plan.h"
 #include "replica/stream/state_stream.h"
 #include "replica/stream/stream_wire.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
@@ -133,6 +134,9 @@ class Session {
   }
 
   Status CheckBlocks(const Request& request, const std::vector<uint64_t>& computed) {
+    uint64_t asked = 0;
+    for (const BlockRange& range : request) asked += range.count;
+    KINTSUGI_CHECK(computed.size() == asked, "each block that was asked for has a checksum");
     std::vector<uint64_t> sent(computed.size());
     KINTSUGI_RETURN_IF_ERROR(link_.Receive(sent.data(), sent.size() * sizeof(uint64_t), WaitLimit(job_.limits, 0)));
     size_t number = 0;
@@ -207,6 +211,7 @@ Status ReceiveState(const std::vector<Link*>& sources, const std::vector<StreamI
   }
   result->blocks_damaged = plan.blocks_damaged();
   KINTSUGI_RETURN_IF_ERROR(plan.failure());
+  KINTSUGI_CHECK(plan.complete() == ledger.complete(), "a plan and its ledger agree that all blocks are there");
   return plan.complete() ? Status::Ok() : Explain(sessions);
 }
 

@@ -5,6 +5,7 @@
 #include "replica/stream/manifest.pb.h"
 #include "replica/stream/state_stream.h"
 #include "replica/stream/stream_wire.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
@@ -56,6 +57,7 @@ class Sender {
     if (!request.ParseFromString(body) || request.first_size() != request.count_size()) return Unexpected("request");
     BlockObserver observer(options_.checksum);
     const bool check = options_.checksum != ChecksumAlgorithm::kNone;
+    uint64_t sent_blocks = 0;
     for (int i = 0; i < request.first_size(); ++i) {
       const BlockRange range{request.first(i), request.count(i)};
       if (range.first > table_.blocks() || range.count > table_.blocks() - range.first)
@@ -65,9 +67,11 @@ class Sender {
                                             WaitLimit(options_.limits, run.size_bytes), check ? &observer : nullptr));
         observer.EndRun();
       }
+      sent_blocks += range.count;
     }
     if (!check) return Status::Ok();
     const auto& sums = observer.checksums();
+    KINTSUGI_CHECK(sums.size() == sent_blocks, "each block that was sent has a checksum");
     return SendBytes(link_, sums.data(), sums.size() * sizeof(uint64_t), WaitLimit(options_.limits, 0));
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/host_copy.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
@@ -38,6 +39,7 @@ Result<Frame> ReceiveFrame(Link& link, TimePoint deadline) {
 }
 
 TimePoint WaitLimit(const StreamLimits& limits, uint64_t bytes) {
+  KINTSUGI_CHECK(limits.bytes_per_second_min > 0, "a stream that is waited for has a slowest rate");
   const auto transfer = std::chrono::duration<double>(static_cast<double>(bytes) / limits.bytes_per_second_min);
   const Duration wait = limits.patience + std::chrono::duration_cast<Duration>(transfer);
   return std::min(limits.deadline, SteadyClock::SteadyNow() + wait);
@@ -45,6 +47,7 @@ TimePoint WaitLimit(const StreamLimits& limits, uint64_t bytes) {
 
 template <typename Part>
 void BlockObserver::Cut(uint64_t size_bytes, Part part) {
+  KINTSUGI_CHECK(filled_ < kStreamBlockBytes, "a block that is full has been ended");
   for (uint64_t at = 0; at < size_bytes;) {
     const uint64_t take = std::min(size_bytes - at, kStreamBlockBytes - filled_);
     part(at, take);
@@ -62,6 +65,11 @@ void BlockObserver::Copy(void* to, const void* from, uint64_t size_bytes) {
   Cut(size_bytes, [&](uint64_t at, uint64_t take) {
     StreamCopy(static_cast<uint8_t*>(to) + at, static_cast<const uint8_t*>(from) + at, take, &running_);
   });
+}
+
+void BlockObserver::PassedSums(const uint64_t* sums, uint64_t count) {
+  KINTSUGI_CHECK(WantsBlockSums() != 0, "a link's checksums stand for whole blocks, and only where they are asked for");
+  checksums_.insert(checksums_.end(), sums, sums + count);
 }
 
 void BlockObserver::EndRun() {

@@ -36,9 +36,7 @@ class BlockObserver final : public PieceObserver {
   uint64_t WantsBlockSums() const override {
     return running_.algorithm() == ChecksumAlgorithm::kMultilinear && filled_ == 0 ? kStreamBlockBytes : 0;
   }
-  void PassedSums(const uint64_t* sums, uint64_t count) override {
-    checksums_.insert(checksums_.end(), sums, sums + count);
-  }
+  void PassedSums(const uint64_t* sums, uint64_t count) override;
   // Ends a run: its last block may be short.
   void EndRun();
   std::vector<uint64_t>& checksums() { return checksums_; }

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "replica/stream/fresh_pages.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
@@ -40,6 +41,7 @@ void SetBuffer(int socket, int option, const char* limit_file) {
 class TcpLink final : public Link {
  public:
   TcpLink(UniqueFd socket, Rank peer) : socket_(std::move(socket)), peer_(peer) {
+    KINTSUGI_CHECK(socket_.valid(), "a link is made of a connection");
     // Each wait has a limit of its own, so no call on the socket may wait by itself.
     fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
     const int at_once = 1;
@@ -62,7 +64,7 @@ class TcpLink final : public Link {
   Status Send(const Memory& memory, uint64_t offset, uint64_t size_bytes, TimePoint deadline,
               PieceObserver* observer) override {
     const Wait wait{"send", SteadyClock::SteadyNow(), deadline};
-    const auto* data = static_cast<const uint8_t*>(memory.data) + offset;
+    const uint8_t* data = internal::SourceOf(memory, offset, size_bytes);
     const uint64_t first = std::min(kTcpPieceBytes, size_bytes);
     KINTSUGI_RETURN_IF_ERROR(Write(&size_bytes, sizeof(size_bytes), data, first, wait));
     for (uint64_t at = 0; at < size_bytes;) {
@@ -123,6 +125,7 @@ class TcpLink final : public Link {
         part.iov_len -= gone;
         left -= gone;
       }
+      KINTSUGI_CHECK(left == 0, "what was written is part of the message");
     }
     return Status::Ok();
   }

@@ -13,11 +13,13 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "replica/stream/rank_ports.h"
 #include "replica/stream/store_wait.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi {
 namespace {
@@ -47,6 +49,9 @@ struct Invitation {
   Address address;
   Proof call{}, answer{};  // the dialer's, the listener's
 };
+
+// It travels as it lies in memory.
+static_assert(std::is_trivially_copyable_v<Invitation>);
 
 Status Failed(StatusCode code, const std::string& what, int error) {
   return {code, what + ": " + std::strerror(error)};
@@ -129,6 +134,7 @@ class Meeting {
                     "this rank cannot listen on " + Place() + ": name one of this host's (" +
                         (error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error)) + ")");
     Address address;
+    KINTSUGI_CHECK(found->ai_addrlen <= sizeof(address.storage), "an address fits the storage for all kinds");
     std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
     address.length = found->ai_addrlen;
     return address;
