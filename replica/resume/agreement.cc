@@ -8,6 +8,7 @@ namespace {
 constexpr size_t kChunkBytes = 32 << 10;
 // Of one rank's word. Layouts of a large model have some hundred bytes a tensor.
 constexpr uint64_t kWordBytesMax = 64ull << 20;
+static_assert(kWordBytesMax / kChunkBytes < UINT32_MAX, "a word's first four bytes count its chunks");
 
 // A word: its status' code, then its bytes or the error's text.
 Bytes Pack(const Result<Bytes>& word) {

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <thread>
 #include <tuple>
 
 #include "replica/plan/plan.h"
 #include "replica/save/verify.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::resume {
 
@@ -32,6 +35,7 @@ uint64_t GranuleOf(const Extent& extent) {
 }
 
 uint64_t WindowBytes(uint64_t buffer_bytes, int threads) {
+  KINTSUGI_CHECK(threads > 0, "somebody reads");
   return std::max(BlockBegin(buffer_bytes / static_cast<uint64_t>(threads)), kBlockBytes);
 }
 
@@ -52,6 +56,7 @@ int64_t BlockReader::ElementBytes(uint32_t piece) const {
 
 uint32_t BlockReader::RegionOf(uint32_t piece) {
   const CatalogPiece& stored = catalog_.PieceOf(piece);
+  KINTSUGI_CHECK(stored.file < catalog_.files().size(), "a piece lies in one of its catalog's files");
   const formats::MappedFile& file = *catalog_.files()[stored.file];
   const bool is_whole_file = stored.strides.empty() && stored.blocks.empty();
   if (is_whole_file && region_of_file_[stored.file] != UINT32_MAX) return region_of_file_[stored.file];
@@ -83,7 +88,13 @@ void BlockReader::ListTakes(uint32_t piece, const FlatRange& range) {
   const CatalogPiece& stored = catalog_.PieceOf(piece);
   const int64_t element = ElementBytes(piece);
   const uint32_t region = RegionOf(piece);
-  const uint64_t base = stored.strides.empty() ? stored.at - regions_[region].extent.offset : 0;
+  const Extent& extent = regions_[region].extent;
+  KINTSUGI_CHECK(!stored.strides.empty() || stored.at >= extent.offset,
+                 "a piece begins in the region that it is read from");
+  const uint64_t base = stored.strides.empty() ? stored.at - extent.offset : 0;
+  KINTSUGI_CHECK(0 <= range.start && range.start <= range.stop &&
+                     base + static_cast<uint64_t>(range.stop * element) <= extent.size_bytes,
+                 "what is read of a piece lies in its region");
   for (int64_t first = range.start; first < range.stop;) {
     const uint64_t begin = base + static_cast<uint64_t>(first * element);
     const uint64_t limit = BlockBegin(begin) + window_bytes_;
@@ -109,6 +120,7 @@ void BlockReader::MakeWindows() {
     const uint64_t granule = GranuleOf(region.extent);
     const uint64_t begin = take.begin / granule * granule;
     const uint64_t end = std::min((take.end + granule - 1) / granule * granule, region.extent.size_bytes);
+    KINTSUGI_CHECK(begin <= take.begin && take.end <= end, "a window holds its takes whole");
     if (!windows_.empty() && windows_.back().region == take.region && !region.is_gathered) {
       Window& last = windows_.back();
       // Small tensors share blocks.
@@ -123,6 +135,7 @@ void BlockReader::MakeWindows() {
 }
 
 void BlockReader::List(const reshard::Inflow& inflow) {
+  KINTSUGI_CHECK(windows_.empty(), "a reader reads once");
   region_of_file_.assign(catalog_.files().size(), UINT32_MAX);
   for (const uint32_t piece : inflow.Pieces()) {
     // A piece's own checksums are over its blocks; those of a file know nothing of where a piece begins.
@@ -149,6 +162,7 @@ Status BlockReader::Gather(const Take& take, uint8_t* to) const {
     left /= stored.shape[axis];
     from += at[axis] * stored.strides[axis];
   }
+  KINTSUGI_CHECK(left == 0, "what is gathered begins within its piece");
   for (int64_t i = 0; i < take.count; ++i, to += element) {
     std::memcpy(to, data + static_cast<size_t>(from) * element, element);
     for (size_t axis = axes; axis-- > 0;) {
@@ -189,12 +203,14 @@ uint64_t BlockReader::PlaceWindow(const Window& window, const reshard::Inflow& i
     }
   };
   for (const reshard::Inflow::Run& run : lane->runs) {
+    KINTSUGI_CHECK(at <= run.at, "runs of a window are read one behind the other");
     buffer_up_to(run.at);
     lane->pieces.emplace_back(run.to, run.size_bytes);
     at += run.size_bytes;
     straight += run.size_bytes;
   }
   buffer_up_to(window.end);
+  KINTSUGI_CHECK(at == window.end, "runs and buffer make up the window");
   return straight;
 }
 
@@ -222,6 +238,7 @@ void BlockReader::PlaceTake(const Take& take, const uint8_t* from, reshard::Infl
 }
 
 Status BlockReader::ReadWindow(const Window& window, reshard::Inflow* inflow, Lane* lane) {
+  KINTSUGI_CHECK(window.bytes() <= window_bytes_max_, "a lane's buffer holds a window");
   if (regions_[window.region].is_gathered) {
     lane->has_landed.assign(window.end_take - window.first_take, false);
     KINTSUGI_RETURN_IF_ERROR(Gather(takes_[window.first_take], lane->buffer.get()));
@@ -240,17 +257,28 @@ Status BlockReader::ReadWindow(const Window& window, reshard::Inflow* inflow, La
   return Status::Ok();
 }
 
-Status BlockReader::Work(reshard::Inflow* inflow, const std::function<Status()>& poll) {
+Status BlockReader::ReadWindows(reshard::Inflow* inflow, const std::function<Status()>& poll) {
   Lane lane;
   lane.buffer = std::make_unique_for_overwrite<uint8_t[]>(window_bytes_max_);
   for (size_t i = next_window_++; i < windows_.size() && !failed_; i = next_window_++) {
-    Status status = poll();
-    if (status.ok()) status = ReadWindow(windows_[i], inflow, &lane);
-    if (status.ok()) continue;
-    failed_ = true;
-    return status;
+    KINTSUGI_RETURN_IF_ERROR(poll());
+    KINTSUGI_RETURN_IF_ERROR(ReadWindow(windows_[i], inflow, &lane));
   }
   return Status::Ok();
+}
+
+// The edge for what is thrown below it: a thread of a trainer's process must not end that.
+Status BlockReader::Work(reshard::Inflow* inflow, const std::function<Status()>& poll) {
+  Status status;
+  try {
+    status = ReadWindows(inflow, poll);
+  } catch (const std::bad_alloc&) {
+    status = {StatusCode::kResourceExhausted, "no memory for a window"};
+  } catch (const std::exception& error) {
+    status = {StatusCode::kInternal, error.what()};
+  }
+  if (!status.ok()) failed_ = true;
+  return status;
 }
 
 Status BlockReader::Run(reshard::Inflow* inflow, const std::function<Status()>& poll) {
@@ -265,6 +293,9 @@ Status BlockReader::Run(reshard::Inflow* inflow, const std::function<Status()>& 
   if (count > 0) outcomes[0] = Work(inflow, poll);
   for (std::thread& thread : threads) thread.join();
   for (const Status& outcome : outcomes) KINTSUGI_RETURN_IF_ERROR(outcome);
+  uint64_t wanted = 0;
+  for (const Window& window : windows_) wanted += window.bytes();
+  KINTSUGI_CHECK(bytes_read_ == wanted, "each window was read once");
   return inflow->Finish();
 }
 

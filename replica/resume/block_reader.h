@@ -60,6 +60,7 @@ class BlockReader {
   int64_t ElementBytes(uint32_t piece) const;
   // Takes windows until there are none, or one of the threads has failed.
   Status Work(reshard::Inflow* inflow, const std::function<Status()>& poll);
+  Status ReadWindows(reshard::Inflow* inflow, const std::function<Status()>& poll);
   // What one thread keeps from window to window.
   struct Lane {
     std::unique_ptr<uint8_t[]> buffer;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "replica/resume/threads.h"
 #include "replica/save/checksum.h"
 #include "replica/save/logical_sum.h"
+#include "runtime/base/check.h"
 #include "runtime/base/mutex.h"
 
 namespace kintsugi::resume {
@@ -55,6 +57,8 @@ FlatRange FlatOf(const ShardedTensor& shard) {
 }
 
 void Put(const Held& held, Bytes* word) {
+  KINTSUGI_CHECK(held.shard->global_offset.size() == held.shard->local_shape.size(),
+                 "who hears of a shard takes as many offsets as lengths");
   PutNumber(held.number, word);
   for (int shift = 0; shift < 64; shift += 8) word->push_back(static_cast<uint8_t>(held.sum >> shift));
   for (const Shape* axes : {&held.shard->global_offset, &held.shard->local_shape})
@@ -192,10 +196,15 @@ Status SumUp(const StateRegistry& registry, const std::map<std::string, uint64_t
     std::shared_ptr<uint8_t> buffer;
     for (size_t i = next++; i < open.size(); i = next++) {
       Held& one = *open[i];
+      // The edge for what is thrown below it: a thread of a trainer's process must not end that.
       const auto sum = [&]() -> Result<uint64_t> {
-        if (options.poll) KINTSUGI_RETURN_IF_ERROR(options.poll());
-        KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry.DeviceOf(*one.shard));
-        return checkpoint::LogicalSumOf(*one.shard, device, &buffer);
+        try {
+          if (options.poll) KINTSUGI_RETURN_IF_ERROR(options.poll());
+          KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry.DeviceOf(*one.shard));
+          return checkpoint::LogicalSumOf(*one.shard, device, &buffer);
+        } catch (const std::exception& error) {
+          return Status(StatusCode::kInternal, error.what());
+        }
       }();
       if (sum.ok()) {
         one.sum = *sum;
@@ -247,6 +256,9 @@ Result<SumsCompared> CompareHeldSums(const StateRegistry& registry, const checkp
       held.push_back({static_cast<uint64_t>(sum - sums.begin()), &tensor, 0});
   }
   std::sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.number < b.number; });
+  KINTSUGI_CHECK(
+      std::is_sorted(sums.begin(), sums.end(), [](const TensorSum& a, const TensorSum& b) { return a.key < b.key; }),
+      "a checkpoint's sums are in the order of their keys: they are searched, and ranks name them by number");
   const Status summed = SumUp(registry, loaded.sums, options, ThreadsOf(options.threads, world_size), &held);
   const auto word = [&]() -> Result<Bytes> {
     KINTSUGI_RETURN_IF_ERROR(summed);

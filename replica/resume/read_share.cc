@@ -17,6 +17,7 @@
 #include "replica/resume/target.h"
 #include "replica/stream/peer_process.h"
 #include "replica/stream/state_stream.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::resume {
 namespace {
@@ -68,6 +69,7 @@ std::optional<ReadPolicy> ReadPolicyFromName(std::string_view name) {
 }
 
 std::optional<int> PartnerOf(int self, int round, int ranks) {
+  KINTSUGI_CHECK(0 <= self && self < ranks && round >= 0, "one who has a partner takes part");
   // The circle method: the last of an even number stays, the others go around it; an odd number has one that rests.
   const int seats = ranks + ranks % 2, circle = seats - 1;
   int partner = 0;
@@ -77,6 +79,7 @@ std::optional<int> PartnerOf(int self, int round, int ranks) {
     partner = ((round - self) % circle + circle) % circle;
     if (partner == self) partner = seats - 1;
   }
+  KINTSUGI_CHECK(partner != self && 0 <= partner && partner < seats, "nobody is its own partner");
   return partner < ranks ? std::optional(partner) : std::nullopt;
 }
 
@@ -117,6 +120,8 @@ Status ReadShare::Distribute(const std::vector<uint8_t>& layouts, HandlerContext
   const plan::SharedShards shards = plan::ShardsOf(metadata, {}, /*is_load=*/true);
   const auto assigned = plan::Distribute(shards, call.world_size, plan::DistributionPolicy::kBalanced);
   if (!assigned.ok()) return assigned.error().ToStatus();
+  KINTSUGI_CHECK(assigned.value().rank.size() == shards.shards().size(), "each shard has a reader");
+  KINTSUGI_CHECK(static_cast<size_t>(call.rank.value()) < assigned.value().load.size(), "each rank has a load");
   is_shared_ = true;
   const int32_t self = call.rank.value();
   read_ = static_cast<uint64_t>(assigned.value().load[static_cast<size_t>(self)]);
@@ -136,6 +141,8 @@ Status ReadShare::Distribute(const std::vector<uint8_t>& layouts, HandlerContext
 }
 
 Status ReadShare::Move(HandlerContext& call, const Flow& flow, Step step) {
+  KINTSUGI_CHECK(flow.from != flow.to && (flow.from == call.rank || flow.to == call.rank),
+                 "a rank sends to another, or receives from it");
   const bool sends = flow.from == call.rank;
   std::vector<StreamItem> items;
   uint64_t bytes = 0;

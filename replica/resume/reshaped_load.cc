@@ -23,6 +23,7 @@
 #include "replica/resume/target.h"
 #include "replica/resume/threads.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::resume {
 namespace {
@@ -51,6 +52,7 @@ class Loader {
     // Whatever is wrong with one rank's part is known to all before any of them writes.
     const Status prepared = Prepare();
     KINTSUGI_RETURN_IF_ERROR(AgreeOn(prepared));
+    KINTSUGI_CHECK(catalog_ && target_ && inflow_ && (plan_ || renamed_), "a rank that agreed is prepared");
     target_->ClearGaps();
     std::optional<checkpoint::ArrivedSums> arrived;
     if (!loaded_.info.manifest.tensor_sums.empty()) arrived.emplace(registry_);

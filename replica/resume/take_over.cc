@@ -4,6 +4,7 @@
 #include <set>
 
 #include "callbacks/state/key.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::resume {
 namespace {
@@ -17,7 +18,9 @@ Status Refuse(const std::string& key, const std::string& what) {
 // What each rank saved, asked for once.
 class Saved {
  public:
-  Saved(const std::vector<Rank>& ranks, const SavedBy& saved_by) : ranks_(ranks), saved_by_(saved_by) {}
+  Saved(const std::vector<Rank>& ranks, const SavedBy& saved_by) : ranks_(ranks), saved_by_(saved_by) {
+    KINTSUGI_CHECK(std::is_sorted(ranks.begin(), ranks.end()), "those who saved are listed in order");
+  }
 
   Result<const std::vector<uint8_t>*> Of(Rank rank, const std::string& key) {
     if (!std::binary_search(ranks_.begin(), ranks_.end(), rank))

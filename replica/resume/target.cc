@@ -77,6 +77,7 @@ Result<ShardedTensor> ResumeTarget::OnHost(const ShardedTensor& tensor, const st
   ShardedTensor piece = Asked(tensor, stored);
   if (tensor.memory.kind != MemoryKind::kDevice) return piece;
   std::vector<uint8_t>& staging = staged_[stored];
+  KINTSUGI_CHECK(staging.empty(), "a tensor is staged once");
   staging.resize(tensor.memory.size_bytes);
   staged_bytes_ += staging.size();
   piece.memory = Memory{.data = staging.data(), .size_bytes = staging.size()};
@@ -108,6 +109,7 @@ void ResumeTarget::ClearGaps() {
 Status ResumeTarget::Deliver(TimePoint deadline) {
   for (const auto& [key, bytes] : staged_) {
     const ShardedTensor& tensor = *tensors_.at(key);
+    KINTSUGI_CHECK(bytes.size() == tensor.memory.size_bytes, "a tensor was staged in its size");
     KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_->DeviceOf(tensor));
     KINTSUGI_ASSIGN_OR_RETURN(const std::shared_ptr<uint8_t> pinned, device->AllocateHost(checkpoint::kBlockBytes));
     auto* const to = static_cast<uint8_t*>(tensor.memory.data);

@@ -6,6 +6,7 @@
 
 #include "replica/save/names.h"
 #include "replica/save/verify.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::checkpoint {
 namespace {
@@ -75,6 +76,7 @@ void Loader::Match(const StoredShard& shard) {
       unlike_.emplace(stored.tensor.key, stored);
       continue;
     }
+    KINTSUGI_CHECK(wanted->second->key == stored.tensor.key, "a tensor that is looked for is listed under its key");
     sources_[stored.extent.file].push_back({wanted->second, stored.extent});
     missing_.erase(wanted);
   }
@@ -131,6 +133,8 @@ Status Loader::FindSources() {
 
 Status Loader::ReadTensor(ReadableFile& file, const std::string& path, const Source& source) {
   const std::string what = "tensor '" + source.tensor->key + "'";
+  KINTSUGI_CHECK(source.tensor->memory.size_bytes == source.extent.size_bytes,
+                 "a tensor is read into memory of its size");
   auto* const data = static_cast<uint8_t*>(source.tensor->memory.data);
   const auto poll = [this] { return Poll(); };
   KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_.DeviceOf(*source.tensor));
@@ -183,6 +187,7 @@ Result<Loaded> Loader::Run() {
     if (!all_fit) return request_.reshape(loaded_.info, request_);
   }
   KINTSUGI_RETURN_IF_ERROR(found);
+  KINTSUGI_CHECK(missing_.empty() && !mirrored_missing_, "what is read was found whole");
   if (!loaded_.info.manifest.tensor_sums.empty()) arrived_.emplace(registry_);
   KINTSUGI_RETURN_IF_ERROR(ReadSources());
   if (arrived_) loaded_.sums = arrived_->Whole();

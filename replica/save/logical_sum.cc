@@ -14,10 +14,13 @@ LogicalSum::LogicalSum(const ShardedTensor& shard)
       offset_(shard.global_offset),
       element_bytes_(DTypeSize(shard.dtype)),
       cut_(local_.empty() ? 0 : local_.size() - 1) {
+  KINTSUGI_CHECK(global_.size() == local_.size() && offset_.size() == local_.size(),
+                 "offset and shapes of a shard have equally many axes");
   while (cut_ > 0 && local_[cut_] == global_[cut_]) --cut_;
   run_bytes_ = element_bytes_;
   for (size_t axis = cut_; axis < local_.size(); ++axis) run_bytes_ *= static_cast<uint64_t>(local_[axis]);
   const FlatRange range = shard.flattened_range.value_or(FlatRange{0, shard.ElementCount()});
+  KINTSUGI_CHECK(0 <= range.start && range.start <= range.stop, "a flat range starts at or before its stop");
   begin_ = at_ = static_cast<uint64_t>(range.start) * element_bytes_;
   end_ = static_cast<uint64_t>(range.stop) * element_bytes_;
 }
@@ -38,6 +41,7 @@ uint64_t LogicalSum::PlaceOfRun(uint64_t at) const {
 
 uint64_t LogicalSum::SumInBox(uint64_t at, std::span<const uint8_t> bytes) const {
   KINTSUGI_CHECK(at <= end_ && bytes.size() <= end_ - at, "more bytes than the shard has");
+  KINTSUGI_CHECK(bytes.empty() || run_bytes_ > 0, "a box that has bytes has runs");
   uint64_t sum = 0;
   while (!bytes.empty()) {
     const uint64_t within = at % run_bytes_, size = std::min<uint64_t>(run_bytes_ - within, bytes.size());

@@ -8,6 +8,7 @@
 #include "replica/save/json_tensor_sums.h"
 #include "replica/save/names.h"
 #include "replica/save/seal.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::checkpoint {
 namespace {
@@ -23,6 +24,9 @@ Json Numbers(const std::vector<Rank>& ranks) {
 }
 
 void PutExtent(const Extent& extent, Json* json) {
+  KINTSUGI_CHECK(extent.blocks.size() == BlockCount(extent.size_bytes), "an extent has a checksum for each block");
+  KINTSUGI_CHECK(extent.sub_blocks.empty() || extent.sub_blocks.size() == SubBlockCount(extent.size_bytes),
+                 "an extent has a checksum for each part of a block, or for none");
   (*json)["offset"] = extent.offset;
   (*json)["size_bytes"] = extent.size_bytes;
   (*json)["blocks"] = ToHex(extent.blocks);
@@ -32,6 +36,7 @@ void PutExtent(const Extent& extent, Json* json) {
 
 Json ToJson(const StoredTensor& stored) {
   const ShardedTensor& t = stored.tensor;
+  KINTSUGI_CHECK(t.ByteCount() == stored.extent.size_bytes, "a tensor is stored in as many bytes as its shard has");
   Json json = {{"key", t.key},
                {"dtype", DTypeName(t.dtype)},
                {"global_shape", t.global_shape},
@@ -47,6 +52,7 @@ Json ToJson(const StoredTensor& stored) {
 }
 
 Json ToJson(const StoredShard& shard) {
+  KINTSUGI_CHECK(std::is_sorted(shard.holders.begin(), shard.holders.end()), "holders ascend: a load searches in them");
   Json tensors = Json::array();
   for (const StoredTensor& tensor : shard.tensors) tensors.push_back(ToJson(tensor));
   return {{"layout", shard.layout},

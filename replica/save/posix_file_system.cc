@@ -14,6 +14,7 @@
 
 #include "replica/save/file_system.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::checkpoint {
 namespace {
@@ -100,6 +101,7 @@ class PosixWritableFile final : public WritableFile {
   // Drops `wrote` bytes from the front; returns the first vector that still has bytes.
   static size_t Advance(std::vector<iovec>* vectors, size_t first, size_t wrote) {
     while (wrote > 0) {
+      KINTSUGI_CHECK(first < vectors->size(), "what was written is part of what was to be");
       iovec& vector = (*vectors)[first];
       const size_t part = std::min(wrote, vector.iov_len);
       vector.iov_base = static_cast<uint8_t*>(vector.iov_base) + part;

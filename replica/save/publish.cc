@@ -11,6 +11,7 @@
 #include "replica/save/same_names.h"
 #include "replica/save/side_files.h"
 #include "replica/save/verify.h"
+#include "runtime/base/check.h"
 #include "runtime/base/generation_part.h"
 
 namespace kintsugi::checkpoint {
@@ -92,6 +93,7 @@ Result<Manifest> Publisher::Collect() {
     all.push_back(&part);
     manifest.parts.push_back(listed[writer]);
   }
+  KINTSUGI_CHECK(listed.size() == parts.size(), "each part that was read is listed");
   manifest.tensor_sums = TensorSumsOf(all);
   missing_states_ = MissingStates(KeysOf(parts));
   same_names_ = SameNames(all);
@@ -132,6 +134,7 @@ bool Publisher::IsDoneByAnotherPart() const {
 
 // A checkpoint of this step is there already: a periodic one before the incident, or one that is damaged.
 Status Publisher::ReplaceFinal() {
+  KINTSUGI_CHECK(unfinished_ != final_, "a checkpoint is not put in its own place");
   const Status exchanged = files_.Exchange(unfinished_, final_);
   if (exchanged.ok()) return files_.SyncFolder(request_.root);
   if (exchanged.code() != StatusCode::kFailedPrecondition) return exchanged;

@@ -4,12 +4,14 @@
 #include <set>
 
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::checkpoint {
 namespace {
 
-// How much is in memory at once; a multiple of a block, so that a block's bytes are together.
+// How much is in memory at once.
 constexpr uint64_t kCopyBytes = 4 * kBlockBytes;
+static_assert(kCopyBytes % kBlockBytes == 0, "a block's bytes are together");
 
 // What cannot be read is `unreadable`, what cannot be written the result's own error.
 Result<SideFile> Copy(ReadableFile& source, const std::string& name, const std::string& folder, FileSystem& files,
@@ -27,6 +29,7 @@ Result<SideFile> Copy(ReadableFile& source, const std::string& name, const std::
     const WritableFile::Piece pieces[] = {bytes};
     KINTSUGI_RETURN_IF_ERROR(file->Write(at, pieces));
   }
+  KINTSUGI_CHECK(side.extent.blocks.size() == BlockCount(side.extent.size_bytes), "a side file was copied whole");
   KINTSUGI_RETURN_IF_ERROR(file->Sync());
   return side;
 }

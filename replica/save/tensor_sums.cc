@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "replica/save/manifest.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::checkpoint {
 
@@ -18,6 +19,7 @@ void SumGatherer::Add(const ShardedTensor& shard, std::optional<uint64_t> sum) {
   if (elements == 0) return;
   if (!sum) tensor.is_known = false;
   const FlatRange flat = shard.flattened_range.value_or(FlatRange{0, elements});
+  KINTSUGI_CHECK(flat.stop - flat.start == elements, "a shard's elements are its flat range's");
   const auto [copy, is_new] =
       tensor.sum_of.try_emplace({shard.global_offset, shard.local_shape, flat.start, flat.stop}, sum.value_or(0));
   if (is_new)

@@ -101,6 +101,7 @@ Result<Checksum> ReadSummed(ReadableFile& file, uint64_t offset, std::span<const
 template <typename Place, typename Take>
 Status ReadBlocks(ReadableFile& file, const std::string& path, const Extent& extent, const std::string& what,
                   const Place& place, const Take& take, const std::function<Status()>& poll, const Arrived& arrived) {
+  KINTSUGI_CHECK(extent.blocks.size() == BlockCount(extent.size_bytes), "an extent has a checksum for each block");
   RunningChecksum running(ChecksumAlgorithm::kXxh3);
   for (uint64_t at = 0; at < extent.size_bytes; at += kBlockBytes) {
     KINTSUGI_RETURN_IF_ERROR(poll());
@@ -181,7 +182,7 @@ Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& ex
                    const std::string& what, std::span<const std::span<uint8_t>> pieces, const Arrived& arrived) {
   uint64_t end = begin;
   for (const std::span<uint8_t> piece : pieces) end += piece.size();
-  KINTSUGI_CHECK(end <= extent.size_bytes, "a stretch lies within its extent");
+  KINTSUGI_CHECK(begin <= end && end <= extent.size_bytes, "a stretch lies within its extent");
   RunningChecksum running(ChecksumAlgorithm::kXxh3);
   std::vector<std::span<uint8_t>> now;
   size_t piece = 0;
@@ -190,6 +191,7 @@ Status ReadStretch(ReadableFile& file, const std::string& path, const Extent& ex
     const Unit unit = UnitAt(extent, at, end);
     now.clear();
     for (uint64_t left = unit.size_bytes; left > 0;) {
+      KINTSUGI_CHECK(piece < pieces.size(), "pieces hold the stretch");
       const std::span<uint8_t> part =
           pieces[piece].subspan(taken, std::min<uint64_t>(left, pieces[piece].size() - taken));
       if (!part.empty()) now.push_back(part);

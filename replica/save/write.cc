@@ -193,13 +193,18 @@ Status PartWriter::WriteShard(const SaveEntry& entry, Planned planned) {
   std::map<std::string_view, std::vector<std::string>> aliases;
   if (request_.aliases)
     for (const auto& [alias, key] : *request_.aliases) aliases[key].push_back(alias);
+  uint64_t end = 0;
   for (const ShardedTensor* tensor : registry_.TensorsOfLayout(entry.layout)) {
     const Memory& memory = tensor->memory;
+    KINTSUGI_CHECK(memory.size_bytes == tensor->ByteCount(), "registered memory is as large as its shard");
     KINTSUGI_ASSIGN_OR_RETURN(const DeviceMemory* const device, registry_.DeviceOf(*tensor));
     LogicalSum sum(*tensor);
     auto extent = device ? writer.AppendFrom(*device, memory, &sum)
                          : writer.Append({static_cast<const uint8_t*>(memory.data), memory.size_bytes}, &sum);
     if (!extent.ok()) return extent.status().Annotate("tensor '" + tensor->key + "'");
+    KINTSUGI_CHECK(extent->size_bytes == memory.size_bytes && extent->offset >= end,
+                   "tensors lie in their file whole, one behind the other");
+    end = extent->offset + extent->size_bytes;
     shard.tensors.push_back({*tensor, std::move(extent).value(), {}, sum.value()});
     if (const auto tied = aliases.find(tensor->key); tied != aliases.end()) shard.tensors.back().aliases = tied->second;
   }
@@ -213,11 +218,14 @@ Status PartWriter::WriteObjects(Planned planned) {
   part_.objects_file = planned.name;
   part_.objects_file_bytes = planned.size_bytes;
   DataWriter writer(std::move(planned.file), planned.name, [this] { return Poll(); });
+  KINTSUGI_CHECK(objects_.size() == objects_of_.size(), "mirrored objects are each of a rank");
   for (size_t i = 0; i < objects_.size(); ++i) {
     KINTSUGI_ASSIGN_OR_RETURN(Extent extent, writer.Append(objects_[i]));
     part_.objects.push_back({objects_of_[i], std::move(extent)});
   }
-  return writer.Finish();
+  KINTSUGI_RETURN_IF_ERROR(writer.Finish());
+  KINTSUGI_CHECK(writer.size_bytes() == part_.objects_file_bytes, "an objects' file has another size than planned");
+  return Status::Ok();
 }
 
 Status PartWriter::WriteSummary() {
@@ -233,6 +241,8 @@ Status PartWriter::WriteSummary() {
 Result<Written> PartWriter::Run() {
   KINTSUGI_RETURN_IF_ERROR(Poll());
   KINTSUGI_RETURN_IF_ERROR(Plan());
+  KINTSUGI_CHECK(planned_.size() == shards_.size() + (objects_.empty() ? 0 : 1),
+                 "each shard has a file, and all objects have one");
   KINTSUGI_RETURN_IF_ERROR(MakeRoom());
   for (size_t i = 0; i < planned_.size(); ++i) {
     const uint64_t size_bytes = planned_[i].size_bytes;
