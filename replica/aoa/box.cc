@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::aoa {
 
 IndexBox WholeBox(const Shape& shape) {
@@ -17,6 +19,7 @@ int64_t Volume(const IndexBox& box) {
 }
 
 bool Intersect(const IndexBox& a, const IndexBox& b, IndexBox* common) {
+  KINTSUGI_CHECK(a.size() == b.size(), "boxes that meet have equally many axes");
   if (common->size() != a.size()) common->resize(a.size());
   for (size_t axis = 0; axis < a.size(); ++axis) {
     const Interval shared{std::max(a[axis].begin, b[axis].begin), std::min(a[axis].end, b[axis].end)};

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "replica/aoa/evaluator.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::aoa {
 
@@ -41,6 +42,7 @@ Status Evaluator::CollectModel(const std::string& key, const Shape& shape) {
 }
 
 Status Evaluator::CollectForDestination() {
+  KINTSUGI_CHECK(destination_, "what is collected for a destination has one");
   for (const auto& [key, model] : destination_models_) KINTSUGI_RETURN_IF_ERROR(CollectModel(key, model.shape));
   for (const auto& [key, tensor] : *destination_) {
     const SplitKey split = names_.Split(key, destination_);
@@ -89,7 +91,9 @@ Status Evaluator::CollectStates() {
         // Called as the first of its parts. That others lack it is an error of the question for it.
         const StateForm* called = names_.Split(stored, &source_).form;
         if (!called) called = form;
-        const Tensor& state = source_.find(stored)->second;
+        const auto found = source_.find(stored);
+        KINTSUGI_CHECK(found != source_.end(), "what is stored is the source's");
+        const Tensor& state = found->second;
         const std::string name = StateNames::NameForMade(key, *called, source_);
         if (evaluation_.products.contains(name)) continue;
         const auto [taken, is_new] = evaluation_.followed.try_emplace(

@@ -6,6 +6,7 @@
 #include "kernels/host_cast.h"
 #include "replica/aoa/box.h"
 #include "replica/layout/element_types.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::aoa {
 namespace {
@@ -77,6 +78,7 @@ Result<Shape> Squeezed(const Shape& from, const std::vector<int64_t>& list, bool
   Shape to;
   auto next = from.begin();
   for (size_t axis = 0; axis < axes; ++axis) {
+    KINTSUGI_CHECK(!adds || is_named[axis] || next != from.end(), "axes that are not put in were there");
     if (adds) to.push_back(is_named[axis] ? 1 : *next++);
     if (!adds && !is_named[axis]) to.push_back(from[axis]);
   }
@@ -163,6 +165,7 @@ Result<DescriptionPtr> Apply(const Transform& transform, const DescriptionPtr& i
 
 Result<DescriptionPtr> Merge(const std::vector<DescriptionPtr>& inputs, const std::vector<Name>& names, int64_t axis,
                              bool equal_parts, SliceBudget& budget) {
+  KINTSUGI_CHECK(!inputs.empty() && inputs.size() == names.size(), "what is merged has names");
   KINTSUGI_RETURN_IF_ERROR(CheckAxis(axis, inputs[0]->shape));
   const auto at = static_cast<size_t>(axis);
   Description made{inputs[0]->shape, inputs[0]->dtype, {}};
@@ -192,6 +195,7 @@ Result<DescriptionPtr> Merge(const std::vector<DescriptionPtr>& inputs, const st
 Result<std::vector<DescriptionPtr>> Split(const Description& input, size_t parts, int64_t axis, SliceBudget& budget) {
   KINTSUGI_RETURN_IF_ERROR(CheckAxis(axis, input.shape));
   const auto at = static_cast<size_t>(axis);
+  KINTSUGI_CHECK(parts > 0, "what is split has parts");
   const auto count = static_cast<int64_t>(parts);
   if (input.shape[at] % count != 0)
     return Invalid("axis " + std::to_string(axis) + " of the shape " + DescribeShape(input.shape) +
@@ -217,6 +221,7 @@ Result<std::vector<DescriptionPtr>> Split(const Description& input, size_t parts
     const Interval had = slice.result_box[at];
     if (had.begin == had.end) continue;
     const int64_t first = had.begin / length, last = (had.end - 1) / length;
+    KINTSUGI_CHECK(0 <= first && last < count, "a slice lies within its tensor");
     IndexBox wanted = slice.result_box;
     for (int64_t i = first; i <= last; ++i) {
       std::vector<Slice>& part = made[static_cast<size_t>(i)]->slices;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::aoa {
 namespace {
 
@@ -79,6 +81,7 @@ class Cutter {
 
   // The numbers `wanted` of an axis, written in its digits from `at` on: partial start, full middle, partial end.
   void AddRuns(const Group& group, size_t at, Interval wanted, Ranges prefix) {
+    KINTSUGI_CHECK(at < group.size(), "the digits of an axis write each of its numbers");
     int64_t behind = 1;
     for (size_t i = at + 1; i < group.size(); ++i) behind *= digits_[group[i]].length;
     const auto with = [&](int64_t begin, int64_t end) {
@@ -140,6 +143,7 @@ DigitMap DigitMap::Of(const Shape& lengths) {
 
 void DigitMap::Permute(const std::vector<int64_t>& list) {
   const Shape before = lengths_[kResult];
+  KINTSUGI_CHECK(list.size() == before.size(), "a permutation names every axis");
   std::vector<int> now(list.size());
   for (size_t k = 0; k < list.size(); ++k) {
     now[static_cast<size_t>(list[k])] = static_cast<int>(k);
@@ -169,6 +173,7 @@ bool DigitMap::Reshape(const Shape& lengths) {
   auto next = joined.begin();
   for (size_t axis = 0; axis < lengths.size(); ++axis) {
     for (int64_t wanted = lengths[axis]; wanted > 1;) {
+      KINTSUGI_CHECK(next != joined.end(), "a shape that a box is given has as many elements as it");
       const int64_t taken = std::min(wanted, next->length);
       if (wanted % taken != 0 || next->length % taken != 0) return false;
       const int64_t rest = next->length / taken;
@@ -178,6 +183,7 @@ bool DigitMap::Reshape(const Shape& lengths) {
       wanted /= taken;
     }
   }
+  KINTSUGI_CHECK(next == joined.end(), "digits are handed out whole");
   digits_ = std::move(made);
   lengths_[kResult] = lengths;
   Restride();
@@ -193,6 +199,7 @@ void DigitMap::Restride() {
 }
 
 bool DigitMap::Cut(Side side, const IndexBox& box, size_t parts_max, std::vector<Part>* parts) const {
+  KINTSUGI_CHECK(box.size() == lengths_[side].size(), "a box that is cut out has the axes of its side");
   std::vector<Ranges> cut;
   if (!Cutter(*this, parts_max).Run(side, box, &cut)) return false;
   for (const Ranges& ranges : cut) {
@@ -213,6 +220,7 @@ bool DigitMap::Cut(Side side, const IndexBox& box, size_t parts_max, std::vector
     for (const Side one : {kSource, kResult})
       for (size_t axis = 0; axis < part.box[one].size(); ++axis)
         part.box[one][axis].end = part.box[one][axis].begin + part.map.lengths_[one][axis];
+    KINTSUGI_CHECK(Volume(part.box[kSource]) == Volume(part.box[kResult]), "a part is as large on both sides");
   }
   return true;
 }

@@ -10,6 +10,7 @@
 #include "replica/aoa/query.h"
 #include "replica/aoa/reverse.h"
 #include "replica/aoa/state_names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::aoa {
 namespace {
@@ -122,6 +123,7 @@ const std::vector<std::string>& Engine::unread() const { return evaluation_->unr
 const std::vector<std::string>& Engine::unexpected() const { return evaluation_->unexpected; }
 
 Result<std::vector<ShardSource>, Diagnostic> Engine::FindShardSources(const Target& target) const {
+  KINTSUGI_CHECK(evaluation_ && names_, "an engine that was moved away answers nothing");
   Reporter reporter;
   auto pieces = Query(*evaluation_, *names_, source_, Address(destination_), target, reporter).Run();
   if (!pieces.ok()) return std::move(reporter).Take();

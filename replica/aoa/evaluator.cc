@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::aoa {
 
 Result<Evaluation> Evaluator::Run(const std::vector<Operation>& operations) {
@@ -56,6 +58,7 @@ Status Evaluator::Execute(const Operation& operation, size_t index) {
 }
 
 Status Evaluator::RunTransform(const Operation& operation, size_t index) {
+  KINTSUGI_CHECK(operation.inputs->size() == 1 && operation.outputs->size() == 1, "a transform makes one name of one");
   KINTSUGI_ASSIGN_OR_RETURN(DescriptionPtr description, Read(operation, (*operation.inputs)[0]));
   const Name& output = (*operation.outputs)[0];
   const auto wanted = destination_models_.find(output.text);
@@ -73,6 +76,7 @@ Status Evaluator::RunTransform(const Operation& operation, size_t index) {
 }
 
 Status Evaluator::RunMerge(const Operation& operation, size_t index) {
+  KINTSUGI_CHECK(!operation.inputs->empty() && operation.outputs->size() == 1, "a merge makes one name of several");
   std::vector<DescriptionPtr> inputs;
   for (const Name& name : *operation.inputs) {
     KINTSUGI_ASSIGN_OR_RETURN(inputs.emplace_back(), Read(operation, name));
@@ -85,6 +89,7 @@ Status Evaluator::RunMerge(const Operation& operation, size_t index) {
 }
 
 Status Evaluator::RunSplit(const Operation& operation, size_t index) {
+  KINTSUGI_CHECK(operation.inputs->size() == 1 && !operation.outputs->empty(), "a split makes several names of one");
   const Name& input = (*operation.inputs)[0];
   KINTSUGI_ASSIGN_OR_RETURN(const DescriptionPtr description, Read(operation, input));
   const std::vector<Name>& outputs = *operation.outputs;
@@ -97,6 +102,7 @@ Status Evaluator::RunSplit(const Operation& operation, size_t index) {
   if (!parts.ok())
     return reporter_.Fail(*operation.statement, operation.axis_column,
                           "'" + input.text + "': " + parts.status().message(), parts.status().code());
+  KINTSUGI_CHECK(parts->size() == outputs.size(), "each name of a split has a part");
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Name& output = outputs[i];
     if (destination_ && !operation.has_axis && !IsDestination(output.text) &&
@@ -124,6 +130,8 @@ Evaluator::Variable* Evaluator::Find(std::string_view name) {
 }
 
 void Evaluator::Set(const Operation& operation, const Name& name, Variable::State state, DescriptionPtr description) {
+  KINTSUGI_CHECK((state == Variable::State::kAssigned) == (description != nullptr),
+                 "what is assigned is described, and nothing else is");
   Variable& variable = variables_[name.text];
   variable = {state, std::move(description), operation.statement, name.column, false, variable.last_reader};
 }

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cstdio>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::aoa {
 namespace {
 
@@ -164,6 +166,7 @@ Result<std::vector<Token>> Tokenize(const Line& line, Reporter& reporter) {
       at += kind == TokenKind::kArrow ? 2 : 1;
     } else {
       KINTSUGI_ASSIGN_OR_RETURN(const size_t length, ReadWord(line, at, &token, reporter));
+      KINTSUGI_CHECK(length > 0 && length <= text.size() - at, "a token has characters of its line");
       at += length;
     }
     tokens.push_back(std::move(token));

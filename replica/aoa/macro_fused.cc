@@ -6,6 +6,7 @@
 #include "replica/aoa/attributes.h"
 #include "replica/aoa/macro.h"
 #include "replica/aoa/name_chain.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::aoa {
 namespace {
@@ -117,6 +118,7 @@ class FusedMacro {
   }
 
   void Emit(Names left, Names right) {
+    KINTSUGI_CHECK(!left.empty() && !right.empty(), "a statement has names on both sides");
     Statement made = Derive(parent_,
                             statement_.fused->text == "fused_ffn"   ? "fused_ffn"
                             : statement_.fused->text == "fused_qkv" ? "fused_qkv"
@@ -131,9 +133,11 @@ class FusedMacro {
 
   // For each rank of `ranks`, its share of every kind.
   static Names PerRank(const std::vector<const Names*>& kinds, int64_t ranks) {
+    KINTSUGI_CHECK(ranks > 0, "parts are shared out among ranks");
     Names order;
     for (int64_t rank = 0; rank < ranks; ++rank) {
       for (const Names* kind : kinds) {
+        KINTSUGI_CHECK(static_cast<int64_t>(kind->size()) % ranks == 0, "each rank has as many parts of a kind");
         const auto share = static_cast<int64_t>(kind->size()) / ranks;
         order.insert(order.end(), kind->begin() + rank * share, kind->begin() + (rank + 1) * share);
       }

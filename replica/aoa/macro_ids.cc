@@ -3,6 +3,7 @@
 
 #include "replica/aoa/macro.h"
 #include "replica/aoa/name_chain.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::aoa {
 namespace {
@@ -170,6 +171,7 @@ class IdExpander {
   Status FillStack(const Statement& statement, const Name& name, const NamePattern& pattern,
                    const std::vector<size_t>& tags, const std::vector<int64_t>& lengths,
                    std::vector<std::vector<Name>>* parts) {
+    KINTSUGI_CHECK(tags.size() == lengths.size(), "each placeholder is an axis of the stack");
     int64_t count = 1;
     for (const int64_t length : lengths) {
       if (length == 0)
@@ -316,6 +318,7 @@ class IdExpander {
 
   static void Fill(const Template& from, const std::vector<Name>& side, const std::vector<Id>& ids,
                    std::vector<Name>* out) {
+    KINTSUGI_CHECK(from.patterns.size() == side.size(), "each name of a side has a pattern");
     for (size_t i = 0; i < side.size(); ++i)
       out->push_back({from.patterns[i].Fill(ids), side[i].column, side[i].array});
   }

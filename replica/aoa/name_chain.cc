@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "replica/aoa/attributes.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::aoa {
 namespace {
@@ -72,7 +73,9 @@ struct NameChain::Visit {
 class NameChain::Walk {
  public:
   Walk(const NameChain& chain, const Statement& asking, const Name& name, int64_t axis, bool forwards)
-      : chain_(chain), asking_(asking), name_(name), axis_(axis), forwards_(forwards) {}
+      : chain_(chain), asking_(asking), name_(name), axis_(axis), forwards_(forwards) {
+    KINTSUGI_CHECK(forwards ? chain.destination_ : chain.source_, "a trace ends at keys that are described");
+  }
 
   Result<int64_t> Run(size_t index) {
     Enqueue(Visit{index, &name_});
@@ -104,6 +107,7 @@ class NameChain::Walk {
     for (const Visit* at = &visit; at->before; at = at->before) path.push_back(at);
     int64_t axis = axis_;
     for (auto at = path.rbegin(); at != path.rend(); ++at) {
+      KINTSUGI_CHECK((*at)->by, "a trace goes on by a statement");
       KINTSUGI_ASSIGN_OR_RETURN(axis, AxisBehind(*(*at)->by, axis, dimensions));
     }
     return axis;
@@ -252,11 +256,13 @@ size_t NameChain::WriterAfter(size_t index, std::string_view name) const {
 }
 
 Result<int64_t> NameChain::SourceShards(size_t index, const Name& name, int64_t axis) const {
+  KINTSUGI_CHECK(index < statements_.size(), "one of the statements asks");
   if (!source_) return 1;
   return Walk(*this, *statements_[index], name, axis, false).Run(index);
 }
 
 Result<int64_t> NameChain::DestinationShards(size_t index, const Name& name, int64_t axis) const {
+  KINTSUGI_CHECK(index < statements_.size(), "one of the statements asks");
   if (!destination_) return 1;
   return Walk(*this, *statements_[index], name, axis, true).Run(index);
 }

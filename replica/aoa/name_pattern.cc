@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::aoa {
 namespace {
 
@@ -25,7 +27,10 @@ std::string_view TagAt(std::string_view name, size_t at) {
   return {};
 }
 
-Id MakeId(std::string_view digits) { return {std::stoll(std::string(digits)), std::string(digits)}; }
+Id MakeId(std::string_view digits) {
+  KINTSUGI_CHECK(!digits.empty() && digits.size() <= kDigitsMax, "an id fits 64 bits");
+  return {std::stoll(std::string(digits)), std::string(digits)};
+}
 
 }  // namespace
 
@@ -56,6 +61,7 @@ bool NamePattern::Has(size_t variable) const {
 }
 
 std::optional<std::vector<Id>> NamePattern::Match(std::string_view key) const {
+  KINTSUGI_CHECK(literals_.size() == wildcards_.size() + 1, "literals stand around wildcards");
   if (!key.starts_with(literals_[0])) return std::nullopt;
   std::vector<Id> values(variable_count_);
   std::string_view rest = key.substr(literals_[0].size());
@@ -82,6 +88,7 @@ void NamePattern::MatchAll(const std::set<std::string>& keys, std::set<std::vect
 }
 
 std::string NamePattern::Fill(const std::vector<Id>& values) const {
+  KINTSUGI_CHECK(values.size() == variable_count_, "a name is filled in by as many ids as its pattern has variables");
   std::string name = literals_[0];
   for (size_t i = 0; i < wildcards_.size(); ++i) {
     const Wildcard& wildcard = wildcards_[i];

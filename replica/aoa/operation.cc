@@ -1,6 +1,7 @@
 #include "replica/aoa/operation.h"
 
 #include "replica/aoa/attributes.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::aoa {
 namespace {
@@ -16,6 +17,7 @@ std::optional<Transform::Kind> ListKindOf(const std::string& name) {
 class Maker {
  public:
   Maker(const StatementPtr& statement, Reporter& reporter) : statement_(*statement), reporter_(reporter) {
+    KINTSUGI_CHECK(!statement->left.empty() && !statement->right.empty(), "a statement has names on both sides");
     made_.statement = statement;
     made_.inputs = &statement->left;
     made_.outputs = &statement->right;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::aoa {
 
 Status Query::Fail(const std::string& message, StatusCode code) {
@@ -55,6 +57,7 @@ Status Query::CheckDType() {
 }
 
 Result<std::vector<ShardSource>> Query::Pieces(const StateForm* form) {
+  KINTSUGI_CHECK(product_ && product_->description, "what is asked for is described");
   std::vector<ShardSource> pieces;
   pieces.reserve(std::min<size_t>(product_->description->slices.size(), 64));
   int64_t covered = 0;
@@ -122,6 +125,9 @@ Status Query::CheckStates(const std::vector<ShardSource>& pieces, const StateFor
 // The stored state of the same name.
 Result<std::vector<ShardSource>> Query::OwnState() {
   const auto state = source_.find(target_.key);
+  KINTSUGI_CHECK(state != source_.end(), "a state of its own is stored");
+  KINTSUGI_CHECK(!destination_ || destination_->contains(target_.key),
+                 "and is the destination's, where one is described");
   if (destination_)
     if (const Shape& wanted = destination_->find(target_.key)->second.shape; wanted != state->second.shape)
       return Fail("it is stored with the shape " + DescribeShape(state->second.shape) + ", the destination's is " +
@@ -144,6 +150,7 @@ Result<std::vector<ShardSource>> Query::Scalar(const StateForm& form) {
   IndexBox whole = target_.box;
   if (state != source_.end()) whole = WholeBox(state->second.shape);
   if (Volume(target_.box) == 0 && Volume(whole) != 0) {
+    KINTSUGI_CHECK(state != source_.end(), "what is not stored is taken as it is asked for");
     KINTSUGI_RETURN_IF_ERROR(CheckBox(state->second.shape));
     return std::vector<ShardSource>();
   }

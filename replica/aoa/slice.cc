@@ -19,6 +19,7 @@ DigitMap MapOf(const Slice& slice) { return slice.map ? *slice.map : DigitMap::O
 
 // The intervals shifted by the begins of `from`.
 IndexBox Placed(IndexBox box, const IndexBox& from) {
+  KINTSUGI_CHECK(box.size() == from.size(), "a box has the axes of what it is placed in");
   for (size_t axis = 0; axis < box.size(); ++axis) {
     box[axis].begin += from[axis].begin;
     box[axis].end += from[axis].begin;
@@ -27,6 +28,7 @@ IndexBox Placed(IndexBox box, const IndexBox& from) {
 }
 
 IndexBox Relative(IndexBox box, const IndexBox& to) {
+  KINTSUGI_CHECK(box.size() == to.size(), "a box has the axes of what it lies in");
   for (size_t axis = 0; axis < box.size(); ++axis) {
     box[axis].begin -= to[axis].begin;
     box[axis].end -= to[axis].begin;
@@ -88,7 +90,8 @@ std::vector<PieceStep> ChainOf(const Slice& slice) {
 std::array<IndexBox, 2> Halves(const IndexBox& box) {
   std::array<IndexBox, 2> halves = {box, box};
   size_t axis = 0;
-  while (box[axis].length() == 1) ++axis;
+  while (axis < box.size() && box[axis].length() == 1) ++axis;
+  KINTSUGI_CHECK(axis < box.size(), "a box that is halved has several elements");
   halves[0][axis].end = halves[1][axis].begin = box[axis].begin + box[axis].length() / 2;
   return halves;
 }
@@ -110,6 +113,7 @@ void DropCasts(Slice* slice) {
 std::vector<PieceStep> ListSteps(const Slice& slice) {
   std::vector<PieceStep> steps = ChainOf(slice);
   if (!slice.is_reshaped) return steps;
+  KINTSUGI_CHECK(slice.map.has_value(), "a slice that was reshaped has a map of it");
   std::erase_if(steps, [](const PieceStep& step) { return step.kind != PieceStepKind::kCast; });
   for (PieceStep& step : slice.map->Steps()) steps.push_back(std::move(step));
   return steps;
@@ -131,14 +135,19 @@ bool CutSlice(const Slice& slice, const IndexBox& wanted, size_t parts_max, std:
   }
   std::vector<DigitMap::Part> cut;
   if (!slice.map->Cut(DigitMap::kResult, relative, parts_max, &cut)) return false;
-  for (DigitMap::Part& one : cut)
+  int64_t elements = 0;
+  for (DigitMap::Part& one : cut) {
+    elements += Volume(one.box[DigitMap::kResult]);
     parts->push_back({slice.source, Placed(one.box[DigitMap::kSource], slice.source_box),
                       Placed(one.box[DigitMap::kResult], slice.result_box), std::move(one.map), slice.is_reshaped,
                       slice.steps});
+  }
+  KINTSUGI_CHECK(elements == Volume(wanted), "the parts of a box make it up");
   return true;
 }
 
 void PermuteSlice(Slice* slice, const std::vector<int64_t>& list) {
+  KINTSUGI_CHECK(list.size() == slice->result_box.size(), "a permutation names every axis");
   IndexBox box(list.size());
   for (size_t k = 0; k < list.size(); ++k) box[k] = slice->result_box[static_cast<size_t>(list[k])];
   if (!slice->map) slice->map = MapOf(*slice);
@@ -154,6 +163,7 @@ bool ReshapeSlice(const Slice& slice, const Shape& from, const Shape& to, size_t
         {slice.source, slice.source_box, IndexBox(to.size()), DigitMap::Of(Shape(to.size(), 0)), true, slice.steps});
     return true;
   }
+  KINTSUGI_CHECK(slice.result_box.size() == from.size(), "a slice has the axes of its tensor");
   const Reshaping reshaping(from, to);
   std::vector<Slice> open = {slice};
   size_t made = 0;
@@ -164,6 +174,7 @@ bool ReshapeSlice(const Slice& slice, const Shape& from, const Shape& to, size_t
     IndexBox image;
     if (!reshaping.Cut(now.result_box, parts_max, &boxes, &image)) return false;
     if (boxes.size() == 1) {
+      KINTSUGI_CHECK(Volume(image) == Volume(now.result_box), "a reshape keeps all elements");
       DigitMap map = MapOf(now);
       if (map.Reshape(LengthsOf(image))) {
         if (++made + open.size() > parts_max) return false;

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::aoa {
 namespace {
 
@@ -32,6 +34,7 @@ bool Fits(const StateForm& form, std::string_view key) {
 
 // REQUIRES: the form fits the key.
 std::string ModelOf(const StateForm& form, std::string_view key) {
+  KINTSUGI_CHECK(Fits(form, key), "a key that is split has the form");
   return form.model_prefix +
          std::string(key.substr(form.prefix.size(), key.size() - form.prefix.size() - form.suffix.size()));
 }
@@ -85,6 +88,7 @@ class Names {
       const auto proven = FormOf(first);
       if (!proven || forms.size() == kFormsMax) return {};
       forms.push_back(proven->first);
+      KINTSUGI_CHECK(proven->second > first, "a form holds for one name at least");
       first = proven->second;
     }
     return forms;
@@ -184,6 +188,7 @@ class Names {
 // What keys may begin with before the name that their states have too: nothing, or up to the part that tells the model's
 // tree from the optimizer's. That part is no number ("layers.3." is one of many, and no tree) and no state's word.
 std::vector<std::string> ModelPrefixes(const Tensors& tensors) {
+  KINTSUGI_CHECK(!tensors.empty(), "names are learnt from names");
   std::set<std::string> prefixes = {""};
   const std::string &first = tensors.begin()->first, &last = tensors.rbegin()->first;
   const auto differ = std::mismatch(first.begin(), first.end(), last.begin(), last.end()).first;
@@ -223,6 +228,7 @@ void StateNames::Prove(const Tensors& tensors) {
 }
 
 void StateNames::Add(StateForm form) {
+  KINTSUGI_CHECK(!form.prefix.empty() || !form.suffix.empty(), "a state is called otherwise than its model key");
   const bool is_known = std::any_of(forms_.begin(), forms_.end(), [&form](const StateForm& other) {
     return form.model_prefix == other.model_prefix && form.prefix == other.prefix && form.suffix == other.suffix;
   });
