@@ -1,5 +1,7 @@
 #include "replica/reshard/affine_parts.h"
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::reshard {
 namespace {
 
@@ -46,6 +48,7 @@ Result<std::vector<StridedMap>, LayoutError> AffineParts(const plan::Use& use, c
     int64_t behind = use.source_box.length(at);  // elements of the axis that one value of the run stands for
     for (size_t i = 0; i + 1 < axes[axis].size(); ++i) {
       const Run& run = axes[axis][i];
+      KINTSUGI_CHECK(run.length > 0 && behind % run.length == 0, "the runs of an axis divide it");
       behind /= run.length;
       if (parts.size() * static_cast<uint64_t>(run.length) > kAffinePartsMax)
         return LayoutError{.code = layout::ErrorCode::kTooLarge,

@@ -1,8 +1,11 @@
 #include "replica/reshard/bound_plan.h"
 
+#include <type_traits>
+
 #include "kernels/host_checksum.h"
 #include "replica/plan/plan_check.h"
 #include "replica/reshard/check_binding.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::reshard {
 
@@ -53,6 +56,8 @@ void BoundPlan::Sort() {
 
 BoundMove BoundPlan::Resolve(const Entry& entry) const {
   const KeyMoves& key = plan_->keys[entry.key];
+  KINTSUGI_CHECK(entry.number >= key.first_move && entry.number - key.first_move < key.move_count,
+                 "a move is one of its key's");
   BoundMove bound;
   bound.number = entry.number;
   bound.move = &plan_->moves[entry.number];
@@ -94,6 +99,7 @@ int64_t BoundPlan::BytesOf(const std::vector<Entry>& entries) const {
 
 uint64_t BoundPlan::FingerprintOf(const std::vector<Entry>& entries) const {
   RunningChecksum hash(ChecksumAlgorithm::kXxh3);
+  static_assert(std::has_unique_object_representations_v<Move>, "all bytes of a move are what it says");
   const uint64_t digests[] = {plan_->source_digest, plan_->target_digest};
   hash.Update(digests, sizeof(digests));
   for (const Entry& entry : entries) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::reshard {
 Channel::Channel(const BoundPlan& plan, const Entries& entries, Link& link, const ExecuteOptions& options,
                  Counters& counters)
@@ -11,7 +13,9 @@ Channel::Channel(const BoundPlan& plan, const Entries& entries, Link& link, cons
       options_(options),
       counters_(counters),
       message_bytes_(options.window_bytes / kWindowMessages),
-      handover_(kWindowMessages, std::min(message_bytes_, plan.BytesOf(entries)), counters.staging) {}
+      handover_(kWindowMessages, std::min(message_bytes_, plan.BytesOf(entries)), counters.staging) {
+  KINTSUGI_CHECK(!entries.empty(), "a channel carries moves");
+}
 
 Hello Channel::MakeHello() const {
   Hello hello;
@@ -49,11 +53,13 @@ Status MoveOutbox::Pack() {
     if (!filled.message.is_object && RunOf(filled.message) == nullptr) {
       filled.buffer = handover_.Take();
       if (filled.buffer == nullptr) return Status::Ok();
+      KINTSUGI_CHECK(filled.message.size_bytes <= handover_.buffer_bytes(), "a message fits a buffer");
       uint8_t* at = filled.buffer;
       for (const auto& piece : filled.message.pieces) {
         PackElements(plan_.Resolve(piece.entry), piece.range, at);
         at += piece.bytes;
       }
+      KINTSUGI_CHECK(at - filled.buffer == filled.message.size_bytes, "its pieces make up a message");
     }
     if (!handover_.Put(std::move(filled))) return Status::Ok();
   }
@@ -161,6 +167,7 @@ Status MoveInbox::Unpack() {
       UnpackElements(plan_.Resolve(piece.entry), piece.range, at);
       at += piece.bytes;
     }
+    KINTSUGI_CHECK(at - filled.buffer == filled.message.size_bytes, "its pieces make up a message");
     counters_.received += filled.message.size_bytes;
     handover_.GiveBack(filled.buffer);
   }
@@ -170,7 +177,9 @@ Status MoveInbox::Unpack() {
 Status MoveInbox::ReceiveOne(const PackedMessage& message, uint8_t* buffer) {
   ++counters_.messages;
   if (message.is_object) return ReceiveObject(plan_.Resolve(message.pieces[0].entry));
+  KINTSUGI_CHECK(buffer == nullptr || message.size_bytes <= handover_.buffer_bytes(), "a message fits a buffer");
   uint8_t* to = buffer ? buffer : RunOf(message);
+  KINTSUGI_CHECK(to != nullptr, "a message that needs no buffer has a place of its own");
   KINTSUGI_RETURN_IF_ERROR(link_.Receive(to, static_cast<uint64_t>(message.size_bytes), options_.deadline));
   if (buffer) return Status::Ok();
   counters_.received += message.size_bytes;

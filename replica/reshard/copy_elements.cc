@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "kernels/host_cast.h"
-#include "replica/layout/flat_range.h"
 #include "replica/layout/element_types.h"
+#include "replica/layout/flat_range.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::reshard {
 namespace {
@@ -52,6 +53,7 @@ void CastChain(uint8_t* to, const uint8_t* from, const RegionPair& region, DType
   RegionAxes stride = region.from_stride;
   DType type = stored;
   for (size_t i = 0; i < casts.size(); ++i) {
+    KINTSUGI_CHECK(DTypeSize(casts[i]) <= kElementBytesMax, "a buffer between casts holds every type");
     const bool is_last = i + 1 == casts.size();
     RegionPair step{.axes = region.axes, .length = region.length, .to_stride = region.to_stride, .from_stride = stride};
     if (!is_last) step.to_stride = dense(casts[i]);
@@ -108,6 +110,8 @@ uint8_t* ContiguousTarget(const BoundMove& move) {
 }
 
 void PackElements(const BoundMove& move, ElementRange range, uint8_t* to) {
+  KINTSUGI_CHECK(0 <= range.start && range.start <= range.stop && range.stop <= move.elements,
+                 "elements that are packed are the move's");
   for (const Box& box : BoxesOf(move.box, {range.start, range.stop})) {
     const Region region{.axes = box.axes, .length = LengthsOf(box), .stride = move.source_map.stride};
     PackRegion(to, AddressOf(*move.source, move.source_map, box), region, static_cast<uint64_t>(move.element_bytes));
@@ -116,6 +120,8 @@ void PackElements(const BoundMove& move, ElementRange range, uint8_t* to) {
 }
 
 void UnpackElements(const BoundMove& move, ElementRange range, const uint8_t* from) {
+  KINTSUGI_CHECK(0 <= range.start && range.start <= range.stop && range.stop <= move.elements,
+                 "elements that are unpacked are the move's");
   for (const Box& box : BoxesOf(move.box, {range.start, range.stop})) {
     Write(move, box, from, DenseStrides(box.axes, LengthsOf(box), static_cast<uint64_t>(move.element_bytes)));
     from += *Volume(box) * move.element_bytes;

@@ -74,7 +74,10 @@ uint64_t Filler::ByteCount(uint32_t target_piece) const {
 }
 
 Filler::Range Filler::MovesTo(const Metadata& wanted, uint32_t piece) const {
-  const plan::KeyMoves& key = plan_->keys[wanted.KeyOfPiece(piece)];
+  const uint32_t of = wanted.KeyOfPiece(piece);
+  KINTSUGI_CHECK(of < plan_->keys.size() && plan_->keys[of].target_key == of,
+                 "a plan has moves for each key that is wanted, in their order");
+  const plan::KeyMoves& key = plan_->keys[of];
   const auto begin = plan_->moves.begin() + static_cast<std::ptrdiff_t>(key.first_move);
   const auto end = begin + static_cast<std::ptrdiff_t>(key.move_count);
   const auto first = std::lower_bound(
@@ -142,6 +145,7 @@ Result<const uint8_t*> Filler::FillRenamed(uint32_t target_piece, std::span<uint
   const KeyMeta& key = target_->keys[target_->KeyOfPiece(target_piece)];
   const StridedMap whole = MapOf(target_->Piece(key, target_piece), DTypeSize(key.dtype));
   const Memory memory{buffer.data(), buffer.size()};
+  int64_t filled = 0;
   auto at = std::lower_bound(uses_.begin(), uses_.end(), target_piece,
                              [&](uint32_t use, uint32_t number) { return renamed_->uses[use].target_piece < number; });
   for (; at != uses_.end() && renamed_->uses[*at].target_piece == target_piece; ++at) {
@@ -153,9 +157,10 @@ Result<const uint8_t*> Filler::FillRenamed(uint32_t target_piece, std::span<uint
       if (step.kind == aoa::PieceStepKind::kCast) casts.push_back(step.dtype);
     DestinationCopy copy;
     for (const StridedMap& part : *parts) copy.push_back({memory, key.dtype, part, casts});
-    int64_t filled = 0;
     KINTSUGI_RETURN_IF_ERROR(Carry(MovesTo(renamed_->wanted, use.wanted_piece), copy, &filled));
   }
+  KINTSUGI_CHECK(filled == 0 || filled == ElementsOf(target_->Piece(key, target_piece)),
+                 "the uses of a piece fill it, where there are any");
   return static_cast<const uint8_t*>(buffer.data());
 }
 

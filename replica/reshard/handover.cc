@@ -1,5 +1,7 @@
 #include "replica/reshard/handover.h"
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::reshard {
 
 uint8_t* Handover::Take() {
@@ -21,6 +23,7 @@ bool Handover::Put(Filled filled) {
   MutexLock lock(mutex_);
   changed_.Wait(lock, [&]() KINTSUGI_REQUIRES(mutex_) { return stopped_ || queue_.size() < buffers_max_; });
   if (stopped_) return false;
+  KINTSUGI_CHECK(!closed_, "nothing comes behind the last message");
   queue_.push_back(std::move(filled));
   changed_.NotifyAll();
   return true;
@@ -45,6 +48,7 @@ bool Handover::Get(Filled* filled) {
 void Handover::GiveBack(uint8_t* buffer) {
   if (buffer == nullptr) return;
   const MutexLock lock(mutex_);
+  KINTSUGI_CHECK(free_.size() < buffers_.size(), "a buffer is given back once");
   free_.push_back(buffer);
   changed_.NotifyAll();
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "replica/reshard/message_cursor.h"
+#include "runtime/base/check.h"
 #include "runtime/base/mutex.h"
 
 namespace kintsugi::reshard {
@@ -40,9 +41,12 @@ struct Filled {
 class Handover {
  public:
   Handover(size_t buffers_max, int64_t buffer_bytes, StagingMeter& meter)
-      : buffers_max_(buffers_max), buffer_bytes_(buffer_bytes), meter_(meter) {}
+      : buffers_max_(buffers_max), buffer_bytes_(buffer_bytes), meter_(meter) {
+    KINTSUGI_CHECK(buffers_max > 0 && buffer_bytes >= 0, "a message is handed over in a buffer");
+  }
   ~Handover() { meter_.Add(-buffer_bytes_ * static_cast<int64_t>(buffers_.size())); }
 
+  int64_t buffer_bytes() const { return buffer_bytes_; }
   // A buffer to fill; null: stopped.
   uint8_t* Take();
   // Passes a message on; false: stopped.

@@ -34,6 +34,7 @@ void Add(FlatRange next, std::vector<FlatRange>* ranges) {
 // Runs of `part` within the row-major order of `box`, each widened to whole granules, counted from `origin`.
 void AddRuns(const Box& box, const Box& part, FlatRange piece, int64_t granule, std::vector<FlatRange>* ranges) {
   if (IsEmpty(part)) return;
+  KINTSUGI_CHECK(Contains(box, part), "what is needed of a piece lies in it");
   // Axes behind `cut` are whole: a run goes over all of them and the part's length of `cut`.
   int cut = box.axes - 1;
   while (cut > 0 && part.length(cut) == box.length(cut)) --cut;
@@ -77,6 +78,7 @@ bool AddRunsOf(const BoundMove& move, uint64_t at, uint64_t bytes_min, std::vect
     if (static_cast<uint64_t>(size) < bytes_min) return false;
     auto* const to = static_cast<uint8_t*>(part.memory.data) + part.map.OffsetOf(both.lo);
     const int64_t from = static_cast<int64_t>(at) + move.source_map.OffsetOf(both.lo);
+    KINTSUGI_CHECK(from >= 0, "a run begins within its window");
     RegionAxes place{};
     int64_t to_at = 0, from_at = 0;
     for (int axis = 0; axis >= 0;) {
@@ -189,6 +191,7 @@ void Inflow::Count(const Flow& flow, const BoundMove& move) {
 }
 
 void Inflow::Take(uint32_t piece, int64_t first, int64_t count, const uint8_t* elements) {
+  KINTSUGI_CHECK(elements != nullptr || count == 0, "a window that is taken has bytes");
   ForEachPart(piece, first, count, [&](const Flow& flow, const BoundMove& part, uint64_t at) {
     // Bytes are only read.
     const Memory memory{const_cast<uint8_t*>(elements + at),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::reshard {
 
 std::string PackedMessage::Name(const BoundPlan& plan) const {
@@ -22,6 +24,7 @@ bool MessageCursor::Next(PackedMessage* message) {
     PackedMessage::Piece piece{entries_[next_], {done_, 0}};
     const int64_t room = move.is_object() ? move.elements : message_bytes_ / move.element_bytes;
     piece.range.stop = std::min(move.elements, done_ + room);
+    KINTSUGI_CHECK(piece.range.start < piece.range.stop, "a message takes elements of each of its moves");
     piece.bytes = (piece.range.stop - piece.range.start) * move.element_bytes;
     done_ = piece.range.stop < move.elements ? piece.range.stop : 0;
     if (done_ == 0) ++next_;
