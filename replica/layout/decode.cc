@@ -1,5 +1,4 @@
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/wire_format_lite.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -7,11 +6,11 @@
 #include "callbacks/state/key.h"
 #include "replica/layout/codec.h"
 #include "replica/layout/decode_key.h"
+#include "replica/layout/protobuf_fields.h"
 
 namespace kintsugi::layout {
 namespace {
 
-using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
 // Fields besides keys and refusals: ranks and replica ids.
@@ -52,11 +51,11 @@ class Decoder {
         if (in.ConsumedEntireMessage() && static_cast<size_t>(begin) == bytes.size()) return std::nullopt;
         return FormatError("", "byte " + std::to_string(begin) + " is no protobuf field");
       }
-      const int field = WireFormatLite::GetTagFieldNumber(tag);
+      const int field = FieldOf(tag);
       const bool embedded =
           field == wire::GlobalMetadata::kKeysFieldNumber || field == wire::GlobalMetadata::kRefusalsFieldNumber;
       if (!embedded) {
-        if (!WireFormatLite::SkipField(&in, tag))
+        if (!SkipField(&in, tag))
           return FormatError("", "field " + std::to_string(field) + " at byte " + std::to_string(begin) + " is broken");
         if (!keys) head_.append(reinterpret_cast<const char*>(bytes.data()) + begin, in.CurrentPosition() - begin);
         if (head_.size() > kHeadBytesMax)
@@ -64,7 +63,7 @@ class Decoder {
         continue;
       }
       uint32_t size = 0;
-      if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED || !in.ReadVarint32(&size) ||
+      if (WireTypeOf(tag) != kLengthDelimited || !in.ReadVarint32(&size) ||
           size > bytes.size() - static_cast<size_t>(in.CurrentPosition()))
         return FormatError("", "field " + std::to_string(field) + " at byte " + std::to_string(begin) + " is broken");
       const uint8_t* data = bytes.data() + in.CurrentPosition();

@@ -1,15 +1,14 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/wire_format_lite.h>
 
 #include "replica/layout/codec.h"
 #include "replica/layout/metadata.pb.h"
+#include "replica/layout/protobuf_fields.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi::layout {
 namespace {
 
-using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedOutputStream;
 
 void FillPieces(const Metadata& metadata, const KeyMeta& key, wire::Key* out) {
@@ -90,8 +89,7 @@ std::string Encode(const Metadata& metadata) {
   for (const KeyMeta& key : metadata.keys) {
     entry.Clear();
     Fill(metadata, key, &entry);
-    out.WriteTag(
-        WireFormatLite::MakeTag(wire::GlobalMetadata::kKeysFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+    out.WriteTag(TagOf(wire::GlobalMetadata::kKeysFieldNumber, kLengthDelimited));
     // What is larger protobuf would leave out, and say so on standard error alone.
     KINTSUGI_CHECK(entry.ByteSizeLong() <= INT32_MAX, "a key fits a message of protobuf's");
     out.WriteVarint64(entry.ByteSizeLong());

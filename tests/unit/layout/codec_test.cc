@@ -132,6 +132,24 @@ TEST(Codec, RefusesWhatIsNotCanonicalOrNotWithinLimits) {
                 {"after"});
 }
 
+TEST(Codec, PassesByWholeFieldsThatItDoesNotKnow) {
+  using namespace std::string_literals;
+  const std::string bytes = Encode(Example());
+  // Field 100 in each form that protobuf has.
+  for (const std::string& field :
+       {"\xA0\x06\xAC\x02"s, "\xA1\x06\0\1\2\3\4\5\6\7"s, "\xA2\x06\x03xyz"s, "\xA5\x06\0\1\2\3"s}) {
+    const auto decoded = Decode(Bytes(field + bytes));
+    ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+    EXPECT_EQ(Encode(*decoded), bytes);
+    const auto cut = Decode(Bytes(bytes + field.substr(0, field.size() - 1)));
+    ASSERT_FALSE(cut.ok());
+    EXPECT_THAT(cut.error().message, testing::HasSubstr("field 100 at byte " + std::to_string(bytes.size())));
+  }
+  const auto group = Decode(Bytes(bytes + "\xA3\x06\xA4\x06"s));
+  ASSERT_FALSE(group.ok());
+  EXPECT_THAT(group.error().message, testing::HasSubstr("field 100")) << "groups are of no use any more";
+}
+
 TEST(Codec, BoundsItsInput) {
   const std::string bytes = Encode(Example());
   const auto decoded = Decode(Bytes(bytes), {.bytes_max = bytes.size() - 1});
