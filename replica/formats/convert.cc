@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -34,6 +35,16 @@ aoa::Tensors CutOutputs(const aoa::Engine& engine, const LayOptions& lay) {
   return tensors;
 }
 
+// A program may reshape at will; what is written has a limit.
+std::optional<aoa::Diagnostic> TooManyAxes(const aoa::Engine& engine) {
+  for (const auto& [key, output] : engine.outputs())
+    if (output.shape.size() > static_cast<size_t>(layout::kAxesMax))
+      return aoa::Diagnostic{.message = "the program makes '" + PrintableKey(key) + "' with the shape " +
+                                        DescribeShape(output.shape) + ": a tensor has at most " +
+                                        std::to_string(layout::kAxesMax) + " axes"};
+  return std::nullopt;
+}
+
 // Twice where fused weights depend on the cuts of the target: what the outputs are is known once a program is built.
 Result<aoa::Engine, aoa::Diagnostic> BuildEngine(const Catalog& source, const Format& to,
                                                  const std::vector<std::string>& statements,
@@ -42,7 +53,9 @@ Result<aoa::Engine, aoa::Diagnostic> BuildEngine(const Catalog& source, const Fo
   aoa::Options program;
   program.reverse = options.reverse;
   auto engine = aoa::Engine::Build({statements, stored, std::nullopt, program, std::nullopt, options.macros});
-  if (!engine.ok() || engine->fused().empty() || !to.is_cut() || options.lay.shards == 1) return engine;
+  if (!engine.ok()) return engine;
+  if (auto refusal = TooManyAxes(*engine)) return *std::move(refusal);
+  if (engine->fused().empty() || !to.is_cut() || options.lay.shards == 1) return engine;
   return aoa::Engine::Build(
       {statements, stored, std::nullopt, program, CutOutputs(*engine, options.lay), options.macros});
 }

@@ -151,6 +151,16 @@ TEST_F(ConvertFused, IsRefusedWhereItsRanksAreUnequalOrItsMeaningIsTwofold) {
   EXPECT_TRUE(HasNote(*kept, "(fused_qkv): kept as stored, group by group"));
 }
 
+TEST_F(ConvertFused, IsRefusedWithMoreAxesThanATensorHas) {
+  for (const std::string format : {"safetensors", "torch", "native"}) {
+    const auto made = Run("nine", Cut(format, 1, 0, {"model/F -> F, reshape=[1, 1, 1, 1, 1, 1, 1, 2, 16]"}));
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(made.status().message().find("'F' with the shape [1, 1, 1, 1, 1, 1, 1, 2, 16]"), std::string::npos)
+        << made.status().message();
+  }
+}
+
 TEST_F(ConvertFused, KnowsItsRanksWhereATypeIsAskedForToo) {
   ConvertOptions options = Cut("native", 4, 1, {"model/F -> t, fused_ffn", "t -> F"});
   options.dtype = DType::kFloat64;
