@@ -18,6 +18,8 @@ namespace kintsugi::formats {
 namespace {
 
 layout::KeyMeta KeyOf(const CatalogTensor& tensor) {
+  KINTSUGI_CHECK(tensor.shape.size() <= static_cast<size_t>(layout::kAxesMax),
+                 "a tensor with too many axes was refused");
   layout::KeyMeta key;
   key.name = tensor.key;
   key.dtype = tensor.dtype;
@@ -89,6 +91,7 @@ uint32_t Catalog::AddFile(std::shared_ptr<const MappedFile> file) {
 }
 
 uint32_t Catalog::AddTensor(CatalogTensor tensor) {
+  KINTSUGI_CHECK(tensors_.size() < UINT32_MAX, "tensors of a catalog are numbered");
   const auto number = static_cast<uint32_t>(tensors_.size());
   tensor_numbers_.emplace(tensor.key, number);
   tensors_.push_back(std::move(tensor));
@@ -105,7 +108,10 @@ Result<uint32_t> Catalog::FindOrAddTensor(const CatalogTensor& tensor) {
 
 std::vector<std::vector<uint32_t>> Catalog::PiecesByTensor() const {
   std::vector<std::vector<uint32_t>> pieces(tensors_.size());
-  for (uint32_t i = 0; i < pieces_.size(); ++i) pieces[pieces_[i].tensor].push_back(i);
+  for (uint32_t i = 0; i < pieces_.size(); ++i) {
+    KINTSUGI_CHECK(pieces_[i].tensor < tensors_.size(), "a piece is of one of the catalog's tensors");
+    pieces[pieces_[i].tensor].push_back(i);
+  }
   return pieces;
 }
 
@@ -122,6 +128,7 @@ bool Catalog::AreSameBytes(const std::vector<uint32_t>& left, const std::vector<
 
 void Catalog::DropTensors(const std::set<uint32_t>& numbers) {
   if (numbers.empty()) return;
+  KINTSUGI_CHECK(*numbers.rbegin() < tensors_.size(), "what is dropped is the catalog's");
   std::vector<uint32_t> now(tensors_.size());
   std::vector<CatalogTensor> kept;
   tensor_numbers_.clear();
@@ -226,6 +233,8 @@ uint64_t Catalog::ByteCount() const {
 }
 
 Status Catalog::CheckPiece(const CatalogPiece& piece) const {
+  KINTSUGI_CHECK(piece.tensor < tensors_.size() && piece.file < files_.size(),
+                 "a piece is of a tensor and in a file that a reader has added");
   const CatalogTensor& tensor = tensors_[piece.tensor];
   const MappedFile& file = *files_[piece.file];
   const auto bad = [&](const std::string& what) {
@@ -270,6 +279,8 @@ Status Catalog::CheckCopy(const CatalogPiece& first, const CatalogPiece& copy) c
   const bool is_same_place = first.file == copy.file && first.at == copy.at && first.strides == copy.strides;
   if (is_same_place || !first.blocks.empty() || first.bytes == 0 || layout::Product(first.shape) == 0)
     return Status::Ok();
+  KINTSUGI_CHECK(first.bytes == copy.bytes || !first.strides.empty() || !copy.strides.empty(),
+                 "copies of a piece that are dense are as long");
   const bool is_equal = first.strides.empty() && copy.strides.empty() &&
                         std::memcmp(left.bytes().data() + first.at, right.bytes().data() + copy.at, first.bytes) == 0;
   left.DropPages();
@@ -357,6 +368,7 @@ Status Catalog::Finish(bool whole) {
   }
   KINTSUGI_RETURN_IF_ERROR(CheckObjects());
   NumberedMetadata built = BuildMetadata(keys, pieces);
+  KINTSUGI_CHECK(built.number_of.size() == pieces_.size(), "each piece has a number");
   metadata_ = std::move(built.metadata);
   piece_of_.assign(metadata_.piece_count(), UINT32_MAX);
   size_t copies = 0;
@@ -369,6 +381,7 @@ Status Catalog::Finish(bool whole) {
     KINTSUGI_RETURN_IF_ERROR(CheckCopy(pieces_[piece], pieces_[i]));
     ++copies;
   }
+  KINTSUGI_CHECK(copies + metadata_.piece_count() == pieces_.size(), "a piece of the metadata is stored, or a copy is");
   if (copies > 0) AddNote(std::to_string(copies) + " pieces are stored more than once: the first copy of each is read");
   // A tensor of which no piece is there is in no metadata.
   if (whole && metadata_.keys.size() != tensors_.size())
@@ -382,6 +395,9 @@ Result<reshard::SourceView> Catalog::SourceOf(uint32_t metadata_piece) const {
   const CatalogPiece& piece = PieceOf(metadata_piece);
   const layout::KeyMeta& key = metadata_.keys[metadata_.KeyOfPiece(metadata_piece)];
   const MappedFile& file = *files_[piece.file];
+  KINTSUGI_CHECK(piece.at <= file.size_bytes() && piece.bytes <= file.size_bytes() - piece.at,
+                 "a piece lies in its file");
+  KINTSUGI_CHECK(piece.strides.empty() || piece.strides.size() == key.axes, "each axis has a stride");
   reshard::SourceView view;
   view.memory.data = const_cast<uint8_t*>(file.bytes().data() + piece.at);
   view.memory.size_bytes = piece.bytes;
@@ -422,6 +438,7 @@ NumberedMetadata BuildMetadata(const std::vector<layout::KeyMeta>& keys, const s
   const uint32_t main = builder.AddReplicaId(main_id);
   std::vector<uint32_t> key_of;
   for (const layout::KeyMeta& key : keys) key_of.push_back(builder.AddKey(key));
+  for (const NumberedPiece& piece : pieces) KINTSUGI_CHECK(piece.key < keys.size(), "a piece is of one of the keys");
   // Equal pieces are one: sorted by what they are.
   std::vector<uint32_t> order(pieces.size());
   for (uint32_t i = 0; i < pieces.size(); ++i) order[i] = i;

@@ -28,6 +28,7 @@
 #include "replica/reshard/fill.h"
 #include "replica/save/checksum.h"
 #include "replica/save/tensor_sums.h"
+#include "runtime/base/check.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
 
@@ -141,6 +142,7 @@ class Catalog {
   Status DropOverlaps();
   // Checksums of a whole file's blocks, from our sidecar.
   void SetFileBlocks(uint32_t file, std::vector<checkpoint::Checksum> blocks) {
+    KINTSUGI_CHECK(file < files_.size(), "checksums are of one of the catalog's files");
     file_blocks_.resize(files_.size());
     file_blocks_[file] = std::move(blocks);
   }
@@ -180,7 +182,10 @@ class Catalog {
   // REQUIRES: Finish. One rank, number 0, holds everything.
   const layout::Metadata& metadata() const { return metadata_; }
   // The catalog's piece behind a piece of the metadata.
-  const CatalogPiece& PieceOf(uint32_t metadata_piece) const { return pieces_[piece_of_[metadata_piece]]; }
+  const CatalogPiece& PieceOf(uint32_t metadata_piece) const {
+    KINTSUGI_CHECK(metadata_piece < piece_of_.size(), "a piece is the metadata's, which Finish makes");
+    return pieces_[piece_of_[metadata_piece]];
+  }
   Result<reshard::SourceView> SourceOf(uint32_t metadata_piece) const;
   // That no file has changed since it was opened. kDataLoss names it.
   Status CheckUnchanged() const;

@@ -12,6 +12,7 @@
 #include "replica/formats/torch/state_dict.h"
 #include "replica/formats/values.h"
 #include "replica/formats/window_plan.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -102,6 +103,7 @@ Status CompareTensors(const Catalog& left, const Catalog& right, const Content& 
   const std::vector<WantedBox> wanted = Whole(both);
   KINTSUGI_ASSIGN_OR_RETURN(const auto a, WindowPlan::Make(both, wanted, left, nullptr, kCompareWindowBytes));
   KINTSUGI_ASSIGN_OR_RETURN(const auto b, WindowPlan::Make(both, wanted, right, nullptr, kCompareWindowBytes));
+  KINTSUGI_CHECK(a->window_bytes_max() == b->window_bytes_max(), "both sides are cut alike");
   std::vector<uint8_t> x(a->window_bytes_max()), y(a->window_bytes_max());
   const uint64_t total = BytesOf(both);
   uint64_t since_drop = 0;
@@ -110,6 +112,7 @@ Status CompareTensors(const Catalog& left, const Catalog& right, const Content& 
     found.key = both[i].key;
     for (uint32_t w = a->first_window(i); w < a->end_window(i); ++w) {
       const uint64_t size = a->BytesOf(w);
+      KINTSUGI_CHECK(size == b->BytesOf(w), "both sides are cut alike");
       if (size == 0) continue;
       KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const p, a->Fill(w, x));
       KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const q, b->Fill(w, y));
@@ -248,6 +251,7 @@ Result<std::optional<Difference>> CompareWithin(const Catalog& catalog, const st
   std::vector<uint8_t> left_bytes(x->window_bytes_max()), right_bytes(y->window_bytes_max());
   for (uint32_t w = x->first_window(0); w < x->end_window(0); ++w) {
     const uint64_t size = x->BytesOf(w);
+    KINTSUGI_CHECK(size == y->BytesOf(w), "both sides are cut alike");
     if (size == 0) continue;
     KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const p, x->Fill(w, left_bytes));
     KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const q, y->Fill(w, right_bytes));

@@ -16,6 +16,7 @@
 #include "replica/formats/sidecar.h"
 #include "replica/save/missing_states.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 
@@ -342,6 +343,7 @@ std::vector<uint32_t> OwnersOf(const Content& content) {
 
 std::vector<layout::Box> CutsOf(const CatalogTensor& tensor, const LayOptions& options) {
   const layout::Box whole = layout::WholeBox(tensor.shape);
+  KINTSUGI_CHECK(options.shards > 0, "a tensor is cut over ranks");
   std::vector<layout::Box> boxes(static_cast<size_t>(options.shards), whole);
   int axis = -1;
   for (const CutRule& rule : options.cuts)

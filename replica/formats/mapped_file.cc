@@ -12,6 +12,7 @@
 
 #include "replica/save/file_system.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 
@@ -100,6 +101,7 @@ std::shared_ptr<const MappedFile> MappedFile::Holding(std::string name, std::str
 
 std::shared_ptr<const MappedFile> MappedFile::Unpacked(const MappedFile& file, std::unique_ptr<uint8_t[]> bytes,
                                                        uint64_t size_bytes) {
+  KINTSUGI_CHECK(bytes != nullptr || size_bytes == 0, "what was unpacked lies somewhere");
   std::shared_ptr<MappedFile> unpacked(new MappedFile(file.path_, file.name_));
   unpacked->seen_ = file.seen_;
   unpacked->size_bytes_ = size_bytes;

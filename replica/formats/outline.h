@@ -16,6 +16,7 @@
 
 #include "replica/formats/catalog.h"
 #include "replica/save/checksum.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 
@@ -60,6 +61,7 @@ struct OutlineFile {
   }
   // `element_bytes` is the size of one element of the tensor.
   void AddTensor(uint32_t tensor, const layout::Box& box, uint64_t element_bytes, int crc = -1) {
+    KINTSUGI_CHECK(element_bytes > 0, "a tensor's elements have bytes");
     Segment segment;
     segment.kind = Segment::Kind::kTensor;
     segment.size_bytes = static_cast<uint64_t>(*Volume(box)) * element_bytes;
@@ -70,6 +72,7 @@ struct OutlineFile {
     segments.push_back(std::move(segment));
   }
   void AddLate(uint64_t size, std::function<std::string(std::span<const uint32_t>)> late) {
+    KINTSUGI_CHECK(late != nullptr, "late bytes are made by something");
     Segment segment;
     segment.kind = Segment::Kind::kLate;
     segment.size_bytes = size;

@@ -6,6 +6,7 @@
 #include "replica/save/json_tensor_sums.h"
 #include "replica/save/names.h"
 #include "replica/save/seal.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 
@@ -66,8 +67,10 @@ std::string SidecarPath(const std::string& path, bool is_folder) {
 
 std::string EncodeSidecar(const Sidecar& sidecar) {
   Json files = Json::array();
-  for (const WrittenFile& file : sidecar.files)
+  for (const WrittenFile& file : sidecar.files) {
+    KINTSUGI_CHECK(file.blocks.size() == BlockCount(file.size_bytes), "a file has a checksum for each block");
     files.push_back({{"name", file.name}, {"bytes", file.size_bytes}, {"blocks", checkpoint::ToHex(file.blocks)}});
+  }
   Json body = {{"schema", kSchema},          {"format", sidecar.format},
                {"step", sidecar.step},       {"checksum", checkpoint::kChecksumName},
                {"block_bytes", kBlockBytes}, {"files", std::move(files)}};

@@ -5,6 +5,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/window_plan.h"
 #include "replica/save/logical_sum.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -13,7 +14,9 @@ constexpr uint64_t kSumWindowBytes = 8 << 20;
 constexpr uint64_t kDropBytes = 256 << 20;
 
 Status Compare(const Catalog& catalog, const CatalogTensor& tensor, uint64_t found) {
-  const uint64_t saved = *catalog.SumOf(tensor);
+  const auto saved_sum = catalog.SumOf(tensor);
+  KINTSUGI_CHECK(saved_sum.has_value(), "what is compared has a sum");
+  const uint64_t saved = *saved_sum;
   if (found == saved) return Status::Ok();
   return {StatusCode::kDataLoss, "'" + catalog.path() + "', tensor '" + PrintableKey(tensor.key) + "' has the sum " +
                                      checkpoint::ToHex(found) + ", what was saved " + checkpoint::ToHex(saved) +
@@ -66,6 +69,7 @@ void PieceSums::Add(const std::string& path, uint64_t at, std::span<const uint8_
 }
 
 std::optional<uint64_t> PieceSums::Of(uint32_t tensor) const {
+  KINTSUGI_CHECK(tensor < come_.size(), "a tensor is the catalog's");
   const Come& come = come_[tensor];
   return come.bytes == come.wanted ? std::optional(come.sum) : std::nullopt;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::formats {
 
 std::vector<layout::Box> CutInOrder(const layout::Box& box, int64_t elements_max) {
@@ -14,6 +16,7 @@ std::vector<layout::Box> CutInOrder(const layout::Box& box, int64_t elements_max
     slice /= box.length(axis);
     if (slice <= elements_max) break;
   }
+  KINTSUGI_CHECK(axis < box.axes && slice > 0, "one element fits");
   const int64_t step = std::max<int64_t>(1, elements_max / slice);
   std::vector<layout::Box> cut;
   layout::Box at = box;
@@ -36,6 +39,8 @@ std::vector<layout::Box> CutInOrder(const layout::Box& box, int64_t elements_max
 }
 
 layout::KeyMeta KeyMetaOf(const CatalogTensor& tensor) {
+  KINTSUGI_CHECK(tensor.shape.size() <= static_cast<size_t>(layout::kAxesMax),
+                 "a tensor with too many axes was refused");
   layout::KeyMeta key;
   key.name = tensor.key;
   key.dtype = tensor.dtype;
@@ -45,6 +50,7 @@ layout::KeyMeta KeyMetaOf(const CatalogTensor& tensor) {
 }
 
 uint64_t WindowPlan::BytesOf(uint32_t window) const {
+  KINTSUGI_CHECK(window < windows_.size(), "a window is the plan's");
   const NumberedPiece& piece = windows_[window];
   return static_cast<uint64_t>(*Volume(piece.box)) * DTypeSize(tensors_[piece.key].dtype);
 }
@@ -56,7 +62,9 @@ Result<std::unique_ptr<WindowPlan>> WindowPlan::Make(const Content& tensors, std
   plan->tensors_ = tensors;
   for (const WantedBox& one : wanted) {
     plan->first_.push_back(static_cast<uint32_t>(plan->windows_.size()));
+    KINTSUGI_CHECK(one.tensor < tensors.size(), "a box that is wanted is of one of the tensors");
     const auto size = static_cast<int64_t>(DTypeSize(tensors[one.tensor].dtype));
+    KINTSUGI_CHECK(size > 0, "a tensor's elements have bytes");
     for (const layout::Box& box : CutInOrder(one.box, static_cast<int64_t>(window_bytes) / size)) {
       plan->windows_.push_back({one.tensor, box, layout::kNotFlat});
       plan->bytes_max_ = std::max(plan->bytes_max_, plan->BytesOf(static_cast<uint32_t>(plan->windows_.size() - 1)));
@@ -66,6 +74,7 @@ Result<std::unique_ptr<WindowPlan>> WindowPlan::Make(const Content& tensors, std
   std::vector<layout::KeyMeta> keys;
   for (const CatalogTensor& tensor : tensors) keys.push_back(KeyMetaOf(tensor));
   plan->numbered_ = BuildMetadata(keys, plan->windows_);
+  KINTSUGI_CHECK(plan->numbered_.number_of.size() == plan->windows_.size(), "each window has a number");
   const layout::Metadata& target = plan->numbered_.metadata;
   const reshard::SourceOf source_of = [&source](uint32_t piece) { return source.SourceOf(piece); };
   const plan::PlanOptions options{.allow_cast = true};

@@ -15,6 +15,7 @@
 #include "replica/formats/format.h"
 #include "replica/plan/renamed_plan.h"
 #include "replica/reshard/fill.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 
@@ -39,6 +40,7 @@ class WindowPlan {
   uint64_t window_bytes_max() const { return bytes_max_; }
   // In `buffer`, or where they lie in a source.
   Result<const uint8_t*> Fill(uint32_t window, std::span<uint8_t> buffer) const {
+    KINTSUGI_CHECK(window < windows_.size() && filler_, "a window is the plan's");
     return filler_->Fill(numbered_.number_of[window], buffer);
   }
 

@@ -51,6 +51,7 @@ class FileStream {
   }
   Status Finish() {
     KINTSUGI_RETURN_IF_ERROR(Flush({}));
+    KINTSUGI_CHECK(at_ == written_.size_bytes, "what was appended was written");
     KINTSUGI_RETURN_IF_ERROR(file_->Sync());
     written_.blocks = hasher_.Finish();
     return Status::Ok();
@@ -65,6 +66,7 @@ class FileStream {
     KINTSUGI_RETURN_IF_ERROR(file_->Write(at_, pieces));
     at_ += size;
     gathered_.clear();
+    KINTSUGI_CHECK(flushed_ <= at_, "what is flushed was written");
     if (at_ - flushed_ < kWriteBytes) return Status::Ok();
     // The disk works while the next bytes are made.
     file_->StartFlush(flushed_, at_ - flushed_);
@@ -191,17 +193,28 @@ class Writing {
       for (const Segment& segment : outline_.files[i].segments) boxes += segment.kind == Segment::Kind::kTensor;
     }
     std::atomic<size_t> next{0};
-    const auto work = [&] {
+    const auto write_all = [&] {
       std::vector<uint8_t> buffer(plan_->window_bytes_max());
       for (size_t i = next++; i < outline_.files.size() && !failed_; i = next++)
         if (const Status status = WriteData(outline_.files[i], first_box[i], buffer, &written_[i]); !status.ok())
           Fail(status);
+    };
+    // The edge for what is thrown below it: a thread of somebody else's process must not end that.
+    const auto work = [&] {
+      try {
+        write_all();
+      } catch (const std::bad_alloc&) {
+        Fail({StatusCode::kResourceExhausted, "no memory for a window"});
+      } catch (const std::exception& error) {
+        Fail({StatusCode::kInternal, error.what()});
+      }
     };
     std::vector<std::thread> threads;
     for (int i = 1; i < threads_; ++i) threads.emplace_back(work);
     work();
     for (std::thread& thread : threads) thread.join();
     if (failed_) return failure_;
+    KINTSUGI_CHECK(done_ == total_, "every segment of every file was written");
     const std::vector<checkpoint::TensorSum> sums = sums_.Sums();
     KINTSUGI_RETURN_IF_ERROR(CompareSums(sums));
     KINTSUGI_RETURN_IF_ERROR(SyncFolders());
@@ -267,13 +280,17 @@ class Writing {
       stream.written().segment_sums.push_back(sum);
     }
     KINTSUGI_RETURN_IF_ERROR(stream.Finish());
+    KINTSUGI_CHECK(stream.written().size_bytes == file.size_bytes, "a file has the size that its outline says");
     *written = std::move(stream.written());
     return Status::Ok();
   }
 
   // A segment's box as a shard of its tensor; its windows follow one another in it.
   ShardedTensor ShardOf(const Segment& segment) const {
+    KINTSUGI_CHECK(segment.tensor < tensors_.size(), "a segment's tensor is one of the content's");
     const CatalogTensor& tensor = tensors_[segment.tensor];
+    KINTSUGI_CHECK(static_cast<size_t>(segment.box.axes) == tensor.shape.size(),
+                   "a segment has the axes of its tensor");
     ShardedTensor shard;
     shard.key = tensor.key;
     shard.dtype = tensor.dtype;
@@ -287,6 +304,7 @@ class Writing {
 
   // Segments of one slot are one run of bytes, in order.
   static void AddToCrc(const Segment& segment, std::span<const uint8_t> bytes, std::vector<uint32_t>& crcs) {
+    KINTSUGI_CHECK(segment.crc >= 0 && static_cast<size_t>(segment.crc) < crcs.size(), "a CRC has a slot of its file");
     uint32_t& crc = crcs[static_cast<size_t>(segment.crc)];
     crc = ::crc32_gzip_refl(crc, bytes.data(), bytes.size());
   }
@@ -297,6 +315,7 @@ class Writing {
     if (options_.poll) KINTSUGI_RETURN_IF_ERROR(options_.poll());
     const uint64_t size = plan_->BytesOf(window);
     if (size == 0) return Status::Ok();
+    KINTSUGI_CHECK(size <= buffer.size(), "a thread's buffer holds a window");
     KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const data, plan_->Fill(window, buffer));
     for (uint64_t at = 0; at < size; at += kPassBytes) {
       const std::span<const uint8_t> bytes(data + at, std::min(kPassBytes, size - at));

@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "callbacks/state/key.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::deepspeed {
 namespace {
@@ -63,6 +64,7 @@ Result<Slices> SlicesOf(const std::string& name, const std::vector<Shape>& shape
   const auto bad = [&](const std::string& what) {
     return Status(StatusCode::kInvalidArgument, "'" + place + "': parameter '" + PrintableKey(name) + "': " + what);
   };
+  KINTSUGI_CHECK(!shapes.empty(), "a parameter has a slice on each model-parallel rank");
   Slices slices;
   slices.shape = shapes.front();
   for (const Shape& shape : shapes) slices.elements.push_back(layout::Product(shape).value_or(0));
@@ -133,6 +135,7 @@ Result<Slices> SlicesOf(const std::string& name, const std::vector<Shape>& shape
 }
 
 FlatRange PartOf(int64_t elements, int rank, int ranks) {
+  KINTSUGI_CHECK(ranks > 0 && 0 <= rank && rank < ranks, "a part is of one of the ranks");
   const int64_t part = elements / ranks + (elements % ranks != 0);
   if (part == 0 || rank > elements / part) return {elements, elements};
   const int64_t start = rank * part;

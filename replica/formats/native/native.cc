@@ -261,6 +261,7 @@ class Native final : public Format {
       const layout::Box& box = cuts[i][static_cast<size_t>(rank)];
       if (checkpoint::Aligned(at) != at) file.AddBytes(std::string(checkpoint::Aligned(at) - at, '\0'));
       at = checkpoint::Aligned(at);
+      KINTSUGI_CHECK(file.size_bytes == at, "a tensor stands where its part says");
       file.AddTensor(i, box, DTypeSize(content[i].dtype));
       StoredTensor stored;
       stored.tensor.key = content[i].key;
@@ -274,6 +275,7 @@ class Native final : public Format {
       at += stored.extent.size_bytes;
       shard.tensors.push_back(std::move(stored));
     }
+    KINTSUGI_CHECK(file.size_bytes == at, "a shard's file ends with its last tensor");
     shard.file_bytes = at;
     part->shards.push_back(std::move(shard));
     return file;
@@ -311,6 +313,10 @@ class Native final : public Format {
       for (StoredShard& shard : part->shards) {
         if (shard.file != name) continue;
         // Of the segments those that are tensors; what lies between them is padding, shorter than a tensor's alignment.
+        KINTSUGI_CHECK(written.segment_blocks.size() == written.segment_bytes.size() &&
+                           written.segment_sums.size() == written.segment_bytes.size() &&
+                           written.segment_sub_blocks.size() == written.segment_bytes.size(),
+                       "each segment has checksums and a sum");
         uint64_t at = 0;
         size_t next = 0;
         for (size_t i = 0; i < written.segment_bytes.size(); ++i) {

@@ -4,12 +4,16 @@
 #include <bit>
 #include <cstring>
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::formats::pickle {
 namespace {
 
 constexpr uint64_t kVisitsMax = uint64_t{1} << 26;
 
 void AppendNumber(std::string* bytes, uint64_t value, int size) {
+  KINTSUGI_CHECK(size == 8 || value >> (8 * size) == 0 || static_cast<int64_t>(value) < 0,
+                 "a number is written in as many bytes as it has");
   char raw[8];
   std::memcpy(raw, &value, sizeof(raw));
   bytes->append(raw, static_cast<size_t>(size));
@@ -129,6 +133,7 @@ class TreeWriter {
     return Status::Ok();
   }
   Status WriteCall(const Node& node, int depth) {
+    KINTSUGI_CHECK(node.items.size() == 2, "a call is of a function and its arguments");
     KINTSUGI_RETURN_IF_ERROR(Write(node.items[0], depth + 1));
     KINTSUGI_RETURN_IF_ERROR(Write(node.items[1], depth + 1));
     if (node.is_new)
@@ -169,6 +174,8 @@ void PickleWriter::Int(int64_t value) {
 
 void PickleWriter::BigInt(std::string_view two_complement) {
   // LONG4 is not in torch's set.
+  KINTSUGI_CHECK(two_complement.size() <= kBigIntBytesMax && kBigIntBytesMax <= UINT8_MAX,
+                 "a long number has a length of 8 bits");
   bytes_ += "\x8a";
   AppendNumber(&bytes_, two_complement.size(), 1);
   bytes_ += two_complement;
@@ -180,6 +187,7 @@ void PickleWriter::Float(double value) {
 }
 
 void PickleWriter::Text(std::string_view text) {
+  KINTSUGI_CHECK(text.size() <= UINT32_MAX, "a text has a length of 32 bits");
   bytes_ += 'X';
   AppendNumber(&bytes_, text.size(), 4);
   bytes_ += text;

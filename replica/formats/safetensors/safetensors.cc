@@ -12,6 +12,7 @@
 #include "replica/formats/sidecar.h"
 #include "replica/formats/values.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -240,8 +241,10 @@ class Safetensors final : public Format {
         index.total_bytes = *index.total_bytes + at;
         KINTSUGI_ASSIGN_OR_RETURN(std::string header, safetensors::WriteHeader(tensors, fields));
         file.AddBytes(std::move(header));
+        const uint64_t data_at = file.size_bytes;
         for (const uint32_t number : files[i])
           file.AddTensor(number, layout::WholeBox(content[number].shape), DTypeSize(content[number].dtype));
+        KINTSUGI_CHECK(file.size_bytes - data_at == at, "the tensors of a file take the bytes that its header says");
         outline.files.push_back(std::move(file));
       }
       return index;

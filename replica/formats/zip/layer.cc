@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "replica/formats/zip/zip.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::zip {
 namespace {
@@ -43,6 +44,7 @@ std::string CentralEntry(const CentralFields& fields) {
   Put<uint32_t>(&entry, fields.crc);
   Put<uint32_t>(&entry, Small(fields.size_bytes));
   Put<uint32_t>(&entry, Small(fields.size_bytes));
+  KINTSUGI_CHECK(fields.name.size() <= UINT16_MAX, "a record's name has a length of 16 bits");
   Put<uint16_t>(&entry, static_cast<uint16_t>(fields.name.size()));
   Put<uint16_t>(&entry, static_cast<uint16_t>(extra.empty() ? 0 : extra.size() + 4));
   Put<uint16_t>(&entry, 0);
@@ -74,6 +76,7 @@ void Layer::AddHeader(LaidEntry entry) {
   extra += "FB";
   Put<uint16_t>(&extra, static_cast<uint16_t>(padding));
   extra.append(padding, 'Z');
+  KINTSUGI_CHECK(entry.name.size() <= UINT16_MAX && extra.size() <= UINT16_MAX, "a header counts both in 16 bits");
   std::string header;
   Put<uint32_t>(&header, 0x04034b50);
   Put<uint16_t>(&header, entry.size_bytes >= kSmallMax ? 45 : 20);
@@ -87,6 +90,7 @@ void Layer::AddHeader(LaidEntry entry) {
   Put<uint16_t>(&header, static_cast<uint16_t>(extra.size()));
   header += entry.name + extra;
   at_ += header.size();
+  KINTSUGI_CHECK(at_ % kAlignment == 0, "a record's data is aligned");
   file_->AddBytes(std::move(header));
   entries_.push_back(std::move(entry));
 }
@@ -114,6 +118,7 @@ void Layer::AddBoxes(const std::string& name, const std::vector<PaddedBox>& boxe
   const bool is_large = size >= kSmallMax;
   const uint64_t descriptor_bytes = is_large ? 24 : 16;
   file_->AddLate(descriptor_bytes, [slot, size, is_large](std::span<const uint32_t> crcs) {
+    KINTSUGI_CHECK(static_cast<size_t>(slot) < crcs.size(), "a record's CRC has a slot");
     std::string descriptor;
     Put<uint32_t>(&descriptor, 0x08074b50);
     Put<uint32_t>(&descriptor, crcs[static_cast<size_t>(slot)]);
@@ -169,6 +174,7 @@ uint64_t Layer::Finish() {
   Put<uint16_t>(&end, 0);
   at_ += end.size();
   file_->AddBytes(std::move(end));
+  KINTSUGI_CHECK(at_ <= file_->size_bytes, "an archive lies in its file");
   return at_;
 }
 

@@ -5,6 +5,7 @@
 
 #include "callbacks/state/key.h"
 #include "replica/formats/zip/zip.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::zip {
 namespace {
@@ -48,6 +49,7 @@ class Directory {
   }
   template <typename T>
   T Get(uint64_t at) const {
+    KINTSUGI_CHECK(Has(at, sizeof(T)), "a field that is read lies in the archive");
     T value;
     std::memcpy(&value, archive_.data() + at, sizeof(T));
     return value;
@@ -186,6 +188,8 @@ uint32_t Crc32(std::string_view bytes) {
 }
 
 Status CheckCrc(std::string_view archive, const Entry& entry, const std::string& place) {
+  KINTSUGI_CHECK(entry.at <= archive.size() && entry.size_bytes <= archive.size() - entry.at,
+                 "a record that was listed lies in the archive");
   const uint32_t found = Crc32(archive.substr(entry.at, entry.size_bytes));
   if (found == entry.crc) return Status::Ok();
   return {StatusCode::kDataLoss, "'" + place + "': the record '" + PrintableKey(entry.name) + "' has CRC " +

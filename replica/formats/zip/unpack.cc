@@ -6,6 +6,7 @@
 
 #include "callbacks/state/key.h"
 #include "replica/formats/zip/zip.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::zip {
 namespace {
@@ -36,6 +37,7 @@ bool Inflate(std::string_view packed, uint8_t* to, uint64_t size_bytes) {
     state.avail_in = static_cast<uint32_t>(in);
     state.next_out = out > 0 ? to + given : &beyond;
     state.avail_out = out > 0 ? static_cast<uint32_t>(out) : 1;
+    KINTSUGI_CHECK(in <= UINT32_MAX && out <= UINT32_MAX, "the library counts in 32 bits");
     const int outcome = ::isal_inflate(&state);
     const uint64_t read = in - state.avail_in, made = (out > 0 ? out : 1) - state.avail_out;
     overflows = out == 0 && made > 0;
@@ -68,6 +70,7 @@ Result<UnpackedBytes> Unpack(std::string_view archive, std::vector<Entry>* entri
   uint64_t at = 0;
   for (Entry& entry : *entries) {
     const uint64_t bytes = BytesOf(entry);
+    KINTSUGI_CHECK(at <= total && bytes <= total - at, "a record has its place among the unpacked bytes");
     uint8_t* const to = unpacked.data.get() + at;
     const std::string_view source = archive.substr(entry.at, entry.size_bytes);
     if (entry.unpacked_bytes) {
@@ -86,6 +89,7 @@ Result<UnpackedBytes> Unpack(std::string_view archive, std::vector<Entry>* entri
     entry.size_bytes = bytes;
     at += end;
   }
+  KINTSUGI_CHECK(at == total, "the records fill what was made for them");
   return unpacked;
 }
 
