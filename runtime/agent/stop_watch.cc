@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/core/hang_detector.h"
 
 namespace kintsugi {
 namespace {
@@ -100,8 +101,9 @@ void StopWatch::AwaitPark() {
 
 Duration StopWatch::ParkLimit() const {
   const SharedWords& words = page_.words();
-  return thread_.core().ParkLimit(core::PlaceOf(words.progress.load(std::memory_order_relaxed),
-                                                GateWord::Unpack(words.gate_word.load(std::memory_order_relaxed))));
+  return thread_.core().ParkLimit(
+      core::PlaceOf(words.progress.load(std::memory_order_relaxed),
+                    core::GateWord::Unpack(words.gate_word.load(std::memory_order_relaxed))));
 }
 
 // What it is busy with it may finish; out of that it has the limit once more.
