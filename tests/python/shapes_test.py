@@ -102,14 +102,15 @@ class Shape:
 
 
 def shapes(door):
-    """In the places of one run: forward, backward, update, behind it, a section, behind its collectives, the loader, an exception."""
+    """In the places of one run: forward, backward, update, behind it, a section, behind its collectives, the loader, an exception. One rank's loader is never
+    struck in the step behind the other's update: it may come there before it is stopped, and the only whole copy would be gone."""
     return [
         Shape(door, "nanogpt", ["kill:1@5:update", "throw:1@7:backward", "kill:0@9:forward", "kill:0@11:backward", "kill:1@14:param-sync"],
               ["kill-section:0@4", "kill-told:0@1"], 10),
         Shape(door, "snapshots", ["kill:1@2:update", "throw:0@3:backward", "kill:0@6:backward", "throw:1@9:update"],
               ["kill-section:0@1", "kill-loader:1@5"], 7, later=()),
         Shape(door, "vision", ["kill:1@2:update", "throw:0@3:backward", "kill:0@6:backward", "kill:1@10:param-sync"],
-              ["kill-section:0@2", "kill-told:1@3", "kill-loader:0@3"], 7),
+              ["kill-section:0@2", "kill-told:1@3", "kill-loader:0@5"], 7),
         Shape(door, "fsdp", ["kill:1@3:update", "throw:0@5:backward", "kill:0@6:forward", "throw:1@9:update", "kill:1@11:param-sync"],
               ["kill-told:1@1"], 7, ("--snapshot-every", "2")),  # its shards have no second copy
         Shape(door, "ppo", ["kill:1@3:update", "throw:0@5:forward", "kill:0@8:forward", "throw:1@11:update", "kill:1@14:param-sync"],
@@ -122,7 +123,7 @@ def shapes(door):
 def framework_shapes(door):
     return [
         Shape(door, "trainer", ["kill:1@2:update", "throw:0@3:backward", "kill:0@6:forward", "throw:1@7:update", "kill:1@10:param-sync", "hang:1@11:backward"],
-              ["kill-section:0@2", "kill-told:1@5", "kill-loader:0@3"], 7, later=("trained/checkpoint-12", "trained/checkpoint-16")),
+              ["kill-section:0@2", "kill-told:1@5", "kill-loader:0@5"], 7, later=("trained/checkpoint-12", "trained/checkpoint-16")),
         Shape(door, "diffusion", ["kill:1@2:update", "throw:0@3:backward", "kill:0@5:forward", "throw:1@7:update", "kill:1@9:param-sync", "hang:0@11:backward"],
               ["kill-section:0@2", "kill-told:0@3", "kill-loader:0@4"], 7),
     ]
