@@ -129,13 +129,17 @@ TEST_F(CudaMemoryTest, SumsAreThoseOfTheHost) {
   EXPECT_EQ(sums, expected);
 }
 
-// Keeps every later operation of the stream waiting.
+// Keeps every later operation of the stream waiting. The stream may come to it when it is ended and gone.
 class Stall {
  public:
   explicit Stall(void* stream) {
     using Run = void (*)(void*, void (*)(void*), void*);
+    const auto wait = [](void* end) {
+      const std::unique_ptr<std::future<void>> owned(static_cast<std::future<void>*>(end));
+      owned->wait();
+    };
     reinterpret_cast<Run>(dlsym(dlopen(FAKE_GPU, RTLD_NOW), "fakeStreamRun"))(
-        stream, [](void* gate) { static_cast<std::promise<void>*>(gate)->get_future().wait(); }, &gate_);
+        stream, wait, new std::future<void>(gate_.get_future()));
   }
   void End() { gate_.set_value(); }
 
