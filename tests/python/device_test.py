@@ -21,12 +21,18 @@ EACH = [(f"{kind}:1@4:{phase}",) for kind in ("throw", "kill") for phase in ("fo
 
 
 class OnDevice(Door):
-    def __init__(self, arguments, device, fakes):
+    def __init__(self, arguments, device, fakes, inner="nccl"):
         super().__init__(arguments, "kintsugi.torch", fakes)
-        self.device = device
+        self.device, self.inner = device, inner
 
     def environment(self):
-        return {**super().environment(), "GLOO_SOCKET_IFNAME": "lo"}
+        return {**super().environment(), "GLOO_SOCKET_IFNAME": "lo", "KINTSUGI_INNER": self.inner}
+
+    def over_torchs(self):
+        """Collectives on the device by what torch makes for it. Of two ranks a sum is the same whoever adds it up: so are the references."""
+        other = OnDevice((self.bin, self.package, self.tools), self.device, self.fakes, "torch")
+        other.references = self.references
+        return other
 
     def program(self, script, *words):
         return ["-W", "ignore", str(HERE / "on_device.py"), script, "--device", self.device, *words]
@@ -76,6 +82,9 @@ def kinds(door, soak):
         yield "kernels of a broken update, which the device has not come to", door.same(
             door.program(TRAIN, "--kind", "host-sums"), more=("--leave", "1@5"), nproc=2, paths=[["rebuild"]])
     plain = door.program(TRAIN, *dropout)
+    by_kind = door.program(TRAIN, "--kind", "plain", *dropout)
+    yield "over what torch makes for the device, killed and thrown", door.over_torchs().same(
+        by_kind, ("--inject", "throw:0@3:backward", "--inject", "kill:1@5:backward", "--inject", "kill:0@7:update"), nproc=2)
     yield "a hang in a step", beside(door.same(plain, ("--inject", "hang:1@5:backward", "--silence", "6", "--hang-least", "8", "--step-timeout", "8"), nproc=2))
     yield "a spare takes the place of a killed rank", door.same(plain, ("--inject", "kill:1@5:forward", "--spares", "1"), nproc=2)
     yield "the device's memory fails: nothing of it is believed", door.same(plain, ("--inject", "device:1@5:backward,xid=94"), nproc=2, paths=[["respawn"]])

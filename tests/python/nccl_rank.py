@@ -1,7 +1,9 @@
 """One rank of nccl_test.py: collectives of tensors on the fake device over the fake NCCL, by torch's own calls. Without a run of Kintsugi's.
-With NCCL_RANK_DEVICE=cuda on a CUDA device, over its NCCL.
+With NCCL_RANK_DEVICE=cuda on a CUDA device, over its NCCL. With KINTSUGI_INNER=torch over an outer group and what torch makes for the device: ProcessGroupNCCL, or the
+fake's (fake_device/collectives.cc).
 
   nccl_rank.py random RANK WORLD FOLDER SEED       a random program, held against sums made here and against Gloo's
+  nccl_rank.py beside RANK WORLD FOLDER SEED       the same program over both, to the bit
   nccl_rank.py ordered RANK WORLD FOLDER SEED      sums in the order of the ranks, to the bit
   nccl_rank.py outer RANK WORLD FOLDER 0           an outer group over both inner ones: each tensor goes where it lies
   nccl_rank.py ddp RANK WORLD FOLDER 0             torch's own DistributedDataParallel; then one rank does not come to a step
@@ -10,6 +12,8 @@ With NCCL_RANK_DEVICE=cuda on a CUDA device, over its NCCL.
   nccl_rank.py absent 0 2 FOLDER 0                 a peer that never comes to an init, then cut
   nccl_rank.py race 0 1 FOLDER SEED                launches without pause beside a cut
 """
+import ctypes
+import datetime
 import faulthandler
 import os
 import random
@@ -22,11 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 ON_CUDA = os.environ.get("NCCL_RANK_DEVICE") == "cuda"
 if not ON_CUDA:
     import fake_device
+else:
+    os.environ.setdefault("NCCL_HOSTID", f"rank{sys.argv[2]}")  # NCCL refuses two ranks of a host on one device
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 from kintsugi import _core  # noqa: E402
-from kintsugi.torch import _build  # noqa: E402
+from kintsugi.torch import _build, bits, devices  # noqa: E402
 
 faulthandler.dump_traceback_later(int(os.environ.get("NCCL_RANK_SECONDS", "240")), exit=True)  # one that hangs says where
 EXTENSION = _build.load()
@@ -35,14 +41,40 @@ WHOLE = [torch.uint8, torch.int8, torch.int32, torch.int64]
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 MOVED = [*WHOLE, *FLOATS, torch.bool, torch.int16, torch.complex64, torch.float8_e4m3fn]
 mode, rank, world, folder, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+INNER = "torch" if devices.is_torchs_own() else "nccl"
+WOKEN = "an incident has begun"
+if mode == "beside":
+    os.environ.update({**bits._NCCL, **os.environ})
+if not ON_CUDA and (INNER == "torch" or mode == "beside"):
+    dist.Backend.default_device_backend_map[DEVICE.type] = os.environ.get("NCCL_RANK_BACKEND", "fakeccl")
+    fake_device.register_collectives()
+torchs = devices.TorchBackends(EXTENSION, DEVICE.type) if INNER == "torch" or mode == "beside" else None
 nccl = EXTENSION.NcclFunctions(_core.nccl_function)
 generation = EXTENSION.NcclGeneration(nccl)
 made = []
 
 
+def cut():
+    """As a stop does."""
+    if INNER == "nccl":
+        return generation.cut()
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)(EXTENSION.stop_function())(None, 0)
+
+
+def is_free():
+    """Torch's own backend frees at once."""
+    return INNER == "torch" or generation.free(10_000)
+
+
 def create(options, _=None):
     """A group of torch's whose tensors on the device go over NCCL."""
     own, size, store = options.group_rank, options.group_size, options.store
+    if INNER == "torch":
+        outer = EXTENSION.OuterGroup(rank=own, size=size, name=options.group_id, timeout_ms=60_000)
+        gloo = dist.ProcessGroupGloo(dist.PrefixStore("host", store), own, size, datetime.timedelta(seconds=60))
+        outer.connect(gloo, [], 1, torchs.inner(options.group_id, own, size, store, 0, None))
+        made.append(outer)
+        return outer
     if own == 0:
         store.set("nccl id", nccl.unique_id())
     comm, = generation.connect([(size, own, bytes(store.get("nccl id")))])
@@ -72,7 +104,7 @@ class Program:
     def __init__(self):
         self.shared = random.Random(seed)
         self.own = random.Random(seed * 1000 + rank)
-        self.groups = [(dist.group.WORLD, list(range(world)))]
+        self.groups = [(dist.new_group(list(range(world))), list(range(world)))]
         for _ in range(3):
             ranks = sorted(self.shared.sample(range(world), self.shared.randint(1, world)))
             group = dist.new_group(ranks)
@@ -80,6 +112,7 @@ class Program:
         self.pending = []
         self.done = 0
         self.met = set()  # groups whose pairs of ranks have met
+        self.read = {}  # what each step has left
 
     def values(self, member, number, shape, dtype):
         """What a rank has there, as every rank knows it."""
@@ -120,6 +153,7 @@ class Program:
             read = one.clone().cpu()
             if read.dtype.itemsize == 1 and read.dtype.is_floating_point:
                 read, other = read.view(torch.uint8), other.view(torch.uint8)
+            self.read.setdefault(what, []).append(read)
             exact = not other.is_floating_point() or other.dtype == torch.float64
             if not (torch.equal(read, other) if exact else torch.allclose(read.double(), other.double(), rtol=1e-2, atol=1e-3)):
                 raise AssertionError(f"seed {seed}, rank {rank}: {what}: {read} where {other} was to be")
@@ -348,12 +382,36 @@ def run_random():
     for number in range(int(os.environ.get("STEPS", "60"))):
         program.step(number)
     program.finish()
-    mistakes()
+    if INNER == "nccl":
+        mistakes()
     scaled_on_device()
     dropped()
     assert host_waits() == before, "the host waited for a stream, an event or the device"
     dist.barrier()
     print(f"rank {rank}: {program.done} compared", flush=True)
+
+
+def run_beside():
+    """On a CUDA device both are NCCL, with the settings of kintsugi.torch.deterministic: the same bits."""
+    global INNER
+    begin()
+    read = {}
+    for INNER in ("nccl", "torch"):
+        program = Program()
+        for number in range(int(os.environ.get("STEPS", "60"))):
+            program.step(number)
+        program.finish()
+        read[INNER] = program.read
+    assert read["nccl"].keys() == read["torch"].keys()
+    compared = 0
+    for what, ours in read["nccl"].items():
+        # The fake's averages and scaled sums are rounded at another place.
+        same = torch.equal if ON_CUDA or not (" avg " in what or " scaled " in what) else lambda one, other: torch.allclose(one.double(), other.double(), rtol=1e-2)
+        for one, other in zip(ours, read["torch"][what], strict=True):
+            assert same(one, other), f"seed {seed}, rank {rank}: {what}: {one} by NcclInner, {other} by torch's"
+            compared += 1
+    dist.barrier()
+    print(f"rank {rank}: {compared} beside torch's", flush=True)
 
 
 def run_ordered():
@@ -503,23 +561,21 @@ def run_ddp():
     dist.barrier()
     if rank == world - 1:
         return dist.barrier()  # lives, and does not come
-    threading.Timer(0.5, generation.cut).start()
+    threading.Timer(0.5, cut).start()
     loss = step(10)  # the host is ahead of the device
     float(sum(parameter.grad.sum() for parameter in model.parameters()) + loss.detach())  # woken; gradients are anything
-    refuses("was aborted: an incident has begun", lambda: step(11))
-    assert generation.free(10_000), "its memory was not freed"
+    refuses(WOKEN, lambda: step(11))
+    assert is_free(), "its memory was not freed"
     dist.barrier()
     print(f"rank {rank}: trained", flush=True)
 
 
 def after_the_cut(work):
     """Nothing of the old generation is believed."""
-    refuses("was aborted: an incident has begun", work.wait)
+    refuses(WOKEN, work.wait)
     assert work.is_completed() and not work.is_success()
-    refuses("was aborted: an incident has begun", lambda: dist.all_reduce(torch.ones(2, device=DEVICE)))
-    assert generation.is_void
-    if not generation.free(10_000):
-        raise AssertionError("its memory was not freed")
+    refuses(WOKEN, lambda: dist.all_reduce(torch.ones(2, device=DEVICE)))
+    assert is_free(), "its memory was not freed"
 
 
 def run_silent():
@@ -535,7 +591,7 @@ def run_silent():
     if rank == world - 2 and world > 2:
         dist.isend(torch.ones(1, device=DEVICE), 0)
     works[0].wait()
-    threading.Timer(0.3, generation.cut).start()
+    threading.Timer(0.3, cut).start()
     float(ones[0])  # behind the first sum, on the current stream: the host wakes in CUDA, not in a call of ours
     after_the_cut(works[-1])
     del pairs

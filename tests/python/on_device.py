@@ -13,8 +13,10 @@ os.environ["NCCL_HOSTID"] = f"rank{os.environ.get('RANK', '0')} of process {os.g
 how = sys.argv[1] if sys.argv[1] in ("--as-cuda", "--everywhere") else ""
 if how or "fake" in sys.argv:
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-    import fake_device  # noqa: F401
+    import fake_device
 
+    if os.environ.get("KINTSUGI_INNER") == "torch":
+        fake_device.register_collectives()
     from kintsugi.torch import devices
     devices.SERVED.add("fake")
     if how:

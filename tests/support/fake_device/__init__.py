@@ -13,31 +13,34 @@ from pathlib import Path
 
 import torch
 
-SOURCE = Path(__file__).with_name("fake_device.cc")
+HERE = Path(__file__).parent
 
 
-def _built():
-    digest = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode() + sys.implementation.cache_tag.encode()).hexdigest()[:12]
-    library = Path(os.environ["KINTSUGI_TORCH_CACHE"]) / f"fake-device-{digest}" / "_fake_device.so"
+def _built(name):
+    """The extension of NAME.cc."""
+    source = HERE / f"{name}.cc"
+    digest = hashlib.sha256(source.read_bytes() + torch.__version__.encode() + sys.implementation.cache_tag.encode()).hexdigest()[:12]
+    library = Path(os.environ["KINTSUGI_TORCH_CACHE"]) / f"{name.replace('_', '-')}-{digest}" / f"_{name}.so"
     library.parent.mkdir(parents=True, exist_ok=True)
     with open(library.parent / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
             home = Path(torch.__file__).parent
-            subprocess.run(["c++", "-O1", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", "-shared", "-DTORCH_EXTENSION_NAME=_fake_device",
+            subprocess.run(["c++", "-O1", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", "-shared", f"-DTORCH_EXTENSION_NAME=_{name}",
                             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", f"-isystem{home}/include",
-                            f"-isystem{home}/include/torch/csrc/api/include", f"-isystem{sysconfig.get_path('include')}", str(SOURCE),
+                            f"-isystem{home}/include/torch/csrc/api/include", f"-isystem{sysconfig.get_path('include')}", str(source),
                             "-o", f"{library}.new", f"-L{home}/lib", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"], check=True)  # fmt: skip
             os.rename(f"{library}.new", library)
-    return library
+    spec = importlib.util.spec_from_file_location(f"_{name}", library)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 if os.environ.get("FAKE_CUDA_GUARDED") != "1":
     raise ImportError("fake_device: set FAKE_CUDA_GUARDED=1 before the process starts, so that the host cannot touch the device's memory")
 torch.utils.rename_privateuse1_backend("fake")
-_spec = importlib.util.spec_from_file_location("_fake_device", _built())
-_extension = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_extension)
+_extension = _built("fake_device")
 counts, synchronize, busy = _extension.counts, _extension.synchronize, _extension.busy
 
 _module = types.ModuleType("torch.fake")
@@ -66,3 +69,11 @@ sys.modules["torch.fake"] = _module
 torch.utils.generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
 
 from . import sync_batch_norm  # noqa: E402, F401
+
+
+def register_collectives():
+    """A backend of torch's for it (collectives.cc), as ProcessGroupNCCL is CUDA's."""
+    import torch.distributed as dist
+
+    made = _built("collectives").Collectives
+    dist.Backend.register_backend("fakeccl", lambda store, rank, size, timeout: made(dist.ProcessGroupGloo(store, rank, size, timeout)), devices=["fake"])

@@ -14,8 +14,8 @@ import sysconfig
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
-_SOURCES = ("ddp_layout.cc", "device_work.cc", "farewell.cc", "group.cc", "guarded_work.cc", "inner_group.cc", "nccl_functions.cc", "nccl_generation.cc", "nccl_inner.cc", "nccl_ordered.cc", "rendezvous.cc", "sockets.cc", "tensors.cc", "module.cc")
-_HEADERS = ("ddp_layout.h", "device_work.h", "farewell.h", "group.h", "guarded_work.h", "inner_group.h", "mark_calls.h", "nccl_functions.h", "nccl_generation.h", "nccl_inner.h", "rendezvous.h", "sockets.h", "tensors.h")
+_SOURCES = ("ddp_layout.cc", "device_work.cc", "farewell.cc", "group.cc", "guarded_work.cc", "inner_group.cc", "nccl_functions.cc", "nccl_generation.cc", "nccl_inner.cc", "nccl_ordered.cc", "rendezvous.cc", "sockets.cc", "tensors.cc", "torch_inner.cc", "module.cc")
+_HEADERS = ("ddp_layout.h", "device_work.h", "farewell.h", "group.h", "guarded_work.h", "inner_group.h", "mark_calls.h", "nccl_functions.h", "nccl_generation.h", "nccl_inner.h", "rendezvous.h", "sockets.h", "tensors.h", "torch_inner.h")
 RELEASES = ("2.11", "2.13", "2.14", "2.15")  # whose Backend the sources were read against
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from .. import _core
@@ -46,7 +47,7 @@ def kind_here() -> str:
     return found.type if found is not None and found.type in SERVED else ""
 
 
-def _place_in_use() -> torch.device | None:
+def place_in_use() -> torch.device | None:
     """The current one. A process that has not used it yet has drawn nothing there."""
     kind = kind_here()
     return torch.device(kind, torch.accelerator.current_device_index()) if kind and torch.get_device_module(kind).is_initialized() else None
@@ -106,7 +107,7 @@ class Device:
 
     def generator(self) -> bytes | None:
         """The state of the generator that draws on the device; None: no device is in use."""
-        place = self.place or _place_in_use()
+        place = self.place or place_in_use()
         return None if place is None else generator_state(place)
 
     def set_generator(self, state: bytes) -> None:
@@ -124,7 +125,7 @@ class Device:
 
     def replace_if_lost(self) -> None:
         """After an error: where the device answers to nothing any more this process can do nothing, and another takes its place."""
-        if (place := self.place or _place_in_use()) is not None:
+        if (place := self.place or place_in_use()) is not None:
             drained(self._extension, place, self._agent)
 
 
@@ -242,6 +243,59 @@ def _current(place: torch.device) -> Iterator[None]:
         torch.accelerator.set_device_index(before)
 
 
+# With the first ProcessGroupNCCL has neither a watchdog nor a monitor, which would end the process behind a repair's back; a wait of its own would block the
+# host, and is not used. The recorder keeps events that the watchdog alone lets go of.
+_QUIET = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+          "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0", "TORCH_NCCL_PROPAGATE_ERROR": "0", "TORCH_NCCL_USE_COMM_NONBLOCKING": "0", "TORCH_NCCL_TRACE_BUFFER_SIZE": "0",
+          "TORCH_FR_BUFFER_SIZE": "0", "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "0", "ENABLE_INTRA_NODE_COMM": "0"}  # fmt: skip
+
+
+class TorchBackends(Communicators):
+    """What torch itself makes for the device, in the place of ours: to compare the two (KINTSUGI_INNER=torch), and for devices whose library it knows.
+    Each group's connects at its first collective."""
+
+    def __init__(self, extension: Any, kind: str) -> None:
+        if bits.sums_are_ordered():
+            raise Error("KINTSUGI_INNER=torch adds up as torch's backend does: leave ordered sums (KINTSUGI_SUMS) out", Code.INVALID_ARGUMENT)
+        self._name = dist.Backend.default_device_backend_map.get(kind, "")
+        if self._name == "nccl":
+            extension.NcclFunctions(_core.nccl_function)  # refuses versions that hang in an abort
+            for name, value in _QUIET.items():
+                if os.environ.setdefault(name, value) != value:
+                    raise Error(f"KINTSUGI_INNER=torch needs {name}={value}, and it is '{os.environ[name]}': ProcessGroupNCCL would end the process, or wait, of itself",
+                                Code.INVALID_ARGUMENT)  # fmt: skip
+            if not dist.is_nccl_available():
+                raise Error(f"KINTSUGI_INNER=torch: torch {torch.__version__} has no ProcessGroupNCCL", Code.FAILED_PRECONDITION)
+        elif self._name.upper() not in dist.Backend._plugins:
+            raise Error(f"KINTSUGI_INNER=torch: torch {torch.__version__} makes no process group for tensors on '{kind}'", Code.FAILED_PRECONDITION)
+
+    def begin(self) -> None:
+        """They are made with their groups, and ended with them."""
+
+    cut = begin
+
+    def inner(self, name: str, rank: int, size: int, store: Store, comm: int, device: torch.device | None) -> Any:
+        store = PrefixStore("torch", store)
+        if self._name == "nccl":
+            nccl: Any = dist.ProcessGroupNCCL
+            return nccl(store, rank, size, nccl.Options())
+        plugin: Any = dist.Backend._plugins[self._name.upper()]
+        if not plugin.extended_api:
+            return plugin.creator_fn(store, rank, size, dist.default_pg_timeout)
+        inside: Any = dist.distributed_c10d
+        options = inside._DistributedBackendOptions()
+        options.store, options.group_rank, options.group_size, options.group_id, options.timeout = store, rank, size, name, dist.default_pg_timeout
+        options.global_ranks_in_group = [*range(size)]
+        return plugin.creator_fn(options, None)
+
+
+def is_torchs_own() -> bool:
+    said = os.environ.get("KINTSUGI_INNER", "nccl")
+    if said not in ("nccl", "torch"):
+        raise Error(f"KINTSUGI_INNER is '{said}': nccl (collectives of ours), or torch (its own backend, for comparison)", Code.INVALID_ARGUMENT)
+    return said == "torch"
+
+
 def find_communicators(extension: Any, rank: int) -> Communicators | None:
     """None: no device is served here. One that is there without an NCCL is told of: its collectives are refused."""
     if not kind_here():
@@ -250,6 +304,8 @@ def find_communicators(extension: Any, rank: int) -> Communicators | None:
     if os.environ.setdefault("NCCL_NVLS_ENABLE", "0") != "0":
         print(f"kintsugi: rank {rank}: NCCL_NVLS_ENABLE={os.environ['NCCL_NVLS_ENABLE']}: an abort may not end sums within NVLink's switch; a rank that stays in one is replaced",
               file=sys.stderr, flush=True)  # fmt: skip
+    if is_torchs_own():
+        return TorchBackends(extension, kind_here())
     try:
         return Communicators(extension, rank)
     except (Error, RuntimeError) as error:

@@ -413,7 +413,7 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outpu
   SumUp(name_, given);
   c10::intrusive_ptr<c10d::Work> begun;
   try {
-    begun = call(inner->collectives());
+    begun = inner->Begin(call);
   } catch (const std::exception&) {
     marked.Leave(true);
     std::rethrow_exception(failure(TextOf(std::current_exception())));
@@ -517,7 +517,7 @@ class Together final : public c10d::Work {
 
 bool OuterGroup::supportsCoalescing() const {
   const std::lock_guard lock(mutex_);
-  return device_ != nullptr;
+  return device_ && device_->collectives().supportsCoalescing();
 }
 
 void OuterGroup::startCoalescing() {
@@ -537,7 +537,7 @@ OuterGroup::WorkPtr OuterGroup::endCoalescing() {
   TORCH_CHECK(batch, *called, "endCoalescing without startCoalescing, or an incident has begun");
   if (batch->device) {
     try {
-      batch->works.push_back(batch->device->collectives().endCoalescing());
+      batch->works.push_back(batch->device->Begin([](Backend& inner) { return inner.endCoalescing(); }));
     } catch (const std::exception&) {
       std::rethrow_exception(Failure(*called + "COALESCED " + TextOf(std::current_exception())));
     }

@@ -22,7 +22,7 @@ from .._errors import Error
 from ..abi import Code, Joined
 from ..long_words import hear, say
 from ..terms import Incident
-from .devices import Communicators, Device, drained, find_communicators, kind_here
+from .devices import Communicators, Device, drained, find_communicators, kind_here, place_in_use
 from .refused import is_ours
 from .roads import Roads, port_of
 
@@ -88,7 +88,7 @@ class Group:
     @property
     def place_on_device(self) -> Any:
         """The device that it is connected on; None: on none so far."""
-        return self.on_device.device if self.on_device is not None and self.on_device.is_connected else None
+        return self.on_device.device if getattr(self.on_device, "is_connected", False) else None  # torch's own does not say it
 
 
 class Groups:
@@ -270,7 +270,7 @@ class Groups:
         if self._communicators is not None:
             self._communicators.cut()
         # Whatever is repaired next lies on these: nothing that a broken step has queued there comes behind it.
-        for place in {group.place_on_device for group in self.all} | {self.device.place}:
+        for place in {group.place_on_device for group in self.all} | {self.device.place or place_in_use()}:
             if place is not None:
                 drained(self.extension, place, self.agent)
 

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+
 namespace kintsugi::torch_door {
 namespace {
 
@@ -16,7 +18,18 @@ void Shut(const GroupConnection& connection) {
   close(copy);
 }
 
+std::atomic<bool> is_capturing{false};
+
 }  // namespace
+
+void SetCapturing(bool capturing) { is_capturing = capturing; }
+
+void CheckNotCapturing() {
+  TORCH_CHECK(
+      !is_capturing,
+      "is refused while a CUDA graph is captured: it would be replayed on a communicator that a repair has taken "
+      "away. Capture what stands between collectives");
+}
 
 void GlooInner::Cut() {
   for (const GroupConnection& connection : connections_) Shut(connection);

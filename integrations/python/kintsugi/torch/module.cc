@@ -8,6 +8,7 @@
 #include <sockets.h>
 #include <tensors.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch_inner.h>
 
 namespace py = pybind11;
 using kintsugi::torch_door::AbortAll;
@@ -25,6 +26,17 @@ using kintsugi::torch_door::OuterGroup;
 using kintsugi::torch_door::Places;
 using kintsugi::torch_door::Rendezvous;
 using kintsugi::torch_door::StateValues;
+using kintsugi::torch_door::TorchInner;
+
+namespace {
+
+// How the errors of an inner group's works call the group.
+std::shared_ptr<const std::string> CalledIn(const std::string& name, int rank, int size) {
+  return std::make_shared<const std::string>(std::string(kintsugi::torch_door::kFailureMark) + " '" + name +
+                                             "', rank " + std::to_string(rank) + " of " + std::to_string(size) + ", ");
+}
+
+}  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
@@ -72,12 +84,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(py::init([](int rank, int size, const std::shared_ptr<NcclGeneration>& generation, uintptr_t comm,
                        const std::optional<c10::Device>& device, const c10::intrusive_ptr<c10d::Store>& store,
                        const std::string& name, bool high_priority, bool ordered) {
-             const auto called = std::make_shared<const std::string>(std::string(kintsugi::torch_door::kFailureMark) +
-                                                                     " '" + name + "', rank " + std::to_string(rank) +
-                                                                     " of " + std::to_string(size) + ", ");
              return c10::make_intrusive<NcclCollectives>(
                  rank, size, generation, reinterpret_cast<void*>(comm),
-                 NcclCollectives::Place{device, high_priority, ordered, called, store});
+                 NcclCollectives::Place{device, high_priority, ordered, CalledIn(name, rank, size), store});
            }),
            py::arg("rank"), py::arg("size"), py::arg("generation"), py::arg("comm"), py::arg("device"),
            py::arg("store"), py::arg("name"), py::arg("high_priority") = false, py::arg("ordered") = false, unlocked)
@@ -101,11 +110,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           "connect",
           [](OuterGroup& group, const c10::intrusive_ptr<c10d::Backend>& inner,
              const std::vector<std::pair<int, uint64_t>>& sockets, uint64_t generation,
-             const c10::intrusive_ptr<NcclCollectives>& device) {
+             const c10::intrusive_ptr<c10d::Backend>& device) {
             std::vector<GroupConnection> connections;
             for (const auto& [descriptor, inode] : sockets) connections.push_back({descriptor, inode});
-            group.Connect(std::make_shared<GlooInner>(inner, std::move(connections)),
-                          device ? std::make_shared<NcclInner>(device) : nullptr, generation);
+            std::shared_ptr<kintsugi::torch_door::InnerGroup> on_device;
+            if (auto* const nccl = dynamic_cast<NcclCollectives*>(device.get()))
+              on_device =
+                  std::make_shared<NcclInner>(c10::intrusive_ptr<NcclCollectives>::unsafe_reclaim_from_nonowning(nccl));
+            else if (device)
+              on_device =
+                  std::make_shared<TorchInner>(device, CalledIn(group.name(), group.getRank(), group.getSize()));
+            group.Connect(std::make_shared<GlooInner>(inner, std::move(connections)), std::move(on_device), generation);
           },
           unlocked, py::arg("inner"), py::arg("connections"), py::arg("generation"), py::arg("device") = nullptr)
       .def("mark_as", &OuterGroup::MarkAs, py::arg("place"), py::arg("ranks"))

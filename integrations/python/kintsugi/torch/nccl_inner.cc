@@ -3,7 +3,6 @@
 #include <nccl_inner.h>
 
 #include <algorithm>
-#include <atomic>
 #include <numeric>
 
 namespace kintsugi::torch_door {
@@ -132,11 +131,7 @@ std::vector<std::pair<char*, size_t>> Rows(const at::Tensor& tensor, const std::
   return parts;
 }
 
-std::atomic<bool> is_capturing{false};
-
 }  // namespace
-
-void SetCapturing(bool capturing) { is_capturing = capturing; }
 
 struct NcclCollectives::Sum {
   const NcclFunctions& nccl;
@@ -256,10 +251,7 @@ void NcclCollectives::Call(const Lane& lane, const c10::Stream& stream,
 
 NcclCollectives::WorkPtr NcclCollectives::Launch(Launched launched) {
   generation_->CheckNotVoid();
-  TORCH_CHECK(
-      !is_capturing,
-      "is refused while a CUDA graph is captured: it would be replayed on a communicator that a repair has taken "
-      "away. Capture what stands between collectives");
+  CheckNotCapturing();
   LearnDevice(launched.outputs);
   LearnDevice(launched.inputs);
   TORCH_CHECK(place_.device, "has no tensor that would say on which device");

@@ -134,9 +134,6 @@ class NcclCollectives final : public c10d::Backend {
   std::atomic<uint64_t> launches_{0};
 };
 
-// Whether somebody captures a CUDA graph: collectives are refused meanwhile.
-void SetCapturing(bool capturing);
-
 class NcclInner final : public InnerGroup {
  public:
   explicit NcclInner(c10::intrusive_ptr<NcclCollectives> collectives) : collectives_(std::move(collectives)) {}
