@@ -2,10 +2,11 @@
 """Makes the portable wheel: what `pip install .` would, and what somebody without a compiler needs beside it.
 
   wheel.py --out DIR [--torch VERSION]...      run by ./tools/package --wheel
+  wheel.py --extensions [--torch VERSION]...   those of kintsugi.torch alone, compiled and looked at: run by ./tools/test --cuda-wheels
 
 Beside the package, the library and the command it has `byte_lm` (the demonstration's trainer), the kernels for CUDA devices (where nvcc is), the C header, an extension of kintsugi.torch
 for each release of torch in TORCHES, the libraries of the system that these stand on (auditwheel), and the licence of everything inside.
-Torch's headers are those of its wheels, which are fetched into build/wheel-torch and never installed.
+Torch's headers and libraries are those of its wheels for CUDA devices, which are fetched into build/wheel-torch and never installed.
 """
 
 from __future__ import annotations
@@ -50,9 +51,15 @@ def call(*words: object, **environment: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--out", type=Path)
+    what.add_argument("--extensions", action="store_true")
     parser.add_argument("--torch", action="append", help=f"releases to have extensions for, in the place of {', '.join(TORCHES)}")
     options = parser.parse_args()
+    if options.extensions:
+        for version in options.torch or TORCHES:
+            print(tried(version, extension_for(version)), flush=True)
+        return
     with tempfile.TemporaryDirectory(prefix="kintsugi-wheel-") as scratch:
         plain = build_plain(Path(scratch))
         tree = Path(scratch, "plain")
@@ -90,21 +97,49 @@ def build_time() -> int:
 
 
 def add_extensions(tree: Path, versions: tuple[str, ...]) -> None:
-    compiling = compile_module()
     for version in versions:
-        tag = compiling.tag(version)
-        library = ROOT / "build/wheel-torch/built" / tag / "_groups.so"
-        if not library.exists():
-            torch = torch_of(version)
-            say(f"compiling the extension for torch {version} (a minute or two)")
-            library.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                compiling.compile_extension(torch, library)
-            except (compiling.Missing, compiling.Failed) as error:
-                sys.exit(f"error: the extension for torch {version}: {error}")
-        place = tree / "kintsugi/torch/built" / tag
+        library = extension_for(version)
+        place = tree / "kintsugi/torch/built" / library.parent.name
         place.mkdir(parents=True)
         call("strip", "--strip-unneeded", "-o", place / "_groups.so", library)
+
+
+def extension_for(version: str) -> Path:
+    """Compiled, unless these sources were before; what torch does not have is named."""
+    compiling = compile_module()
+    library = ROOT / "build/wheel-torch/built" / compiling.tag(version) / "_groups.so"
+    torch = torch_of(version)
+    if not library.exists():
+        say(f"compiling the extension for torch {version} (a minute or two)")
+        library.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            compiling.compile_extension(torch, library)
+        except (compiling.Missing, compiling.Failed) as error:
+            sys.exit(f"error: the extension for torch {version}: {error}")
+    found = {name for place in (*(torch / "lib").iterdir(), *linked_by(library.parent).values()) for name in symbols(place, "--defined-only")}
+    if missing := [name for name in symbols(library, "--undefined-only") - found if not name.startswith(("Py", "_Py"))]:
+        library.unlink()
+        sys.exit(f"error: torch {version} has not, for its extension: {', '.join(sorted(missing))}")
+    return library
+
+
+def symbols(library: Path, which: str) -> set[str]:
+    return {line.split()[-1].split("@")[0] for line in call("nm", "-D", which, library).splitlines() if " w " not in line}
+
+
+def tried(version: str, library: Path) -> str:
+    """What was shown of an extension: it is imported where an environment here has that torch, for whatever device."""
+    cuda = re.search(r"^cuda\b.*'(.+)'", (torch_of(version) / "version.py").read_text(), re.MULTILINE)
+    if cuda is None:
+        sys.exit(f"error: the wheel of torch {version} is none for CUDA devices")
+    imported = []
+    load = "import sys, torch; s = __import__('importlib.util').util.spec_from_file_location('_groups', sys.argv[1]); s.loader.exec_module(__import__('importlib.util').util.module_from_spec(s))"
+    for release in ROOT.glob("build/*/lib/python*/site-packages/torch/version.py"):
+        if re.search(rf"__version__ = '{re.escape(version)}['+]", release.read_text()):
+            python = ROOT / "build" / release.relative_to(ROOT / "build").parts[0] / "bin/python"
+            call(python, "-W", "ignore", "-c", load, library)
+            imported.append(str(python.parent.parent.relative_to(ROOT)))
+    return f"passed: torch {version}, CUDA {cuda[1]}: compiled, linked, all symbols there; " + (f"imported by {', '.join(imported)}" if imported else "not imported: no environment here has it")
 
 
 def compile_module() -> ModuleType:
@@ -117,20 +152,17 @@ def compile_module() -> ModuleType:
 
 
 def torch_of(version: str) -> Path:
-    """A folder with torch's `include` and `lib`: what build/python has, or as much of its wheel."""
-    for installed in ROOT.glob("build/python/lib/python*/site-packages/torch"):
-        if re.search(rf"__version__ = '{re.escape(version)}['+]", (installed / "version.py").read_text()):
-            return installed
+    """A folder with torch's `include`, `lib` and version.py: as much of its wheel."""
     folder = ROOT / "build/wheel-torch" / version
-    if not (folder / "whole").exists():
+    if not (folder / "whole").exists() or not (folder / "torch/version.py").exists():
         say(f"fetching torch {version} for its headers (about 540 MB)")
         shutil.rmtree(folder, ignore_errors=True)
         # What caps the versions that are installed here says nothing about headers that are looked at.
-        call(PYTHON, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, f"torch=={version}", PIP_CONSTRAINT=os.devnull)
+        call(PYTHON, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, f"torch==={version}", PIP_CONSTRAINT=os.devnull)
         wheel = next(folder.glob("*.whl"))
         with zipfile.ZipFile(wheel) as archive:
-            libraries = {f"torch/lib/lib{name}.so" for name in OF_TORCH}
-            archive.extractall(folder, [name for name in archive.namelist() if name.startswith("torch/include/") or name in libraries])
+            needed = {"torch/version.py", *(f"torch/lib/lib{name}.so" for name in OF_TORCH)}
+            archive.extractall(folder, [name for name in archive.namelist() if name.startswith("torch/include/") or name in needed])
         wheel.unlink()
         (folder / "whole").touch()
     return folder / "torch"
