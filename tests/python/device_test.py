@@ -79,6 +79,9 @@ def kinds(door, soak):
         yield "... killed behind an update, in a forward pass and in an update, an exception", streams.same(
             "kill:1@2:param-sync", "throw:0@4:forward", "kill:0@6:forward", "kill:1@8:update", paths=None)
         yield "two streams in one update, gone on with from what was saved behind it", together.resumed(7)
+        for words in ((), ("--buffers",)):
+            program = door.program(str(HERE / "device_waits.py"), *words)
+            yield f"an undisturbed step waits for the device {'twice, with buffers' if words else 'nowhere'}", lambda _, program=program: door.run((), program, 2)
         yield "kernels of a broken update, which the device has not come to", door.same(
             door.program(TRAIN, "--kind", "host-sums"), more=("--leave", "1@5"), nproc=2, paths=[["rebuild"]])
     plain = door.program(TRAIN, *dropout)
