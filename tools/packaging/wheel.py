@@ -117,7 +117,8 @@ def extension_for(version: str) -> Path:
         except (compiling.Missing, compiling.Failed) as error:
             sys.exit(f"error: the extension for torch {version}: {error}")
     found = {name for place in (*(torch / "lib").iterdir(), *linked_by(library.parent).values()) for name in symbols(place, "--defined-only")}
-    if missing := [name for name in symbols(library, "--undefined-only") - found if not name.startswith(("Py", "_Py"))]:
+    elsewhere = ("Py", "_Py", "__tls_get_addr")  # the interpreter's, and the loader's
+    if missing := [name for name in symbols(library, "--undefined-only") - found if not name.startswith(elsewhere)]:
         library.unlink()
         sys.exit(f"error: torch {version} has not, for its extension: {', '.join(sorted(missing))}")
     return library
