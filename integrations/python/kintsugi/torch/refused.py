@@ -101,7 +101,7 @@ def _watch_groups(trains: Callable[[], bool]) -> None:
 
 
 def _watch_graphs(set_capturing: Callable[[bool], None], device: Device, is_drafted: Callable[[], bool]) -> None:
-    """Collectives look at it (nccl_inner.cc). A graph goes on with the addresses that it was captured with."""
+    """Collectives look at it (inner_group.cc). A graph goes on with the addresses that it was captured with."""
     graph: Any = torch.cuda.CUDAGraph
     begin, end = graph.capture_begin, graph.capture_end
 
