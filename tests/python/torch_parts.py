@@ -2,6 +2,7 @@
 import pickle
 import random
 import sys
+import threading
 
 import numpy
 import torch
@@ -10,6 +11,7 @@ import kintsugi
 from kintsugi.pickled import Pickling
 from kintsugi.program import Program
 from kintsugi.randomness import Between, Unchanged, numpy_memory, python_memory
+from kintsugi.sections import Meeting
 from kintsugi.torch import _build, state, warm
 from kintsugi.torch.attributes import Attributes
 from kintsugi.torch.randomness import Randomness
@@ -223,6 +225,43 @@ old["sections"] = {**old["sections"], **kept["sections"]}
 of_old = Program()
 of_old.load_state_dict(old)
 assert pickle.loads(of_old.state_dict()["past"]) == pickle.loads(kept["past"]) and of_old.state_dict()["sections"] == kept["sections"]
+
+# What ranks say at an incident comes to each of them, and words grow with the ranks, not with their square.
+class Words:
+    """The run's store, of 64 ranks."""
+
+    def __init__(self):
+        self.kept, self.asked, self.changed = {}, 0, threading.Condition()
+
+    def set(self, key, data):
+        with self.changed:
+            self.kept[key], self.asked = data, self.asked + 1
+            self.changed.notify_all()
+
+    def get(self, key, limit_ms):
+        with self.changed:
+            self.asked += 1
+            assert self.changed.wait_for(lambda: key in self.kept, limit_ms / 1000), key
+            return self.kept[key]
+
+
+class Said:
+    def __init__(self, store, rank):
+        self.rank, self.crew, self.open_store = rank, [*range(2, 66)], lambda generation: store
+
+
+for alike in (True, False):
+    words, heard = Words(), {}
+    fact_of = lambda rank: {"sections": {}, "of": None if alike else [rank, "\u00e9" * 700]}  # noqa: E731, B023
+    seats = [threading.Thread(target=lambda rank: heard.__setitem__(rank, Meeting(Said(words, rank), 1).share("news", fact_of(rank), 60_000)), args=(rank,))
+             for rank in range(2, 66)]  # fmt: skip
+    for seat in seats:
+        seat.start()
+    for seat in seats:
+        seat.join()
+    assert all(told == {rank: fact_of(rank) for rank in range(2, 66)} for told in heard.values()) and len(heard) == 64
+    parts = sum(key.startswith("news/all/") for key in words.kept)
+    assert words.asked == 63 + 63 + parts + 64 * parts and (parts == 1) == alike, (words.asked, parts)
 
 # Attributes of modules: whatever was encoded last, what was put back is encoded next; one that changes is found among many that do not.
 net = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(5)))

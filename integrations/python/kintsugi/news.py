@@ -9,7 +9,6 @@ Threads: the trainer's. Errors: as the store's.
 
 from __future__ import annotations
 
-import json
 import pickle
 from typing import Any
 
@@ -90,8 +89,7 @@ class News:
         mine = {"changed": program["ended_keys"] if program["ended"] == step else None,
                 "usual": [*program["ended_keys"]] if program["ended"] == step - 1 else [],
                 "digests": {key: digest_of(data).hex() for key, data in kept.items()}}  # fmt: skip
-        meeting.say(f"level/{me}", json.dumps(mine).encode())
-        told = {rank: json.loads(meeting.hear(f"level/{rank}", _LEVEL_MS)) for rank in self._agent.crew}
+        told = meeting.share("level", mine, _LEVEL_MS)
         ended = [rank for rank, facts in told.items() if facts["changed"] is not None]
         if len(ended) == len(told):
             return

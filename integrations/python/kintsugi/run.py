@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import pickle
 import sys
@@ -464,12 +463,10 @@ class Run(Resharding):
 
     def _add_news_handler(self) -> None:
         def tell(incident: Incident) -> None:
-            store = self.agent.open_store(incident.generation)
             limit_ms = max(incident.left_ms - 500, 1000) if incident.left_ms > 0 else 60_000
             self._worlds.note_lost(incident.step)
             facts = {**self._news.facts(incident.step), **self._worlds.facts(self.slice_of() if self.offers else ())}
-            store.set(f"news/{self.agent.rank}", json.dumps(facts).encode())
-            told = {rank: json.loads(store.get(f"news/{rank}", limit_ms)) for rank in self.agent.crew}
+            told = self._news.meeting(incident.generation).share("news", facts, limit_ms)
             self._worlds.compare(told, self.held_alone())
             self._worlds.note_coming(told)
             self._news.learn(incident.generation, incident.step, told, limit_ms, self._worlds.comes)

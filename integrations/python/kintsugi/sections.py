@@ -14,6 +14,7 @@ Units: results are pickled bytes, RESULT_MOST at most.
 from __future__ import annotations
 
 import hashlib
+import json
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -61,6 +62,20 @@ class Meeting:
 
     def hear(self, key: str, limit_ms: int) -> bytes:
         return hear(lambda part: self._store.get(part, limit_ms), key)
+
+    def share(self, word: str, facts: Any, limit_ms: int) -> dict[int, Any]:
+        """What all ranks say, by rank, as JSON has it. The first of them puts it together, what is alike once: words grow with the ranks, not with their
+        square."""
+        me, crew = self._agent.rank, self._agent.crew
+        mine = json.dumps(facts).encode()
+        if me != crew[0]:
+            self.say(f"{word}/{me}", mine)
+        else:
+            of: dict[bytes, list[int]] = {}
+            for rank in crew:
+                of.setdefault(mine if rank == me else self.hear(f"{word}/{rank}", limit_ms), []).append(rank)
+            self.say(f"{word}/all", json.dumps([[text.decode(), ranks] for text, ranks in of.items()]).encode())
+        return {rank: json.loads(text) for text, ranks in json.loads(self.hear(f"{word}/all", limit_ms)) for rank in ranks}
 
     # ---- a section ----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ Threads: the trainer's, in REBUILD and ROLLBACK. Errors: Error, with the object'
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -147,8 +146,7 @@ class Worlds:
         has = self._saved is not None and self._saved.step == step
         knows = [rank for at, rank in sorted(self._lost) if at == step]
         mine = {"crew": self._program.crew or crew, "has": has, "stayed": bool(self.ran_in), "comes": self.comes, "knows": knows}
-        meeting.say(f"world/{me}", json.dumps(mine).encode())
-        told = {rank: json.loads(meeting.hear(f"world/{rank}", _LIMIT_MS)) for rank in crew}
+        told = meeting.share("world", mine, _LIMIT_MS)
         having = [rank for rank in crew if told[rank]["has"]]
         if not having and not self._is_other(told):
             if self._program.crew is None:
