@@ -99,6 +99,9 @@ if __name__ == "__main__":
         ("Trainer, batches of a step and random data: exceptions in a tail and an evaluation, killed in a save, at an epoch's begin and its end",
          steps.same("kill:1@2:backward", paths=path("adopt", "retry", "retry", "adopt", "adopt", "adopt"),
                     more=struck_at("tail@2:0:throw", "predict@3:1:throw", "saving@3:1", "epoch-begin@4:0", "epoch-end@6:1"))),
+        ("Trainer leaves steps out, one of them an epoch's last: killed behind each",
+         Compared(door, "trainer_epochs.py", "--bad", "4:1", "--bad", "12:0").same(
+             "kill:1@5:forward", "kill:0@13:forward", options=("--veto", "nan"), paths=path("retry", "retry", "adopt", "retry", "retry", "adopt"))),
         ("Accelerate's loaders: killed in each phase, at an epoch's end and in an evaluation, exceptions",
          prepared.same("kill:1@3:forward", "kill:0@7:update", "throw:1@9:backward", "kill:1@12:param-sync", "throw:0@13:forward",
                        paths=path("adopt", "adopt", "respawn", "retry", "adopt", "retry"), more=struck_at("evaluate.0.1:1"))),

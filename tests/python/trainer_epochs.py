@@ -2,6 +2,9 @@
 state. PLAIN=1: the same under plain torch over Gloo.
 
   trainer_epochs.py FOLDER [--accumulate N] [--strategy epoch|steps] [--scheduler NAME] [--unseeded] [--draws] [--strike EVENT@STEP:RANK]...
+                    [--bad STEP:RANK]...
+
+--bad: that rank's loss is no number there. Plainly: the step computes nothing, has no gradients to update by, and does not move the schedule.
 """
 
 from __future__ import annotations
@@ -82,6 +85,22 @@ class Saving(Trainer):  # type: ignore[misc]
     """With places to strike in the middle of a save, and of loading the best model."""
 
     striking: Striking
+    bad: dict[int, int]
+    plain: bool
+
+    def compute_loss(self, *args: Any, **named: Any) -> Any:
+        loss = super().compute_loss(*args, **named)
+        is_bad = self.model.training and self.bad.get(self.state.global_step + 1) == self.args.process_index
+        return loss * torch.nan if is_bad else loss
+
+    def training_step(self, *args: Any, **named: Any) -> Tensor:
+        schedules = torch.optim.lr_scheduler.LambdaLR
+        if not self.plain or self.state.global_step + 1 not in self.bad:
+            if "step" in vars(schedules):
+                del schedules.step
+            return super().training_step(*args, **named)
+        schedules.step = lambda *_: None
+        return torch.tensor(torch.nan)
 
     def _save_optimizer_and_scheduler(self, folder: str) -> None:
         self.striking.at("saving", self.state)
@@ -111,6 +130,7 @@ def main() -> None:
     parser.add_argument("--unseeded", action="store_true")
     parser.add_argument("--draws", action="store_true")
     parser.add_argument("--strike", action="append", default=[])
+    parser.add_argument("--bad", action="append", default=[])
     options = parser.parse_args()
     DRAWS = options.draws
     torch.set_num_threads(1)
@@ -135,7 +155,8 @@ def main() -> None:
         model=Net(), args=args, train_dataset=Numbers(42, 0), eval_dataset=Numbers(10, 7), callbacks=[EarlyStoppingCallback(9), striking],
         compute_metrics=lambda told: {"accuracy": float((told.predictions.argmax(-1) == told.label_ids).mean())},
     )  # fmt: skip
-    trainer.striking = striking
+    trainer.striking, trainer.plain = striking, run is None
+    trainer.bad = {int(step): int(rank) for step, _, rank in (word.partition(":") for word in options.bad)}
     done = trainer.train() if run is None else kintsugi.torch.huggingface.train(run, trainer)
     state = trainer.state
     saved = sorted(path.name for path in output.glob("checkpoint-*"))

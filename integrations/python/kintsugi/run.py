@@ -54,6 +54,8 @@ def join(**options: Any) -> Run:
 class Run(Resharding):
     """One rank. Made by `join`."""
 
+    passes_steps_by = False  # the loop is a framework's, and leaves steps out by itself
+
     def __init__(self, agent: _core.Agent, veto: Veto | None = None) -> None:
         self._program = Program()
         super().__init__(agent, self._program)
@@ -527,7 +529,7 @@ class Run(Resharding):
 
     def begin_step(self, k: int) -> None:
         self._enter_step(k)
-        if self.leaves_out(k) and self._loops.marks_steps:
+        if self.leaves_out(k) and self._loops.marks_steps and not self.passes_steps_by:
             raise RuntimeError(f"step {k} is refused ({self.agent.left_out(k)}), and this loop, a framework's, cannot leave its batches out; a loop of one's own asks "
                                "run.leaves_out(k) before run.begin_step(k), and calls run.pass_by(k) instead")  # fmt: skip
 

@@ -12,6 +12,9 @@ newest step that is committed, of which everything but its computation and updat
 
 `train(run, trainer, resume_from_checkpoint=...)` goes on from a checkpoint of Trainer's own. The run's steps are counted from there; a process that
 takes a lost one's place loads none (by now there may be a later one), and is told where training began (`Began`).
+
+A step that is left out, since its data was to blame, is to Trainer one whose update a scaler skipped: its batches are taken, nothing is computed of
+them, global_step counts it, the schedule does not move, and its loss is no number, of which the log knows (logging_nan_inf_filter).
 """
 
 from __future__ import annotations
@@ -81,6 +84,8 @@ class _Door:
         self._begins: int | None = None  # the epoch whose first batch is yet to be taken
         self._loss = 0.0
         self._passes_by = False  # the step at hand is committed: neither computed nor updated
+        self._leaves_out = False  # ... is left out: neither
+        run.passes_steps_by = True
 
     def train(self, checkpoint: str | bool | None) -> Any:
         trainer = self._trainer
@@ -176,9 +181,9 @@ class _Door:
         return samples
 
     def _compute(self, *args: Any, **named: Any) -> Any:
-        if self._passes_by:
+        if self._passes_by or self._leaves_out:
             self._trainer.accelerator.gradient_state._set_sync_gradients(False)  # optimizer.step() does nothing then
-            return torch.zeros((), device=self._trainer.args.device)
+            return torch.full((), 0.0 if self._passes_by else torch.nan, device=self._trainer.args.device)
         loss = self._trainers["training_step"](*args, **named)
         self._loss += float(loss)
         return loss
@@ -225,22 +230,33 @@ class _Door:
     # ---- Trainer's events -----------------------------------------------------------------------------------------------
 
     def on_step_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
+        k = state.global_step + 1 - self._shared.began.step
         if not self._passes_by:
             self._loss = 0.0
-            self._run.begin_step(state.global_step + 1 - self._shared.began.step)
+            self._run.begin_step(k)
+        self._leaves_out, self._trainer.optimizer._is_overflow = self._run.leaves_out(k), False
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        if not self._passes_by:
+        if self._leaves_out:
+            self._trainer.optimizer._is_overflow = True  # as after a scaler has skipped it
+        if self._passes_by:
+            return
+        if not self._leaves_out:
             self._run.report(self._loss)
-            self._rate()
+        self._rate()
+        if self._leaves_out:
+            self._run.update_nothing()
 
     def on_step_end(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
-        if not self._passes_by:
+        passed_by, self._passes_by = self._passes_by, False
+        if passed_by or self._leaves_out:
+            self._trainer.accelerator.gradient_state._set_sync_gradients(True)
+        if self._leaves_out:
+            self._leaves_out = self._trainer.optimizer._is_overflow = False
+        if passed_by:
+            self._run.arrived()
+        else:
             self._run.end_step(state.global_step - self._shared.began.step)
-            return
-        self._passes_by = False
-        self._trainer.accelerator.gradient_state._set_sync_gradients(True)
-        self._run.arrived()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):  # Trainer asks for all events; most are none of ours

@@ -592,6 +592,11 @@ class TorchRun(Run):
     def end_update(self) -> None:
         self._close()
 
+    def update_nothing(self) -> None:
+        """Of a framework's step that is left out, where its update would be: the gate and the commit."""
+        self._open(_BY_HOOKS, has_update=False)
+        self._close()
+
     def _extend_update(self, uncounted: bool = False) -> None:
         """What was changed behind the update belongs to what is saved, kept and left behind here: the device has to have come here for that.
         `uncounted`: also past torch's counts."""
