@@ -114,6 +114,9 @@ if __name__ == "__main__":
         ("Lightning's Trainer killed in a validation and in a save, and an exception in another", with_lightning(
             validated.same("kill:1@3:forward", paths=path("adopt", "adopt", "adopt", "retry"),
                            more=struck_at("validate@6.1:1", "save@12:0", "validate@18.0:0:throw")))),
+        ("Lightning's Trainer leaves steps out, one of them an epoch's last: killed behind each", with_lightning(
+            Compared(door, "lightning_epochs.py", "--bad", "4:1", "--bad", "12:0").same(
+                "kill:1@5:forward", "kill:0@13:forward", options=("--veto", "nan"), paths=path("retry", "retry", "adopt", "retry", "retry", "adopt")))),
         ("Lightning's Trainer: exceptions at the gate, killed in its backward pass and in its update", with_lightning(
             door.same(lightning, [*slow, *struck], nproc=2, paths=[["retry", "adopt", "retry", "respawn"]]))),
         ("Lightning's Trainer, struck in forward, behind an epoch's last update and in its first step, killed at an epoch's end and start",

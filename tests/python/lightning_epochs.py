@@ -1,7 +1,9 @@
 """PyTorch Lightning's Trainer as people use it: epochs, a validation and a checkpoint in each, the best one known at the end. PLAIN=1: the same
 under plain torch over Gloo.
 
-  lightning_epochs.py FOLDER [--accumulate N] [--every N] [--strike PLACE:RANK[:throw|:SECONDS]]...
+  lightning_epochs.py FOLDER [--accumulate N] [--every N] [--strike PLACE:RANK[:throw|:SECONDS]]... [--bad STEP:RANK]...
+
+--bad: that rank's loss is no number there. Plainly: the step's batches are not given to the model, as where training_step gives None.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import lightning  # type: ignore[import-not-found]
 import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # type: ignore[import-not-found]
+from lightning.pytorch.loops.optimization.automatic import ClosureResult  # type: ignore[import-not-found]
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -29,13 +32,15 @@ def waves(count: int, seed: int) -> TensorDataset:
 
 
 class Network(lightning.LightningModule):  # type: ignore[misc]
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, bad: dict[int, int]) -> None:
         super().__init__()
-        self.places = places
+        self.places, self.bad = places, bad
         self.layers = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         loss = torch.nn.functional.mse_loss(self.layers(batch[0]), batch[1])
+        if self.bad.get(self.global_step + 1) == self.global_rank:
+            loss = loss * torch.nan
         self.log("loss", loss, on_step=True, on_epoch=True, sync_dist=True)
         return loss
 
@@ -83,6 +88,7 @@ def main() -> None:
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--every", type=float, default=1.0)
     parser.add_argument("--strike", action="append", default=[])
+    parser.add_argument("--bad", action="append", default=[])
     options = parser.parse_args()
     torch.set_num_threads(1)
     run: Any = None
@@ -100,9 +106,13 @@ def main() -> None:
         callbacks=[EarlyStopping("validation", patience=5), saving, told], val_check_interval=options.every,
         enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
-    model = Network(Places(options.folder, int(os.environ["RANK"]), options.strike))
+    bad = {int(step): int(rank) for step, _, rank in (word.partition(":") for word in options.bad)}
+    model = Network(Places(options.folder, int(os.environ["RANK"]), options.strike), bad)
     loaders = DataLoader(waves(96, seed=1), batch_size=8, shuffle=True), DataLoader(waves(32, seed=2), batch_size=8)
     if run is None:
+        automatic = trainer.fit_loop.epoch_loop.automatic_optimization
+        given = automatic._training_step
+        automatic._training_step = lambda batch: ClosureResult(None) if trainer.global_step + 1 in bad else given(batch)
         trainer.fit(model, *loaders)
     else:
         kintsugi.torch.lightning.fit(run, trainer, model, *loaders)

@@ -8,6 +8,9 @@
 Trainer sets up once; its fit loop is entered again where an incident made a step void. What Lightning does behind an update
 (schedulers, hooks, validation, checkpoints, the end of an epoch) it then does again by its own code: the loop begins with the last
 batch of the step that all ranks have, whose forward, backward and update are left out.
+
+A step that is left out, since its data was to blame, is to Lightning one whose training_step gives None (in one process, where it
+has that).
 """
 
 from __future__ import annotations
@@ -320,6 +323,7 @@ class _Loop:
         trainer.save_checkpoint = self._standing_still("save")
         trainer.precision_plugin.optimizer_step = self._update
         warnings.filterwarnings("ignore", message="You're resuming from a checkpoint that ended before the epoch ended")
+        self._run.passes_steps_by = True
         self._run.guard(self._enter)
 
     def _validate(self) -> Any:
@@ -392,7 +396,10 @@ class _Loop:
             self._loss = 0.0
             self._run.begin_step(step)
             self._in_step = True
-        output = self._lightnings["optimize"](optimizer, batch_idx, kwargs)
+        if self._run.leaves_out(step):
+            output = self._pass_by(optimizer, batch_idx, kwargs)
+        else:
+            output = self._lightnings["optimize"](optimizer, batch_idx, kwargs)
         if self._epoch.global_step == step:
             self._run.end_step(step)
             self._in_step = False
@@ -400,21 +407,33 @@ class _Loop:
             self._loss += float(output["loss"])
         return output
 
+    def _pass_by(self, *arguments: Any) -> Any:
+        self._automatic._training_step = lambda _batch: self._automatic.output_result_cls(closure_loss=None)
+        try:
+            return self._lightnings["optimize"](*arguments)
+        finally:
+            del self._automatic._training_step
+
     def _replay(self) -> dict[str, Any]:
         self._replaying = False
+        left_out = self._run.leaves_out(self._epoch.global_step + 1)
         self._kept.put_back()
         self._random.load_state_dict(self._at_entry)
         step = self._automatic.optim_progress.optimizer.step
         step.increment_ready()
         step.increment_completed()
-        return {"loss": self._kept.loss.clone()}
+        return {} if left_out else {"loss": self._kept.loss.clone()}
 
     def _update(self, optimizer: Any, model: Any, closure: Any, **kwargs: Any) -> Any:
         """The precision plugin's optimizer_step, but backward comes before the update and not within."""
         loss = closure()
         self._trainer.precision_plugin._after_closure(model, optimizer)
-        self._kept.loss = loss.detach().clone()
+        left_out = self._run.leaves_out(self._run.at)
+        self._kept.loss = torch.tensor(torch.nan) if left_out else loss.detach().clone()
         self._kept.take()
+        if left_out:
+            self._run.update_nothing()
+            return None
         self._run.report(self._loss + float(loss))
         optimizer.step(**kwargs)
         return loss
