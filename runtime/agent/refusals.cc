@@ -2,44 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
+#include "runtime/agent/step_news.h"
 #include "runtime/base/host_name.h"
-#include "runtime/base/json.h"
 
 namespace kintsugi {
 namespace {
 
-// A rank that refuses a step waits so long for rank 0 to do so: all may find the same, and one failure is told, not one of each.
-constexpr auto kPatience = std::chrono::milliseconds(50);
+// A rank that refuses a step waits so long for the first one to do so, and for that to come here: all may find the same, and one
+// failure is told, not one of each, which many ranks would take for a program that fails again and again.
+Duration PatienceOf(int ranks) { return std::chrono::milliseconds(50 + ranks); }
 constexpr size_t kLongestReason = 500;
-
-std::string KeyOf(Rank rank) { return "refused/" + rank.ToString(); }
-
-std::vector<uint8_t> Encoded(const core::StepFacts& facts) {
-  nlohmann::json told = {{"why", facts.why},   {"doubts", facts.doubts},     {"times", facts.times},
-                         {"differs", nullptr}, {"left_out", facts.left_out}, {"all_left_out", facts.all_left_out}};
-  if (facts.differs) told["differs"] = *facts.differs;
-  const std::string text = told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return {text.begin(), text.end()};
-}
-
-Result<core::StepFacts> Decoded(const std::vector<uint8_t>& bytes, Rank rank) {
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument told,
-                            JsonDocument::Parse(text, {.place = "rank " + rank.ToString() + " of a refused step",
-                                                       .code = StatusCode::kDataLoss}));
-  core::StepFacts facts;
-  std::vector<uint64_t> left_out;
-  KINTSUGI_RETURN_IF_ERROR(told.Root().Read("why", &facts.why, "doubts", &facts.doubts, "times", &facts.times,
-                                            "differs", &facts.differs, "left_out", &facts.left_out, "all_left_out",
-                                            &left_out));
-  facts.all_left_out = {left_out.begin(), left_out.end()};
-  return facts;
-}
 
 }  // namespace
 
@@ -55,6 +30,7 @@ Status Refusals::Allow(int most) {
 Status Refusals::BeginStep(Step step) {
   if (!most_) return Status::Ok();
   case_.Begin(step);
+  begun_in_ = crew_;
   if (case_.IsToBlame(self_.options.rank)) return GiveWay(step);
   const std::string* const why = case_.LeftOut(step);
   if (why && case_.all_left_out().size() > static_cast<size_t>(*most_))
@@ -78,8 +54,9 @@ Status Refusals::Reject(Step step, const std::string& why) {
                                                  ") outside of that step, or behind its gate: a step is refused "
                                                  "before it changes anything"};
   if (step == case_.step()) case_.Refuse(why.empty() ? "no reason is given" : why.substr(0, kLongestReason));
-  const bool is_first = self_.options.rank == Rank(0);
-  const TimePoint until = SteadyClock::SteadyNow() + (is_first ? Duration::zero() : Duration(kPatience));
+  const bool is_first = self_.options.rank == (crew_.empty() ? Rank(0) : crew_.front());
+  const TimePoint until =
+      SteadyClock::SteadyNow() + (is_first ? Duration::zero() : PatienceOf(self_.options.world_size));
   while (!gate_.SeemsLocked()) {
     if (SteadyClock::SteadyNow() >= until) return Refused(step);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -132,16 +109,17 @@ bool Refusals::MayBeReplaced() const {
   return self_.options.incarnation.value() <= static_cast<uint64_t>(std::max(self_.options.max_respawns, 0));
 }
 
-Status Refusals::Exchange(HandlerContext& call) {
-  if (!most_ || call.begins) return Status::Ok();
-  KINTSUGI_RETURN_IF_ERROR(call.store->Set(KeyOf(call.rank), Encoded(case_.Tell(call.step))));
-  std::map<Rank, core::StepFacts> told;
-  for (int number = 0; number < call.world_size; ++number) {
-    const Rank rank = call.RankOf(number);
-    KINTSUGI_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, call.store->Get(KeyOf(rank), call.deadline));
-    KINTSUGI_ASSIGN_OR_RETURN(told[rank], Decoded(bytes, rank));
-  }
+Status Refusals::Tell(const HandlerContext& call) const {
+  return most_ ? TellStep(call, case_.Tell(call.step)) : Status::Ok();
+}
+
+Status Refusals::Hear(HandlerContext& call) {
+  if (!most_) return Status::Ok();
+  KINTSUGI_ASSIGN_OR_RETURN(const core::StepNews told, HearStep(call));
   const std::optional<core::StepVerdict> verdict = case_.Learn(call.step, told);
+  crew_ = call.crew;
+  // Others cut batches otherwise: what was computed among them is not computed again.
+  if (crew_ != begun_in_) case_.ForgetNumbers();
   if (verdict) call.remark += (call.remark.empty() ? "" : "; ") + verdict->Describe(call.step.Next());
   return Status::Ok();
 }

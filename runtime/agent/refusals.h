@@ -1,5 +1,5 @@
-// Refusals: steps that are refused before anything changes (Agent::Reject): told to all in REBUILD, judged there by all alike
-// (runtime/core/refused_step.h), and what follows for this rank.
+// Refusals: steps that are refused before anything changes (Agent::Reject): told to all at the incident that follows
+// (step_news.h), judged there by all alike (runtime/core/refused_step.h), and what follows for this rank.
 //
 // Threads: the trainer's; NoteComputed is for any that the loop waits for, one at a time.
 // Ownership: its own.
@@ -36,8 +36,10 @@ class Refusals {
   // Before the gate of `step`.
   Status PassGate(Step step) { return most_ ? Judge(step) : Status::Ok(); }
 
-  // In REBUILD: all tell, and judge; what is to be known of it goes into the record.
-  Status Exchange(HandlerContext& call);
+  // In REBUILD.
+  Status Tell(const HandlerContext& call) const;
+  // In ROLLBACK: all judge; what is to be known of it goes into the record.
+  Status Hear(HandlerContext& call);
 
   // Why all leave this step out; null: they do not.
   const std::string* LeftOut(Step step) const { return case_.LeftOut(step); }
@@ -59,6 +61,7 @@ class Refusals {
   const std::shared_ptr<LogSink> log_;
   std::optional<int> most_;  // steps that may be left out; none: no step is refused
   core::RefusedStep case_;
+  std::vector<Rank> crew_, begun_in_;  // as the newest ROLLBACK, and the step, had it; no ranks: all
 };
 
 }  // namespace kintsugi

@@ -134,8 +134,9 @@ Status Tasks::Verify() {
 // What comes before the trainer's part of a task: its state, and the objects of the step, are put in place.
 Status Tasks::Prepare() {
   KINTSUGI_RETURN_IF_ERROR(offer_.Prepare(open_->run.order));
-  if (open_->run.order.phase != core::Phase::kRollback || !offer_.has_mirrored()) return Status::Ok();
-  return PrepareObjects();
+  if (open_->run.order.phase != core::Phase::kRollback) return Status::Ok();
+  KINTSUGI_RETURN_IF_ERROR(refusals_.Hear(open_->call));
+  return offer_.has_mirrored() ? PrepareObjects() : Status::Ok();
 }
 
 Status Tasks::PrepareObjects() {
@@ -182,7 +183,7 @@ Status Tasks::Conclude() {
   open_->done.bytes_moved = open_->call.bytes_moved;
   open_->done.loaded = open_->call.loaded_step;
   const core::Phase phase = open_->run.order.phase;
-  if (phase == core::Phase::kRebuild) KINTSUGI_RETURN_IF_ERROR(refusals_.Exchange(open_->call));
+  if (phase == core::Phase::kRebuild) KINTSUGI_RETURN_IF_ERROR(refusals_.Tell(open_->call));
   // The agent's own channels belong to the generation just as the trainer's groups do.
   if (phase == core::Phase::kRebuild)
     if (auto told = next_.Told()) open_->done.next.push_back(*std::move(told));

@@ -5,7 +5,7 @@
 namespace kintsugi::core {
 namespace {
 
-constexpr size_t kRanksTold = 8;
+constexpr uint64_t kRanksTold = 8;
 
 std::string Joined(const std::vector<Rank>& ranks) {
   std::string text;
@@ -25,29 +25,30 @@ bool Differ(const StepNumbers& before, const StepNumbers& now) {
   });
 }
 
-std::optional<StepVerdict> Judge(const std::map<Rank, StepFacts>& told) {
+void StepNews::Add(Rank rank, const StepFacts& facts) {
+  if (!facts.why.empty() && ++refusing <= kRanksTold)
+    why += (refusing == 1 ? "rank " : "; rank ") + rank.ToString() + ": " + facts.why;
+  doubts |= facts.doubts;
+  times = std::max(times, facts.times);
+  compared += facts.differs.has_value();
+  if (facts.differs.value_or(false)) differ.push_back(rank);
+  if (left_out.empty()) left_out = facts.left_out;
+  all_left_out.insert(facts.all_left_out.begin(), facts.all_left_out.end());
+}
+
+std::optional<StepVerdict> Judge(const StepNews& told) {
+  if (told.refusing == 0 && !told.doubts) return std::nullopt;
   StepVerdict verdict;
-  bool is_doubted = false;
-  uint32_t times = 0;
-  size_t compared = 0, refusing = 0;
-  for (const auto& [rank, facts] : told) {
-    if (!facts.why.empty() && ++refusing <= kRanksTold)
-      verdict.why += (refusing == 1 ? "rank " : "; rank ") + rank.ToString() + ": " + facts.why;
-    is_doubted |= facts.doubts;
-    times = std::max(times, facts.times);
-    compared += facts.differs.has_value();
-    if (facts.differs.value_or(false)) verdict.to_blame.push_back(rank);
-  }
-  if (verdict.why.empty() && !is_doubted) return std::nullopt;
-  if (refusing > kRanksTold) verdict.why += "; and " + std::to_string(refusing - kRanksTold) + " more";
-  if (times == 0) return verdict;
-  verdict.is_exact = verdict.to_blame.empty();
-  if (!verdict.is_exact && verdict.to_blame.size() < compared) {
+  verdict.why = told.why;
+  if (told.refusing > kRanksTold) verdict.why += "; and " + std::to_string(told.refusing - kRanksTold) + " more";
+  if (told.times == 0) return verdict;
+  verdict.is_exact = told.differ.empty();
+  if (!verdict.is_exact && told.differ.size() < told.compared) {
     verdict.says = StepVerdict::Says::kMachine;
+    verdict.to_blame = told.differ;
     return verdict;
   }
-  verdict.to_blame.clear();
-  verdict.says = verdict.why.empty() ? StepVerdict::Says::kUnsettled : StepVerdict::Says::kData;
+  verdict.says = told.refusing == 0 ? StepVerdict::Says::kUnsettled : StepVerdict::Says::kData;
   return verdict;
 }
 
@@ -103,24 +104,17 @@ StepFacts RefusedStep::Tell(Step standing) const {
   return facts;
 }
 
-std::optional<StepVerdict> RefusedStep::Learn(Step standing, const std::map<Rank, StepFacts>& told) {
+std::optional<StepVerdict> RefusedStep::Learn(Step standing, const StepNews& told) {
   const Step step = standing.Next();
-  uint32_t times = 0;
-  all_left_out_.clear();
-  for (const auto& [rank, facts] : told) {
-    times = std::max(times, facts.times);
-    all_left_out_.insert(facts.all_left_out.begin(), facts.all_left_out.end());
-  }
+  all_left_out_ = told.all_left_out;
   std::optional<StepVerdict> verdict = Judge(told);
   if (!verdict) {  // another fault: what was agreed on stays, for those too that have come since
-    const auto agreed =
-        std::find_if(told.begin(), told.end(), [](const auto& one) { return !one.second.left_out.empty(); });
-    if (agreed == told.end()) return std::nullopt;
-    verdict_ = StepVerdict{.says = StepVerdict::Says::kData, .why = agreed->second.left_out, .to_blame = {}};
-    case_ = Case{step, times, std::nullopt};
+    if (told.left_out.empty()) return std::nullopt;
+    verdict_ = StepVerdict{.says = StepVerdict::Says::kData, .why = told.left_out, .to_blame = {}};
+    case_ = Case{step, told.times, std::nullopt};
     return std::nullopt;
   }
-  Case now{step, times + 1, std::nullopt};
+  Case now{step, told.times + 1, std::nullopt};
   if (verdict->says != StepVerdict::Says::kUnsettled) {
     if (before_ && before_->step == step) now.numbers = before_->numbers;
     if (step_ == step && !numbers_.empty()) now.numbers = numbers_;
@@ -128,6 +122,10 @@ std::optional<StepVerdict> RefusedStep::Learn(Step standing, const std::map<Rank
   case_ = std::move(now);
   verdict_ = verdict;
   return verdict;
+}
+
+void RefusedStep::ForgetNumbers() {
+  if (case_) case_->numbers.reset();
 }
 
 const std::string* RefusedStep::LeftOut(Step step) const {

@@ -35,6 +35,22 @@ struct StepFacts {
   std::optional<bool> differs;      // its numbers from those of the time before; none: it has nothing to compare
   std::string left_out;             // why all have agreed on leaving it out; empty: they have not
   std::set<uint64_t> all_left_out;  // earlier ones too
+  bool operator==(const StepFacts&) const = default;
+};
+
+// What several ranks tell of a step, in one: as long for a thousand of them as for eight, but for those that differ.
+struct StepNews {
+  std::string why;        // who refuses it, and why: the first few of them
+  uint64_t refusing = 0;  // so many do
+  bool doubts = false;    // any of them
+  uint32_t times = 0;     // the most that any knows of
+  uint64_t compared = 0;  // so many have something to compare
+  std::vector<Rank> differ;
+  std::string left_out;
+  std::set<uint64_t> all_left_out;
+
+  // REQUIRES: ranks come in ascending order.
+  void Add(Rank rank, const StepFacts& facts);
 };
 
 struct StepVerdict {
@@ -54,7 +70,7 @@ struct StepVerdict {
 };
 
 // Nothing: nobody refuses the step, nor doubts it.
-std::optional<StepVerdict> Judge(const std::map<Rank, StepFacts>& told);
+std::optional<StepVerdict> Judge(const StepNews& told);
 
 class RefusedStep {
  public:
@@ -72,7 +88,10 @@ class RefusedStep {
   // Of the step behind the one at which all stand.
   StepFacts Tell(Step standing) const;
   // What all have told. The verdict, where somebody refuses the step.
-  std::optional<StepVerdict> Learn(Step standing, const std::map<Rank, StepFacts>& told);
+  std::optional<StepVerdict> Learn(Step standing, const StepNews& told);
+
+  // What was computed counts as another program's: the step will be made by other ranks.
+  void ForgetNumbers();
 
   // Why all leave this step out; null: they do not.
   const std::string* LeftOut(Step step) const;

@@ -13,11 +13,13 @@ StepFacts Of(const std::string& why = "", uint32_t times = 0, std::optional<bool
   return {.why = why, .doubts = doubts, .times = times, .differs = differs, .left_out = {}, .all_left_out = {}};
 }
 
-std::optional<StepVerdict> Judged(const std::vector<StepFacts>& told) {
-  std::map<Rank, StepFacts> by_rank;
-  for (size_t i = 0; i < told.size(); ++i) by_rank[Rank(static_cast<int32_t>(i))] = told[i];
-  return Judge(by_rank);
+StepNews NewsOf(const std::vector<StepFacts>& told) {
+  StepNews news;
+  for (size_t i = 0; i < told.size(); ++i) news.Add(Rank(static_cast<int32_t>(i)), told[i]);
+  return news;
 }
+
+std::optional<StepVerdict> Judged(const std::vector<StepFacts>& told) { return Judge(NewsOf(told)); }
 
 void ExpectSays(const std::vector<StepFacts>& told, Says says, const std::vector<Rank>& to_blame = {},
                 bool is_exact = true) {
@@ -52,6 +54,17 @@ TEST(JudgeStep, BlamesNoMachineWhereAllComputeOtherwise) {
   ExpectSays({Of("", 1, true, true), Of("", 1, true, true)}, Says::kUnsettled);
 }
 
+TEST(StepNews, IsNoLongerWhereAllRefuse) {
+  StepNews few, many;
+  for (int32_t i = 0; i < 1024; ++i) {
+    const StepFacts facts = Of("loss is nan in batch " + std::to_string(1000 + i));
+    if (i < 9) few.Add(Rank(i), facts);
+    many.Add(Rank(i), facts);
+  }
+  EXPECT_EQ(few.why, many.why);
+  EXPECT_NE(Judge(many)->why.find("rank 7: loss is nan in batch 1007; and 1016 more"), std::string::npos);
+}
+
 TEST(StepNumbers, DifferAsFarAsBothCame) {
   EXPECT_FALSE(Differ({{"loss", {1}}, {"dp", {1, 2, 3}}}, {{"dp", {1, 2}}}));
   EXPECT_TRUE(Differ({{"dp", {1, 2, 3}}}, {{"dp", {1, 4}}}));
@@ -69,9 +82,9 @@ struct Ranks {
       all[i].Note("", numbers[i]);
     }
   }
-  std::map<Rank, StepFacts> Told() const { return {{Rank(0), all[0].Tell(Step(4))}, {Rank(1), all[1].Tell(Step(4))}}; }
+  StepNews Told() const { return NewsOf({all[0].Tell(Step(4)), all[1].Tell(Step(4))}); }
   std::string Learn(std::initializer_list<size_t> ranks = {0, 1}) {
-    const auto told = Told();
+    const StepNews told = Told();
     std::string said;
     for (size_t rank : ranks)
       if (const auto verdict = all[rank].Learn(Step(4), told)) said = verdict->Describe(Step(5));
@@ -100,10 +113,10 @@ TEST(RefusedStep, IsLeftOutOnceItIsRefusedAgainByTheSameNumbers) {
   EXPECT_EQ(ranks.all[0].LeftOut(Step(5)), nullptr);
   EXPECT_EQ(ranks.all[1].all_left_out(), std::set<uint64_t>{5});
   ranks.all[0] = RefusedStep();  // who comes later knows it, too
-  std::map<Rank, StepFacts> told{{Rank(0), ranks.all[0].Tell(Step(5))}, {Rank(1), ranks.all[1].Tell(Step(5))}};
+  StepNews told = NewsOf({ranks.all[0].Tell(Step(5)), ranks.all[1].Tell(Step(5))});
   EXPECT_FALSE(ranks.all[0].Learn(Step(5), told));
   EXPECT_EQ(ranks.all[0].all_left_out(), std::set<uint64_t>{5});
-  told = {{Rank(0), ranks.all[0].Tell(Step(4))}};  // the run goes back to before it
+  told = NewsOf({ranks.all[0].Tell(Step(4))});  // the run goes back to before it
   EXPECT_FALSE(ranks.all[0].Learn(Step(4), told));
   EXPECT_TRUE(ranks.all[0].all_left_out().empty());
 }
@@ -144,6 +157,19 @@ TEST(RefusedStep, ThatIsGoodTheSecondTimeIsDoubtedByWhoComputedOtherwiseOnce) {
     EXPECT_FALSE(again.all[0].IsOtherThanBefore() || again.all[1].IsOtherThanBefore());
     EXPECT_FALSE(again.LeftOut());
   }
+}
+
+TEST(RefusedStep, ComparesNothingWithWhatOtherRanksComputed) {
+  Ranks ranks;
+  ranks.Compute();
+  ranks.all[0].Refuse("nan");
+  ranks.Learn();
+  for (RefusedStep& rank : ranks.all) rank.ForgetNumbers();  // one has left, and a rank does its part
+  ranks.numbers[1] = 3;
+  ranks.Compute();
+  EXPECT_FALSE(ranks.all[1].IsOtherThanBefore());
+  ranks.all[0].Refuse("nan");
+  EXPECT_NE(ranks.Learn().find("the data is to blame"), std::string::npos);
 }
 
 TEST(RefusedStep, KeepsItsNumbersWhereTheStepIsBrokenBeforeItHasAny) {
