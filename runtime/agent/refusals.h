@@ -41,6 +41,9 @@ class Refusals {
   // In ROLLBACK: all judge; what is to be known of it goes into the record.
   Status Hear(HandlerContext& call);
 
+  // All go on.
+  void GoOn() { case_.GoOn(); }
+
   // Why all leave this step out; null: they do not.
   const std::string* LeftOut(Step step) const { return case_.LeftOut(step); }
   std::vector<Step> left_out() const;

@@ -45,7 +45,8 @@ Result<core::StepFacts> DecodedFacts(const std::vector<uint8_t>& bytes, Rank ran
 std::vector<uint8_t> Encoded(const core::StepNews& news) {
   std::vector<int32_t> differ;
   for (Rank rank : news.differ) differ.push_back(rank.value());
-  return BytesOf({{"why", news.why},
+  return BytesOf({{"ranks", news.ranks},
+                  {"why", news.why},
                   {"refusing", news.refusing},
                   {"doubts", news.doubts},
                   {"times", news.times},
@@ -60,9 +61,9 @@ Result<core::StepNews> DecodedNews(const std::vector<uint8_t>& bytes) {
   core::StepNews news;
   std::vector<int32_t> differ;
   std::vector<uint64_t> left_out;
-  KINTSUGI_RETURN_IF_ERROR(told.Root().Read("why", &news.why, "refusing", &news.refusing, "doubts", &news.doubts,
-                                            "times", &news.times, "compared", &news.compared, "differ", &differ,
-                                            "left_out", &news.left_out, "all_left_out", &left_out));
+  KINTSUGI_RETURN_IF_ERROR(told.Root().Read("ranks", &news.ranks, "why", &news.why, "refusing", &news.refusing,
+                                            "doubts", &news.doubts, "times", &news.times, "compared", &news.compared,
+                                            "differ", &differ, "left_out", &news.left_out, "all_left_out", &left_out));
   for (int32_t rank : differ) news.differ.push_back(Rank(rank));
   news.all_left_out = {left_out.begin(), left_out.end()};
   return news;
@@ -77,6 +78,7 @@ Result<bool> IsThere(const HandlerContext& call, const std::string& key) {
 
 Result<core::StepNews> Gather(const HandlerContext& call) {
   core::StepNews news;
+  news.ranks = static_cast<uint64_t>(call.world_size);
   for (int number = 0; number < call.world_size; ++number) {
     const Rank rank = call.RankOf(number);
     KINTSUGI_ASSIGN_OR_RETURN(const bool tells, IsThere(call, KeyOf(rank)));

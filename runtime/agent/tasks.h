@@ -35,7 +35,10 @@ class Tasks {
   Status CarryOut();
   Status Finish(const Status& outcome);
   // The run goes on with what its tasks have brought about.
-  void OnRelease() { next_.Keep(); }
+  void OnRelease() {
+    next_.Keep();
+    refusals_.GoOn();
+  }
   // Within the trainer's part of a REBUILD.
   Status CutAnew(const CutState& state);
 

@@ -48,6 +48,8 @@ std::optional<StepVerdict> Judge(const StepNews& told) {
     verdict.to_blame = told.differ;
     return verdict;
   }
+  // Others have nothing to compare: whether it is this machine or the program cannot be told yet.
+  if (!verdict.is_exact && told.compared < told.ranks) return verdict;
   verdict.says = told.refusing == 0 ? StepVerdict::Says::kUnsettled : StepVerdict::Says::kData;
   return verdict;
 }
@@ -73,16 +75,20 @@ std::string StepVerdict::Describe(Step step) const {
          ": the data is to blame, and its batches are left out";
 }
 
-void RefusedStep::Begin(Step step) {
-  step_ = step;
+void RefusedStep::GoOn() {
   numbers_.clear();
   why_.clear();
   doubts_ = false;
+  before_ = case_;
+}
+
+void RefusedStep::Begin(Step step) {
+  step_ = step;
   if (case_ && case_->step != step) {
     case_.reset();
     verdict_.reset();
   }
-  before_ = case_;
+  GoOn();
   if (LeftOut(step)) all_left_out_.insert(step.value());
 }
 
@@ -100,7 +106,7 @@ StepFacts RefusedStep::Tell(Step standing) const {
   if (step_ != step) return facts;
   facts.why = why_;
   facts.doubts = doubts_;
-  if (known && known->numbers) facts.differs = Differ(*known->numbers, numbers_);
+  if (known && known->numbers && !numbers_.empty()) facts.differs = Differ(*known->numbers, numbers_);
   return facts;
 }
 

@@ -40,6 +40,7 @@ struct StepFacts {
 
 // What several ranks tell of a step, in one: as long for a thousand of them as for eight, but for those that differ.
 struct StepNews {
+  uint64_t ranks = 0;     // that were asked
   std::string why;        // who refuses it, and why: the first few of them
   uint64_t refusing = 0;  // so many do
   bool doubts = false;    // any of them
@@ -74,6 +75,8 @@ std::optional<StepVerdict> Judge(const StepNews& told);
 
 class RefusedStep {
  public:
+  // All go on: what this rank has told is judged, and is not told at another incident, which may come before its step begins.
+  void GoOn();
   void Begin(Step step);
   Step step() const { return step_; }
   void Note(const std::string& of, uint64_t number) { numbers_[of].push_back(number); }

@@ -15,6 +15,7 @@ StepFacts Of(const std::string& why = "", uint32_t times = 0, std::optional<bool
 
 StepNews NewsOf(const std::vector<StepFacts>& told) {
   StepNews news;
+  news.ranks = told.size();
   for (size_t i = 0; i < told.size(); ++i) news.Add(Rank(static_cast<int32_t>(i)), told[i]);
   return news;
 }
@@ -52,6 +53,11 @@ TEST(JudgeStep, BlamesNoMachineWhereAllComputeOtherwise) {
   ExpectSays({Of("", 1, true), Of("nan", 1, true)}, Says::kData, {}, false);
   ExpectSays({Of("nan", 1, true)}, Says::kData, {}, false);
   ExpectSays({Of("", 1, true, true), Of("", 1, true, true)}, Says::kUnsettled);
+}
+
+TEST(JudgeStep, HasItComputedAgainWhereOnlyThoseCanCompareThatComputeOtherwise) {
+  ExpectSays({Of("nan", 1, true), Of("", 1), Of()}, Says::kAgain);
+  ExpectSays({Of("", 1, true, true), Of()}, Says::kAgain);
 }
 
 TEST(StepNews, IsNoLongerWhereAllRefuse) {
@@ -157,6 +163,21 @@ TEST(RefusedStep, ThatIsGoodTheSecondTimeIsDoubtedByWhoComputedOtherwiseOnce) {
     EXPECT_FALSE(again.all[0].IsOtherThanBefore() || again.all[1].IsOtherThanBefore());
     EXPECT_FALSE(again.LeftOut());
   }
+}
+
+TEST(RefusedStep, IsNotRefusedAgainByAnIncidentBeforeItBegins) {
+  Ranks ranks;
+  ranks.Compute();
+  ranks.all[0].Refuse("nan");
+  ranks.Learn();
+  for (RefusedStep& rank : ranks.all) rank.GoOn();
+  EXPECT_FALSE(ranks.all[0].Tell(Step(4)).differs);
+  EXPECT_EQ(ranks.Learn(), "");
+  EXPECT_FALSE(ranks.LeftOut());
+  ranks.numbers[1] = 3;
+  ranks.Compute();
+  ranks.all[0].Refuse("nan");
+  EXPECT_NE(ranks.Learn().find("rank 1 alone computed otherwise than before"), std::string::npos);
 }
 
 TEST(RefusedStep, ComparesNothingWithWhatOtherRanksComputed) {
