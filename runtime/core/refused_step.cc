@@ -26,14 +26,21 @@ bool Differ(const StepNumbers& before, const StepNumbers& now) {
 }
 
 void StepNews::Add(Rank rank, const StepFacts& facts) {
+  if (left_out.empty()) left_out = facts.left_out;
+  all_left_out.insert(facts.all_left_out.begin(), facts.all_left_out.end());
+  if (facts.times < times) return;
+  if (facts.times > times) {
+    why.clear();
+    differ.clear();
+    refusing = compared = 0;
+    doubts = false;
+    times = facts.times;
+  }
   if (!facts.why.empty() && ++refusing <= kRanksTold)
     why += (refusing == 1 ? "rank " : "; rank ") + rank.ToString() + ": " + facts.why;
   doubts |= facts.doubts;
-  times = std::max(times, facts.times);
   compared += facts.differs.has_value();
   if (facts.differs.value_or(false)) differ.push_back(rank);
-  if (left_out.empty()) left_out = facts.left_out;
-  all_left_out.insert(facts.all_left_out.begin(), facts.all_left_out.end());
 }
 
 std::optional<StepVerdict> Judge(const StepNews& told) {
@@ -115,7 +122,11 @@ std::optional<StepVerdict> RefusedStep::Learn(Step standing, const StepNews& tol
   all_left_out_ = told.all_left_out;
   std::optional<StepVerdict> verdict = Judge(told);
   if (!verdict) {  // another fault: what was agreed on stays, for those too that have come since
-    if (told.left_out.empty()) return std::nullopt;
+    if (told.left_out.empty()) {
+      // Who has come since knows as much as all: else its word would count for an old one.
+      if (told.times > 0 && !(case_ && case_->step == step)) case_ = Case{step, told.times, std::nullopt};
+      return std::nullopt;
+    }
     verdict_ = StepVerdict{.says = StepVerdict::Says::kData, .why = told.left_out, .to_blame = {}};
     case_ = Case{step, told.times, std::nullopt};
     return std::nullopt;

@@ -50,6 +50,8 @@ struct StepNews {
   std::string left_out;
   std::set<uint64_t> all_left_out;
 
+  // Whose `times` is less than another's has not heard that all went on since: it tells again what was judged, and counts
+  // for what was left out alone.
   // REQUIRES: ranks come in ascending order.
   void Add(Rank rank, const StepFacts& facts);
 };

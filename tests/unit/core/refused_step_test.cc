@@ -40,7 +40,7 @@ TEST(JudgeStep, HasItComputedAgainFirst) { ExpectSays({Of(), Of("nan")}, Says::k
 
 TEST(JudgeStep, BlamesTheDataForTheSameNumbers) {
   ExpectSays({Of("", 1, false), Of("nan", 1, false)}, Says::kData);
-  ExpectSays({Of("nan"), Of("", 1, false)}, Says::kData);  // one of them has come since
+  ExpectSays({Of("nan", 1), Of("", 1, false)}, Says::kData);  // one of them has come since
 }
 
 TEST(JudgeStep, BlamesTheMachinesThatAloneComputeOtherwise) {
@@ -55,9 +55,14 @@ TEST(JudgeStep, BlamesNoMachineWhereAllComputeOtherwise) {
   ExpectSays({Of("", 1, true, true), Of("", 1, true, true)}, Says::kUnsettled);
 }
 
+TEST(JudgeStep, HearsNoWordThatWasJudgedBefore) {
+  EXPECT_FALSE(Judged({Of("nan", 1, true, true), Of("", 2), Of("nan", 1, false)}));
+  ExpectSays({Of("nan", 1, true), Of("nan", 2, false)}, Says::kData);
+}
+
 TEST(JudgeStep, HasItComputedAgainWhereOnlyThoseCanCompareThatComputeOtherwise) {
-  ExpectSays({Of("nan", 1, true), Of("", 1), Of()}, Says::kAgain);
-  ExpectSays({Of("", 1, true, true), Of()}, Says::kAgain);
+  ExpectSays({Of("nan", 1, true), Of("", 1), Of("", 1)}, Says::kAgain);
+  ExpectSays({Of("", 1, true, true), Of("", 1)}, Says::kAgain);
 }
 
 TEST(StepNews, IsNoLongerWhereAllRefuse) {
