@@ -25,7 +25,7 @@ from nodes import NodesRun
 SAMPLES = 72  # of an epoch
 
 ESSENTIAL = {
-    "the lowest rank is lost, whose running statistics count", "another rank is lost as the groups are rebuilt", "within an epoch, to the bit",
+    "the lowest rank is lost, whose running statistics count", "another rank is lost as the groups are rebuilt", "within an epoch, to the bit", "a number of ranks in a variable",
     "no sample lost or taken twice: 4, 3, 2 ranks", "numpy without torch, a stream made of all ranks' streams: the lowest rank is lost",
     "within an epoch: a lost rank's place is filled by word", "who comes is lost amid its state", "a program that offers nothing", "ranks that offer different worlds", "types of the trainers", "FSDP2's shards", "a group of some ranks, later",
 }  # fmt: skip
@@ -103,6 +103,14 @@ class Elastic:
             if not re.search(rf"event=world_changed world={smaller} of={ranks} left=\"?{','.join(map(str, left))}\"? step={saved}\b", log):
                 raise Failure(f"the world's size is not told\n{log[-4000:]}")
             self.must_be_as_resumed(words, ((ranks, 0), (smaller, saved)), summary, log, found, made)
+        return test
+
+    def names_numbers(self, *words, fault, told):
+        """What the script goes on to compute with is of the world before: this alone."""
+        def test(_):
+            summary, log, _, _ = self.run(fault, words, nproc=2)
+            if (notes := [note["text"] for note in summary.get("inexact", [])]) != [told]:
+                raise Failure(f"{notes}, expected {told}\n{log[-3000:]}")
         return test
 
     def scales(self, *words, orders, changes, faults=(), die="", respawns=0, paths=None):
@@ -385,6 +393,9 @@ if __name__ == "__main__":
         ("ranks that offer different worlds", elastic.refused("rank 0 offers worlds of 1, 2, 3, 4 ranks, rank 2 worlds of 1, 2, 3 ranks (run.offer)", "--differ", expect=(2,))),
         ("worlds that there are not", elastic.refused("run.offer(worlds=[0, 5]): numbers of ranks from 1 on", "--worlds", "0,5")),
         ("types of the trainers", door.typed(elastic.program, line.program)),
+        ("a number of ranks in a variable", elastic.names_numbers("--loop", "stale", "--no-statistics", fault=["kill:1@4:backward"], told=(
+            "'self.among' (torch_elastic.py:{}; torch_elastic.py:{} computes with it): set among 2 ranks, and from step 3 on 1 take part. Ask run.rank and run.world_size "
+            "there").format(*(number for mark in ("self.among, ", "* self.among") for number, line in enumerate(Path(elastic.program).read_text().splitlines(), 1) if mark in line)))),
         ("FSDP2's shards", elastic.refused("run.offer: 'model/weight' is held by ranks ", "--mistake", "shards")),
         ("a mesh", elastic.refused("run.offer: there is a DeviceMesh", "--mistake", "mesh")),
         ("a group of some ranks", elastic.refused("run.offer: there is a process group of ranks [0, 1] alone", "--mistake", "group")),

@@ -49,8 +49,8 @@ def carried(door):
     """What a script carries from step to step and neither registers nor keeps is told where a fault makes it wrong, and what a newcomer makes of its model where
     it passes by: that alone, and not without a fault."""
     def test(_):
-        again = "'seen' (torch_carried.py:{0}), 'meter.total' (torch_carried.py:{1}) of rank {2}, neither registered nor kept (run.keep): changed in step 4,"
-        behind = ("'seen' (torch_carried.py:{0}), 'meter.total' (torch_carried.py:{1}), 'losses' (torch_carried.py:{2}), 'ahead' (torch_carried.py:{3}) of rank 1, "
+        again = "'seen' (torch_carried.py:{0}), 'meter.total' (torch_carried.py:{1}), 'net.meter.total' (torch_carried.py:{1}) of rank {2}, neither registered nor kept (run.keep): changed in step 4,"
+        behind = ("'seen' (torch_carried.py:{0}), 'meter.total' (torch_carried.py:{1}), 'net.meter.total' (torch_carried.py:{1}), 'losses' (torch_carried.py:{2}), 'ahead' (torch_carried.py:{3}) of rank 1, "
                   "neither registered nor kept (run.keep): this process goes on from step 3")  # fmt: skip
         of_loader = [f"'{name}' (torch_carried.py:{{}}) of rank 1, neither registered nor kept (run.keep): this process goes on from step 3"
                      for name in ("Visited.visits", "Order.walks", "Together.batches")]  # fmt: skip
@@ -58,13 +58,18 @@ def carried(door):
         marks = ("seen +=", "self.total +=", "losses.append", "ahead = batch", "self.visits +=", "self.walks +=", "self.batches +=")
         at = [next(number for number, line in enumerate(lines, 1) if mark in line) for mark in marks]
         asked = [f"a model, {how} for '{name}' (torch_carried.py:{next(number for number, line in enumerate(lines, 1) if line.startswith(name))}) between loops"
-                 for how, name in (("asked for its state", "best"), ("copied", "whole"), ("run", "measured"))]  # fmt: skip
+                 for how, name in (("asked for its state", "best"), ("copied", "whole"), ("run", "measured"), ("read", "norms"))]  # fmt: skip
         of_section = [number for mark in ("    evaluated += 1", "    found.append") for number, line in enumerate(lines, 1) if line.startswith(mark)]
         asked.append("'evaluated' (torch_carried.py:{}), 'found' (torch_carried.py:{}) of rank 1, neither registered nor kept (run.keep): changed in run.do (evaluate, "
                      "after loop 1, number 0), which this process passes by".format(*of_section))  # fmt: skip
+        tally = next(number for number, line in enumerate(lines, 1) if "tally.count" in line)
+        asked += [f"'tally.count' (torch_carried.py:{tally}) of rank {rank}, neither registered nor kept (run.keep): {what}"
+                  for rank, what in ((0, "changed in step 10"), (1, "this process goes on from step 9"))]  # fmt: skip
         of_loader = [said.format(line) for said, line in zip(of_loader, at[4:])]
+        hook = "hooks on modules of rank 1, which steps have added, behind step {}: not here: {}'scaled' of model/module_forward_hooks"
+        asked.append(hook.format(10, "'watched' of model/module_forward_hooks, "))
         for fault, expected in (((), []), (("throw:1@4:backward",), [again.format(*at[:2], rank) for rank in (0, 1)]),
-                                (("kill:1@4:backward",), [again.format(*at[:2], 0), behind.format(*at), *of_loader]), (("kill:1@10:backward",), asked)):
+                                (("kill:1@4:backward",), [again.format(*at[:2], 0), behind.format(*at), *of_loader, hook.format(4, "")]), (("kill:1@10:backward",), asked)):
             told, log = door.run([word for one in fault for word in ("--inject", one)], [str(HERE / "torch_carried.py")], nproc=2)
             notes = [note["text"] for note in told.get("inexact", [])]
             if len(notes) != len(expected) or any(not any(note.startswith(one) for note in notes) for one in expected):

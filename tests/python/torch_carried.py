@@ -1,8 +1,10 @@
 """A script that keeps some of its variables, and forgets others: a counter, a meter, a list, what is read ahead, what a data set counts, and what it makes of its
-model between two loops. Beside them what is no state: times, sums that begin in each step, a cache, what is registered.
+model between two loops; what a class gives at first, in a block that plain torch has none of. Beside them what is no state: times, sums that begin in each
+step, a cache, what is registered.
 
   torch_carried.py
 """
+import contextlib
 import copy
 import time
 
@@ -20,6 +22,10 @@ class Meter:
 
     def update(self, value):
         self.total += value
+
+
+class Tally:
+    count = 0
 
 
 class Parts:
@@ -79,9 +85,10 @@ run = kintsugi.torch.join()
 dist.init_process_group("kintsugi")
 torch.manual_seed(1)
 net = torch.nn.Linear(3, 1)
+net.meter = Meter()
 model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-average, meter, kept, parts, updates = Average(), Meter(), Meter(), Parts(), 0
+average, meter, kept, parts, updates, tally = Average(), Meter(), Meter(), Parts(), 0, Tally()
 run.register(model=model, optimizer=optimizer, average=average)
 kept_best, measured, evaluated, found = None, [], 0, []
 
@@ -93,6 +100,14 @@ def evaluate():
     return net(torch.ones(3)).item()
 
 
+def scaled(_module, _given, result):
+    return result * 0.9
+
+
+def watched(*_):
+    pass
+
+
 run.keep(globals(), "updates", "kept_best")
 run.keep(kept, "total")
 run.keep(second := Meter(), "total")  # of the same name
@@ -101,6 +116,10 @@ loader = DataLoader(Visited(), batch_size=3, sampler=Order(), collate_fn=Togethe
 seen, losses, ahead, last, end = 0, [], torch.zeros(3), None, time.time()
 for batch in run.batches(loader, 0):
     with run.step() as k:
+        if k == 2:
+            net.register_forward_hook(scaled)
+        if watched not in net._forward_hooks.values():  # each process does
+            net.register_forward_hook(watched)
         seen += len(batch)
         updates += 1
         took = time.time() - end
@@ -112,6 +131,7 @@ for batch in run.batches(loader, 0):
         meters["kept"].update(summed)
         meters["second"].update(summed)
         meter.update(summed)
+        net.meter.update(summed)
         average.value = 0.9 * average.value + summed
         optimizer.zero_grad()
         loss = model(batch + ahead).square().mean()
@@ -129,8 +149,12 @@ best = copy.deepcopy(net.state_dict())
 whole = copy.deepcopy(net)
 kept_best = {name: value.clone() for name, value in net.state_dict().items()}
 measured.append(net(torch.ones(3)).item())
-for _ in run.steps(2):
-    with run.step():
+norms = [parameter.norm().item() for parameter in net.parameters()]
+for parameter in net.parameters():  # which reads nothing
+    parameter.requires_grad_(True)
+for _ in range(2) if run is None else run.steps(2):
+    with contextlib.nullcontext() if run is None else run.step():
+        tally.count += 1
         optimizer.zero_grad()
         model(torch.ones(3)).square().mean().backward()
         optimizer.step()

@@ -1,12 +1,12 @@
 """Data parallelism that goes on with fewer ranks, and with more again: dropout, running statistics, a schedule that moves behind the update, epochs over a divided data set.
 
-  torch_elastic.py FOLDER [--worlds N,N,...] [--loop train|steps|epochs] [--epochs N] [--samples N] [--accumulate N] [--workers N] [--built] [--no-statistics] [--ask] [--die epoch.N:RANK|step.N:RANK|rebuild:RANK|rollback:RANK|start:LIFE|rebuild:LIFE|amid:LIFE|rollback:LIFE]
+  torch_elastic.py FOLDER [--worlds N,N,...] [--loop train|steps|epochs|stale] [--epochs N] [--samples N] [--accumulate N] [--workers N] [--built] [--no-statistics] [--ask] [--die epoch.N:RANK|step.N:RANK|rebuild:RANK|rollback:RANK|start:LIFE|rebuild:LIFE|amid:LIFE|rollback:LIFE]
                    [--steps N] [--hold STEP:WORLD,...] [--own] [--differ] [--mistake NAME]
 
 FOLDER/steps: "STEP EPOCH WORLD SAMPLE..." a line of each step; FOLDER/rank-N.json: what is left on the rank of that number. --worlds "": offers none.
 --built: by run.build. --no-statistics: a batch may have one sample. --ask: a section before each step. --die: the process is killed in a section, or in an incident; LIFE,
 RANK.INCARNATION: where the run grows, as it starts, before, amid or behind the move of its state. --hold: held.py. --own: an object that who comes would not have.
---differ: rank 2 offers other worlds. --mistake: what cannot follow.
+--differ: rank 2 offers other worlds. --loop stale: a step that computes with the number of ranks that there were at first, and beside it asks for that of now. --mistake: what cannot follow.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class Trainer:
         self.seen: list[torch.Tensor] = []
         self.taken: list[int] = []  # of a step: its epoch, how many ranks there were, and what they took, in the epoch's order
         self.passes = 0
+        self.among, self.number = run.world_size, run.rank
         run.keep(self, "passes", "taken", take_over="rank-zero")
         data = torch.arange(options.samples, dtype=torch.float32)
         data_set = TensorDataset(torch.stack((data / options.samples, (data % 7) / 7), dim=1), data)
@@ -109,6 +110,13 @@ class Trainer:
         ids = torch.arange(first, first + 3, dtype=torch.float32)
         loss = self.compute(torch.stack((ids % 11 / 11, ids % 5 / 5), dim=1), ids)
         self.run.report(loss=loss, samples=ids.long().tolist())
+        self.update()
+
+    def stale_step(self, k: int) -> None:
+        if self.number == 0:
+            print(f"step {k}: {self.number}")
+        ids = torch.arange(3, dtype=torch.float32) + k * self.among + self.run.rank
+        self.compute(torch.stack((ids % 11 / 11, ids % 5 / 5), dim=1), ids)
         self.update()
 
     def exchange(self, epoch: int) -> None:
@@ -215,8 +223,8 @@ def main() -> None:
     if options.mistake:
         return make_mistake(run, options.mistake)
     trainer = Trainer(run, options)
-    if options.loop == "train":
-        run.train(trainer.function_step, steps=options.steps)
+    if options.loop in ("train", "stale"):
+        run.train(trainer.stale_step if options.loop == "stale" else trainer.function_step, steps=options.steps)
     elif options.loop == "steps":
         for _ in run.range(options.steps):
             with run.step() as k:

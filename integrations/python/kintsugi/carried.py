@@ -40,6 +40,7 @@ _DEPTH = 4  # of calls
 _MOST = 5  # that are told of
 _PLAIN = (numbers.Number, str, bytes, tuple, list, dict, set, collections.deque)
 _LIBRARIES = tuple(os.path.realpath(sysconfig.get_paths()[key]) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib"))
+FRAMEWORKS = frozenset("accelerate builtins lightning lightning_fabric pytorch_lightning torch torchmetrics torchtitan transformers".split())  # wherever they lie
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 _HOLDERS = (list, dict, set, collections.deque)
@@ -99,7 +100,7 @@ def _forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: C
     known: set[tuple[int, str]] = set()
     for one in reader.found:
         name = one.name.rpartition(".")[2]
-        if (_identity(one.home), name) not in known and not is_kept(one.home, name, one.home.held[name]):
+        if (_identity(one.home), name) not in known and not is_kept(one.home, name, one.home.held.get(name)):
             known.add((_identity(one.home), name))
             yield one
 
@@ -110,14 +111,14 @@ def _identity(home: Home) -> int:
 
 def _walked_beside(loop: ast.For, frame: types.FrameType) -> Iterator[Found]:
     """What Python's own enumerate and zip give beside the run's loop: they go on where that gives something again, and begin with it where it begins later."""
-    walk = loop.iter
+    walk = next((one for one in (loop.iter.body, loop.iter.orelse) if _walks_run(one)), loop.iter) if isinstance(loop.iter, ast.IfExp) else loop.iter
     if not isinstance(walk, ast.Call) or not isinstance(walk.func, ast.Name) or not isinstance(loop.target, ast.Tuple):
         return
     beside: list[ast.expr] = loop.target.elts[:1] if walk.func.id == "enumerate" else []
     if walk.func.id == "zip":
         beside = [target for target, one in zip(loop.target.elts, walk.args) if not _walks_run(one)]
     for target in beside:
-        name = ".".join(_path(target) or ("...",))
+        name = ".".join(path_of(target) or ("...",))
         hint = ": run.enumerate counts right" if walk.func.id == "enumerate" else ": walk one loader, of torch.utils.data.StackDataset"
         yield Found(name, frame.f_code.co_filename, loop.lineno, Home(None, frame.f_locals), hint)
 
@@ -149,7 +150,7 @@ class _Scope:
         owner = self.value(path[:-1])
         held = getattr(owner, "__dict__", None)
         if isinstance(owner, types.ModuleType):
-            return Home(owner, held) if _is_the_scripts(getattr(owner, "__file__", None) or "") else None
+            return Home(owner, held) if is_the_scripts(getattr(owner, "__file__", None) or "") else None
         if held is None and path[-1] in getattr(type(owner), "__slots__", ()):
             return Home(owner, {path[-1]: getattr(owner, path[-1])})
         return Home(owner, held) if isinstance(held, dict) or isinstance(owner, type) else None
@@ -218,7 +219,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.visit(node.value)
-        if path := _path(_root(node.target)):
+        if path := path_of(_root(node.target)):
             whole = self._whole(path)
             if not isinstance(node.target, ast.Name) or (whole == path and not self._is_argument(path)) or (whole != path and self._has_tensors(whole)):
                 self._tell(whole, node, _PLAIN)
@@ -227,7 +228,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Delete(self, node: ast.Delete) -> None:
         for target in node.targets:
-            if isinstance(target, ast.Subscript) and (path := _path(_root(target))):
+            if isinstance(target, ast.Subscript) and (path := path_of(_root(target))):
                 self._tell(self._whole(path), node, (list, dict))
 
     def visit_For(self, node: ast.For) -> None:
@@ -254,7 +255,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(item.context_expr)
             if item.optional_vars is not None:
                 self._set(item.optional_vars, item.context_expr)
-                if _is_step(item.context_expr) and (path := _path(item.optional_vars)):
+                if _is_step(item.context_expr) and (path := path_of(item.optional_vars)):
                     self._made_of[path] = frozenset((_ITERATION,))
         for statement in node.body:
             self.visit(statement)
@@ -284,7 +285,7 @@ class _Reader(ast.NodeVisitor):
         self._loaded.add((node.id,))
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        if path := _path(node):
+        if path := path_of(node):
             self._loaded.add(path)
         else:
             self.visit(node.value)
@@ -293,17 +294,17 @@ class _Reader(ast.NodeVisitor):
         out = next((keyword.value for keyword in node.keywords if keyword.arg == "out"), None)
         for argument in (*node.args, *(keyword.value for keyword in node.keywords if keyword.value is not out)):
             self.visit(argument)
-        if out is not None and (path := _path(_root(out))):
+        if out is not None and (path := path_of(_root(out))):
             self._fill(self._whole(path), node)
         function = node.func
         if not isinstance(function, ast.Attribute):
             self.visit(function)
-            if _path(function) == ("next",) and node.args and (path := _path(node.args[0])):
+            if path_of(function) == ("next",) and node.args and (path := path_of(node.args[0])):
                 self._tell(path, node, (Iterator,), exactly=True)
         elif function.attr in _CHANGE_FIRST or (function.attr.startswith("_foreach_") and function.attr.endswith("_")):
-            if node.args and (path := _path(_root(node.args[0]))):
+            if node.args and (path := path_of(_root(node.args[0]))):
                 self._tell(self._whole(path), node, (list, dict))
-        elif (path := _path(_root(function.value))) is None:
+        elif (path := path_of(_root(function.value))) is None:
             self.visit(function.value)
         elif (path := self._whole(path)) and function.attr in _COPIES:
             self._fill(path, node)
@@ -316,12 +317,12 @@ class _Reader(ast.NodeVisitor):
         elif function.attr in _CHANGE and self.is_sample:
             self.visit(function.value)
         elif function.attr in _CHANGE:
-            self._tell(path, node, _HOLDERS, exactly=True, parts=_path(function.value) is None)
+            self._tell(path, node, _HOLDERS, exactly=True, parts=path_of(function.value) is None)
         elif function.attr.endswith("_") and not function.attr.endswith("__"):
             self._tell(path, node, (list, dict))
         else:
             self._loaded.add(path)
-        called = _path(function)
+        called = path_of(function)
         if called is not None and called[0] in self._elements:
             self._call_elements(called, node)
         elif called is not None and not self._is_begun(called):
@@ -338,7 +339,7 @@ class _Reader(ast.NodeVisitor):
             _follow(self, thing, (*self.calls, (self._scope.function, node.lineno)), arguments, self._scope.described(called))
 
     def _given(self, argument: ast.expr) -> Argument:
-        path, moves = _path(argument), self._moves(argument)
+        path, moves = path_of(argument), self._moves(argument)
         if path is not None and not self._is_begun(path):
             with contextlib.suppress(LookupError, AttributeError):
                 return Argument(self._scope.described(path), self._scope.value(path), moves, self._scope.home(path))
@@ -362,10 +363,10 @@ class _Reader(ast.NodeVisitor):
         elif isinstance(target, ast.Starred):
             self._set(target.value, value)
         elif (root := _root(target)) is not target:
-            if (path := _path(root)) is not None:
+            if (path := path_of(root)) is not None:
                 self._put(self._whole(path), target, value)
-        elif (path := _path(target)) is not None:
-            if _is_time(value) or _path(value) in self._times:
+        elif (path := path_of(target)) is not None:
+            if _is_time(value) or path_of(value) in self._times:
                 self._times.add(path)
             elif path in self._loaded and not self._is_argument(path):
                 self._tell(path, target, _PLAIN, may_be_a_loss=self._perhaps > 0 or isinstance(value, ast.IfExp))
@@ -424,8 +425,8 @@ class _Reader(ast.NodeVisitor):
             elif isinstance(value.func, ast.Attribute) and function in ("items", "values"):
                 self._note_elements(parts[-1] if parts else target, value.func.value)
             if function in ("enumerate", "items", "keys"):  # numbers and names, which most often are the same in each step
-                self._made_of.pop(_path(parts[0] if parts else target) or ("",), None)
-        elif isinstance(target, ast.Name) and (path := _path(_root(value))):
+                self._made_of.pop(path_of(parts[0] if parts else target) or ("",), None)
+        elif isinstance(target, ast.Name) and (path := path_of(_root(value))):
             self._elements[target.id] = self._whole(path)
 
     def _whole(self, path: Path) -> Path:
@@ -446,7 +447,7 @@ class _Reader(ast.NodeVisitor):
         with contextlib.suppress(LookupError, AttributeError, TypeError, OSError):
             thing = self._scope.value(path)
             is_one = all(callable(getattr(thing, name, None)) for name in _METRIC) and not isinstance(thing, type)
-            return is_one and ("_defaults" in vars(thing) or not _is_the_scripts(inspect.getfile(type(thing))))
+            return is_one and ("_defaults" in vars(thing) or not is_the_scripts(inspect.getfile(type(thing))))
         return False
 
     def _begin(self, path: Path) -> None:
@@ -498,10 +499,12 @@ def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[Argum
         arguments.insert(0, Argument(name, thing))
         thing = call
     thing = inspect.unwrap(thing) if callable(thing) else thing
-    if not isinstance(thing, types.FunctionType) or reader.depth >= _DEPTH or not _is_the_scripts(thing.__code__.co_filename):
+    if not isinstance(thing, types.FunctionType) or reader.depth >= _DEPTH or not is_the_scripts(thing.__code__.co_filename):
+        return
+    if (thing.__module__ or "").partition(".")[0] in FRAMEWORKS:
         return
     code = thing.__code__
-    node = _function_at(code.co_filename, code.co_firstlineno, code.co_name)
+    node = function_at(code.co_filename, code.co_firstlineno, code.co_name)
     if node is None:
         return
     closure = {name: cell.cell_contents for name, cell in zip(code.co_freevars, thing.__closure__ or ()) if _is_full(cell)}
@@ -546,7 +549,7 @@ def _root(node: ast.expr) -> ast.expr:
 
 def _paths_in(node: ast.AST) -> Iterator[Path]:
     """All that it names, each as a whole."""
-    if path := _path(node):
+    if path := path_of(node):
         yield path
         return
     for child in ast.iter_child_nodes(node):
@@ -557,7 +560,7 @@ def held_in(thing: Any) -> Iterable[Any]:
     return thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (list, tuple)) else ()
 
 
-def _path(node: ast.AST) -> Path | None:
+def path_of(node: ast.AST) -> Path | None:
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -585,13 +588,18 @@ def _is_full(cell: Any) -> bool:
     return True
 
 
-def _is_the_scripts(file: str) -> bool:
+def is_the_scripts(file: str) -> bool:
     real = os.path.realpath(file)
     return os.path.isfile(real) and not real.startswith((*_LIBRARIES, _HERE)) and not os.path.abspath(file).startswith(_HERE)
 
 
-def _tree(file: str) -> ast.Module:
+def tree_of(file: str) -> ast.Module:
     return ast.parse("".join(linecache.getlines(file)))
+
+
+def loops_in(file: str) -> Iterator[ast.For]:
+    """Of a run."""
+    return (node for node in ast.walk(tree_of(file)) if isinstance(node, ast.For) and _walks_run(node.iter))
 
 
 def _step_in(file: str, line: int) -> tuple[ast.For | None, ast.stmt | None]:
@@ -606,16 +614,18 @@ def _step_in(file: str, line: int) -> tuple[ast.For | None, ast.stmt | None]:
         for child in ast.iter_child_nodes(node):
             look(child, loop)
 
-    look(_tree(file), None)
+    look(tree_of(file), None)
     return found
 
 
 def _is_step(node: ast.expr) -> bool:
+    if isinstance(node, ast.IfExp):  # `nullcontext() if run is None else run.step()`
+        return _is_step(node.body) or _is_step(node.orelse)
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
 
 
-def _function_at(file: str, line: int, name: str) -> ast.FunctionDef | None:
-    for node in ast.walk(_tree(file)):
+def function_at(file: str, line: int, name: str) -> ast.FunctionDef | None:
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.FunctionDef) and node.name == name and line in (node.lineno, *(one.lineno for one in node.decorator_list)):
             return node
     return None
@@ -626,7 +636,7 @@ def asker(is_kept: Callable[[Home, str, Any], bool]) -> str:
     place, frame = "", script_frame()
     while frame is not None:
         file, line = frame.f_code.co_filename, frame.f_lineno
-        if _is_the_scripts(file):
+        if is_the_scripts(file):
             named, are_kept = False, True
             scope = _Scope(file, "", frame.f_locals, frame.f_globals)
             for path in _given_to(file, line):
@@ -644,20 +654,26 @@ def asker(is_kept: Callable[[Home, str, Any], bool]) -> str:
 def _given_to(file: str, line: int) -> Iterator[Path]:
     """What the statement there sets or changes."""
     with contextlib.suppress(Exception):  # the source is not there, or another by now
-        around = [node for node in ast.walk(_tree(file)) if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)]
+        around = [node for node in ast.walk(tree_of(file)) if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)]
         node = min(around, key=lambda one: (one.end_lineno or 0) - one.lineno)
         targets: list[ast.expr] = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(call := node.value.func, ast.Attribute) and call.attr in _CHANGE:
             targets = [call.value]
         for target in targets:
             for one in target.elts if isinstance(target, (ast.Tuple, ast.List)) else (target,):
-                if path := _path(_root(one)):
+                if path := path_of(_root(one)):
                     yield path
 
 
 def script_frame() -> types.FrameType | None:
     """The script's own, nearest to this call."""
+    return next(script_frames(), None)
+
+
+def script_frames() -> Iterator[types.FrameType]:
+    """The nearest first."""
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_the_scripts(frame.f_code.co_filename):
+    while frame is not None:
+        if is_the_scripts(frame.f_code.co_filename):
+            yield frame
         frame = frame.f_back
-    return frame

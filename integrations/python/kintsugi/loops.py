@@ -85,6 +85,7 @@ class Loops:
         self._left_out = 0  # the step whose block was left out, while the script is behind it
         self._leave_out = False  # the next block is that of a step which is committed
         self._made = False  # this iteration has had its block
+        self.function: Callable[[int], object] | None = None  # that makes steps
         self._marks_steps = False  # the loop under way does itself
         self._batches: Batches | None = None  # of the loop under way
         self._inside = False  # in a block of a step's, or in a loop that knows no other code
@@ -100,6 +101,7 @@ class Loops:
 
     def train(self, step: Callable[[int], object], steps: int) -> None:
         """step(k) for every k up to `steps`."""
+        self.function = step
         steps = len(self._enter_numbers(range(steps)))
         if self.arriving:
             if steps < self._run.committed:

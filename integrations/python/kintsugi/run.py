@@ -20,10 +20,11 @@ from ._errors import Error, InjectedFault, Interrupted
 from .abi import Code, Joined, Outcome, TaskKind
 from .aoa import with_macros
 from .block import Block
-from .carried import Home, forgotten, held_in
+from .carried import Home, forgotten, held_in, script_frames
 from .guard import Guard, begin_anew
 from .loops import Loops
 from .news import News
+from .numbered import stale
 from .objects import PROGRAM
 from .outside import Outside, described
 from .program import Program, Recorded
@@ -409,7 +410,15 @@ class Run(Resharding):
                 continue
             seen.add(id(thing))
             yield thing
-            level += thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (list, tuple)) else vars(thing).values() if hasattr(thing, "__dict__") else ()
+            level += self._kept_within(thing)
+
+    def _kept_within(self, thing: Any) -> Iterable[Any]:
+        if isinstance(thing, dict):
+            return thing.values()
+        if isinstance(thing, (list, tuple)):
+            return thing
+        is_ours = type(thing).__module__.startswith(f"{__package__}.")  # these keep a part of what they know
+        return vars(thing).values() if hasattr(thing, "__dict__") and not is_ours else ()
 
     def _registered_things(self) -> Iterable[Any]:
         return self._objects.things()
@@ -487,8 +496,25 @@ class Run(Resharding):
             self._program.go_on_among(self.agent.crew)
         else:
             self._worlds.go_on(step, self._guard.generation)
+            self._note_numbers_of_before(step)
         if self.agent.left_out(step + 1) is not None:
             self._program.note_left_out(step + 1)
+
+    def _note_numbers_of_before(self, step: int) -> None:
+        """This process goes on among other ranks, with what its script has computed of those that there were."""
+        stay = {*self._worlds.ran_in} & {*self.agent.crew}
+        if self._worlds.ran_in == self.agent.crew or not stay or self.agent.rank != min(stay):  # all have the same script
+            return
+        if told := stale(script_frames(), self._functions_of_steps()):
+            self.agent.note_inexact(f"{', '.join(told)}: set among {len(self._worlds.ran_in)} ranks, and from step {step} on {self.world_size} take part. Ask "
+                                    "run.rank and run.world_size there")  # fmt: skip
+
+    def _functions_of_steps(self) -> Iterator[Any]:
+        """That are called beside what stands in the script's loops, as far as this is known."""
+        if self._loops.function is not None:
+            yield self._loops.function
+        for thing in self._registered_things():
+            yield from getattr(thing, "lr_lambdas", ())
 
     def _make_section_again(self, section: str) -> None:
         """A fault struck within, before all ranks had done it."""

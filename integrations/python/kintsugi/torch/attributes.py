@@ -37,6 +37,8 @@ from .streams import kinds_of_generators, set_state, state_of
 
 MOST = 1 << 20
 _BUFFERS = " buffers"  # behind a module's path
+_DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
+_FACTORIES = (None, int, float, list, dict, set)  # of a defaultdict, which can be pickled
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _OF_TORCH = frozenset(vars(Module())) - {"training"}
 _pickled = Pickling(REDUCERS).dumps
@@ -52,7 +54,7 @@ class Attributes(Encoder):
         self._known_buffers = {name for name, _ in model.named_buffers(remove_duplicate=False)}  # which the run keeps by themselves
         self._storages: set[int] | None = None  # of parameters and buffers, while it is looked
         # What torch.compile makes of a module has nothing of its own, and passes on what is set there.
-        self._modules = {path: _Module(module, self._shares) for path, module in model.named_modules() if "training" in vars(module)}
+        self._modules = {path: OfOne(module, self._shares) for path, module in model.named_modules() if "training" in vars(module)}
         for path, module in model.named_modules(remove_duplicate=False):
             if None in module._buffers.values():
                 self._add_late_buffers(path)
@@ -159,10 +161,10 @@ class Attributes(Encoder):
         return tensor.untyped_storage().data_ptr() in self._storages
 
 
-class _Module:
-    """Of one module."""
+class OfOne:
+    """Of one module, or of another thing with attributes."""
 
-    def __init__(self, module: Module, shares: Shares) -> None:
+    def __init__(self, module: Any, shares: Shares) -> None:
         self.home = self._home_of(module)
         self._shares = shares
         self._is_torchs = all(kind.__module__.startswith(("torch.", "builtins")) for kind in type(module).__mro__)
@@ -172,8 +174,9 @@ class _Module:
         self._learn()
 
     @staticmethod
-    def _home_of(module: Module) -> dict[str, Any]:
-        return vars(module)
+    def _home_of(module: Any) -> dict[str, Any]:
+        home: dict[str, Any] = vars(module)
+        return home
 
     def _names(self) -> list[str]:
         return [name for name in self.home if name not in _OF_TORCH and not (self._is_torchs and name[0] == "_")]
@@ -185,7 +188,7 @@ class _Module:
             return b"m" + packed(value)
         if _is_generator(value):
             return b"g" + state_of(value)
-        return b"p" + _pickled(value) if _is_kept(value, self._shares) else None
+        return b"p" + _pickled(value) if is_kept(value, self._shares) else None
 
     def _learn(self) -> None:
         fixed = [name for name in self._names() if _is_fixed(self.home[name])]
@@ -246,7 +249,7 @@ class _Module:
         return here
 
 
-class _LateBuffers(_Module):
+class _LateBuffers(OfOne):
     """Of one module, those that it was given late."""
 
     def __init__(self, module: Module, known: set[str], shares: Shares) -> None:
@@ -273,17 +276,19 @@ def _is_fixed(value: Any) -> bool:
     return type(value) in _SCALARS or (type(value) is tuple and all(map(_is_fixed, value)))
 
 
-def _is_kept(value: Any, shares: Shares) -> bool:
+def is_kept(value: Any, shares: Shares) -> bool:
     """Tensors that are no parameters, arrays, and what is made of them. A tensor with a graph is kept without it."""
     kind = type(value)
     if kind in _SCALARS:
         return True
+    if kind is collections.defaultdict and value.default_factory not in _FACTORIES:
+        return False
     if kind is torch.Tensor:
         return value.layout == torch.strided and not (value.is_meta or value.is_quantized or value.nbytes > MOST or shares(value))
     if kind in (list, tuple, set, collections.deque):
-        return all(_is_kept(one, shares) for one in value)
-    if kind is dict:
-        return all(type(key) in _SCALARS and _is_kept(one, shares) for key, one in value.items())
+        return all(is_kept(one, shares) for one in value)
+    if kind in _DICTS:
+        return all(type(key) in _SCALARS and is_kept(one, shares) for key, one in value.items())
     numpy = sys.modules.get("numpy")
     return numpy is not None and (isinstance(value, numpy.generic) or (kind is numpy.ndarray and value.dtype != object and value.nbytes <= MOST))
 

@@ -2,7 +2,7 @@
 
 Such a process has the newest state from the beginning, so that what it makes of a model between earlier loops is of another step than the others made it of.
 That is told as inexact, but for what goes into a variable that is kept: that is as the others had it once the script has come to where they stand. Seen are
-forward passes, `state_dict` and copies of parameters, of registered models.
+forward passes, `state_dict` and copies of parameters, and what else torch reads of these, of registered models.
 
 Threads: the trainer's. Errors: none.
 """
@@ -14,8 +14,29 @@ from typing import Any
 
 import torch
 from torch.nn import Module, Parameter
+from torch.overrides import TorchFunctionMode
 
 from ..carried import Home, asker
+
+
+_SAY_NOTHING = frozenset(("requires_grad_", "register_hook", "register_post_accumulate_grad_hook", "size", "dim", "numel", "stride", "nelement", "untyped_storage",
+                          "data_ptr", "element_size", "is_floating_point", "is_complex", "__hash__", "__repr__", "__len__"))  # fmt: skip
+
+
+class _Reads(TorchFunctionMode):
+    """`own`: of these the values are looked at. Freezing them, or asking what they are, does not."""
+
+    def __init__(self, own: set[torch.Tensor], look: Callable[[], object]) -> None:
+        super().__init__()
+        self._own, self._see = own, look
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_attribute = func.__name__ in ("__get__", "__set__")
+        if func == torch.Tensor.data.__get__ or not (is_attribute or func.__name__ in _SAY_NOTHING):  # type: ignore[attr-defined]
+            given = (part for one in args for part in (one if isinstance(one, (list, tuple)) else (one,)))
+            if any(isinstance(one, Parameter) and one in self._own for one in given):
+                self._see()
+        return func(*args, **(kwargs or {}))
 
 
 class Passing:
@@ -44,6 +65,9 @@ class Passing:
 
         Parameter.__deepcopy__ = copied  # type: ignore[method-assign]
         self._undo.append(lambda: setattr(Parameter, "__deepcopy__", copy))
+        reads = _Reads(own, lambda: self._look("read"))
+        reads.__enter__()  # type: ignore[no-untyped-call]
+        self._undo.append(lambda: reads.__exit__(None, None, None))  # type: ignore[no-untyped-call]
 
     def end(self) -> None:
         for undo in self._undo:

@@ -30,15 +30,18 @@ from ..verdicts import Sums, Veto, of_environment
 from . import _build, agentless, fewer_ranks, iterators, off, parallel, pickled_tensors, refused, shards, warm
 from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
+from .attributes import is_kept
 from .built import Builder, Built, Make, Reset, registered_of
 from .ddp_layout import DdpLayouts
 from .devices import Device, kind_here
 from .early import Early
 from .facts import Facts
+from .flags import Flags
 from .forgotten import Forgotten, refuse_other_optimizers, variables_here
 from .framework import Framework
 from .gradients import norm_of_gradients
 from .groups import Groups, refuse_others
+from .hooks import ModuleHooks
 from .loaders import Batches
 from .passing import Passing
 from .prepared import Prepared, is_prepared
@@ -118,6 +121,7 @@ class TorchRun(Run):
         self._at_commit = self._at_end = 0  # versions of all parameters there
         self._fenced = 0  # up to where the device has to have come, until the update counts as done
         self._early = Early(self._registry)
+        self._hooks = ModuleHooks(lambda: self._registry.named_models)
         self._strays = Strays(self._own_versions, self._late_versions, agent.note_inexact)
         self._passing = Passing(lambda: self._loops.arriving and not self._program.in_loop, self._is_kept, agent.note_inexact)
         self._changes_behind = False  # whether parameters changed behind the update of the newest step that was ended
@@ -324,6 +328,8 @@ class TorchRun(Run):
             self.register_object("ddp.layout", self._ddp, self._ddp.take_over)
         if "random" in self._objects:
             raise Error(_RANDOM_IS_TAKEN, Code.INVALID_ARGUMENT)
+        self.register_object("torch.flags", Flags(), "rank-zero")
+        self.register_object("torch.hooks", self._hooks, "rank-zero")
         if self.offers:
             self._refuse_fixed()
         super()._begin()
@@ -340,6 +346,16 @@ class TorchRun(Run):
         yield from super()._registered_things()
         for thing in self._registry.registered():
             yield from thing.modules() if isinstance(thing, Module) else (thing,)
+
+    def _functions_of_steps(self) -> Iterator[Any]:
+        yield from super()._functions_of_steps()
+        yield from (module.forward for model in self._registry.models for module in model.modules())
+
+    def _kept_within(self, thing: Any) -> Iterable[Any]:
+        """Of what a module has its attributes are kept, and no things in them."""
+        if not isinstance(thing, Module):
+            return super()._kept_within(thing)
+        return [value for value in vars(thing).values() if isinstance(value, (list, dict, set)) and is_kept(value, lambda _: False)]
 
     def _loaders_generators(self) -> Iterable[Any]:
         return generators_of({str(i): loader for i, (loader, _) in enumerate(self._loaders)}).values()
@@ -565,6 +581,8 @@ class TorchRun(Run):
             parallel.refuse_gathered(self._registry.sharded, k)
         if self._forgotten is not None:
             self._forgotten.refuse_changed(k)
+        if told := self._hooks.differing():
+            self.agent.note_inexact(f"hooks on modules of rank {self.rank}, which steps have added, behind step {k}: {told}. Add them before the first step")
         for framework in self._registry.frameworks:
             framework.end_step()
         self._early.end_step()
