@@ -69,6 +69,17 @@ if __name__ == "__main__":
     accumulated = Compared(door, "accelerate_loop.py", "--accumulate", "4", "--seedable", "--draws")
     validated = Compared(door, "lightning_epochs.py")
 
+    def elsewhere(name, words, faults=(), expect=0):
+        """State of the script's own that is not kept is told, or refused, by name."""
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                injected = [word for fault in faults for word in ("--inject", fault)]
+                summary, log = door.run(injected, [str(HERE / "trainer_epochs.py"), folder, "--elsewhere", name], nproc=2, expect=expect)
+            told = str(summary.get("inexact")) if expect == 0 else log
+            if not all(word in told for word in words):
+                raise Failure(f"{words}: {told[-3000:]}")
+        return test
+
     def struck_at(*places):
         return [word for place in places for word in ("--strike", place)]
 
@@ -89,6 +100,11 @@ if __name__ == "__main__":
         ("Hugging Face's Trainer, accumulating gradients, an exception in the gradient sync",
          door.same([*trainer, "--accumulate", "2", "--steps", "6"], [*slow, "--inject", "throw:1@3:gradient-sync"], nproc=2,
                    paths=[["retry"]])),
+        ("Trainer with an average in a callback, which is not registered",
+         elsewhere("module", ["averaged' (AveragedModel) has changed by step 1 and is not registered"], expect=1)),
+        ("Trainer whose loss counts in a global variable, an exception and a killed process",
+         elsewhere("global", ["'COMPUTED' (trainer_epochs.py:", "of rank 1, neither registered nor kept (run.keep): changed in step 3, which is made again",
+                              "of rank 0, neither registered nor kept (run.keep): changed in step 6, which is made again", "of rank 1, neither registered nor kept (run.keep): this process goes on from step 5"], ["throw:0@3:backward", "kill:1@6:backward"])),
         ("a loop with Accelerate, an exception after the update, killed in its backward pass",
          door.same(loop, [*slow, "--inject", "throw:0@3:param-sync", "--inject", "kill:1@6:backward"], nproc=2,
                    paths=[["retry", "adopt"]])),

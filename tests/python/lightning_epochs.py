@@ -1,5 +1,5 @@
-"""PyTorch Lightning's Trainer as people use it: epochs, a validation and a checkpoint in each, the best one known at the end. PLAIN=1: the same
-under plain torch over Gloo.
+"""PyTorch Lightning's Trainer as people use it: epochs, a validation and a checkpoint in each, the best one known at the end, a callback and a module that
+count in attributes, a loader with a generator of its own. PLAIN=1: the same under plain torch over Gloo.
 
   lightning_epochs.py FOLDER [--accumulate N] [--every N] [--strike PLACE:RANK[:throw|:SECONDS]]... [--bad STEP:RANK]...
 
@@ -35,14 +35,25 @@ class Network(lightning.LightningModule):  # type: ignore[misc]
     def __init__(self, places: Places, bad: dict[int, int]) -> None:
         super().__init__()
         self.places, self.bad = places, bad
+        self.begun, self.ended, self.epochs, self.usual = 0, 0, 0, 1.0
         self.layers = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1))
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.begun += 1
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         loss = torch.nn.functional.mse_loss(self.layers(batch[0]), batch[1])
         if self.bad.get(self.global_step + 1) == self.global_rank:
             loss = loss * torch.nan
         self.log("loss", loss, on_step=True, on_epoch=True, sync_dist=True)
-        return loss
+        self.usual = 0.9 * self.usual + 0.1 * loss.item()
+        return loss / self.usual
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.ended += 1
+
+    def on_train_epoch_end(self) -> None:
+        self.epochs += 1
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         self.places.at(f"validate@{self.global_step}.{batch_idx}")
@@ -78,6 +89,38 @@ class Told(Callback):  # type: ignore[misc]
         self.lines = dict(state)
 
 
+class Counting(Callback):  # type: ignore[misc]
+    """Has its state in attributes alone: how often each hook was called, losses, an average of the weights."""
+
+    def __init__(self) -> None:
+        self.hooks: dict[str, int] = {}
+        self.losses: list[float] = []
+
+    def count(self, hook: str) -> None:
+        self.hooks[hook] = self.hooks.get(hook, 0) + 1
+
+    def on_train_start(self, trainer: Any, model: Any) -> None:
+        self.average = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.count("batch begun")
+
+    def on_train_batch_end(self, trainer: Any, model: Any, *_: Any) -> None:
+        self.count("batch ended")
+        self.losses.append(float(trainer.callback_metrics["loss_step"]))
+        for name, parameter in model.named_parameters():
+            self.average[name].lerp_(parameter.detach(), 0.1)
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        self.count("epoch begun")
+
+    def on_validation_end(self, *_: Any) -> None:
+        self.count("validated")
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        self.count("epoch ended")
+
+
 def digest(*tensors: Tensor) -> str:
     return hashlib.sha256(b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors)).hexdigest()[:16]
 
@@ -99,16 +142,17 @@ def main() -> None:
         run = kintsugi.torch.join()
         dist.init_process_group("kintsugi")
     torch.manual_seed(1)
+    counting = Counting()
     told, saving = Told(), Saving(dirpath=options.folder / "saved", monitor="validation", save_top_k=2, filename="{step}")
     trainer = lightning.Trainer(
         accelerator="cpu", devices=2, strategy="ddp", plugins=[] if run is None else [kintsugi.torch.lightning.Environment(run)], max_epochs=3,
         accumulate_grad_batches=options.accumulate, gradient_clip_val=1.0, default_root_dir=options.folder, logger=False,
-        callbacks=[EarlyStopping("validation", patience=5), saving, told], val_check_interval=options.every,
+        callbacks=[EarlyStopping("validation", patience=5), counting, saving, told], val_check_interval=options.every,
         enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     bad = {int(step): int(rank) for step, _, rank in (word.partition(":") for word in options.bad)}
     model = Network(Places(options.folder, int(os.environ["RANK"]), options.strike), bad)
-    loaders = DataLoader(waves(96, seed=1), batch_size=8, shuffle=True), DataLoader(waves(32, seed=2), batch_size=8)
+    loaders = DataLoader(waves(96, seed=1), batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(4)), DataLoader(waves(32, seed=2), batch_size=8)
     if run is None:
         automatic = trainer.fit_loop.epoch_loop.automatic_optimization
         given = automatic._training_step
@@ -121,6 +165,8 @@ def main() -> None:
         "told": told.lines,
         "end": {name: str(float(value)) for name, value in trainer.callback_metrics.items()},
         "best": {"score": str(saving.best_model_score), "path": Path(saving.best_model_path).name.replace("-v1", "")},
+        "counted": {"hooks": str(sorted(counting.hooks.items())), "losses": str(counting.losses), "average": digest(*counting.average.values()),
+                    "module": str([model.begun, model.ended, model.epochs, model.usual])},
         "counts": {"step": str(trainer.global_step), "epoch": str(trainer.current_epoch), "rate": str(trainer.optimizers[0].param_groups[0]["lr"])},
     }
     (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(left))

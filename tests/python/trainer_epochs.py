@@ -1,15 +1,17 @@
-"""Hugging Face's Trainer as people use it: epochs, an evaluation and a save in each, the best model loaded at the end, a callback with a
-state. PLAIN=1: the same under plain torch over Gloo.
+"""Hugging Face's Trainer as people use it: epochs, an evaluation and a save in each, the best model loaded at the end, callbacks with a
+state, a Trainer of their own whose loss goes by what it was. PLAIN=1: the same under plain torch over Gloo.
 
-  trainer_epochs.py FOLDER [--accumulate N] [--strategy epoch|steps] [--scheduler NAME] [--unseeded] [--draws] [--strike EVENT@STEP:RANK]...
+  trainer_epochs.py FOLDER [--accumulate N] [--strategy epoch|steps] [--scheduler NAME] [--unseeded] [--draws] [--elsewhere NAME] [--strike EVENT@STEP:RANK]...
                     [--bad STEP:RANK]...
 
+--elsewhere: state where it is not kept: a module (an average) in a callback, or a global that the loss counts in.
 --bad: that rank's loss is no number there. Plainly: the step computes nothing, has no gradients to update by, and does not move the schedule.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import hashlib
 import json
 import os
@@ -25,6 +27,7 @@ from places import Places
 
 RUN_TIMES = ("runtime", "per_second")
 DRAWS = False
+COMPUTED = 0
 
 
 class Numbers(torch.utils.data.Dataset[dict[str, Tensor]]):
@@ -81,17 +84,63 @@ class Striking(TrainerCallback):  # type: ignore[misc]
         self.at("tail", state)
 
 
+class Counting(TrainerCallback):  # type: ignore[misc]
+    """Has its state in attributes alone: how often each event came, losses, an average of the weights, when it was worst."""
+
+    def __init__(self) -> None:
+        self.events: collections.Counter[str] = collections.Counter()
+        self.losses: list[float] = []
+        self.worst = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        self.average = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.events["begun"] += 1
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        self.events["ended"] += 1
+        for name, parameter in model.named_parameters():
+            self.average[name].lerp_(parameter.detach(), 0.1)
+
+    def on_epoch_end(self, *_: Any, **__: Any) -> None:
+        self.events["epochs"] += 1
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        self.losses += [logs["loss"]] if "loss" in logs else []
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
+        self.events["evaluated"] += 1
+        self.worst = max(self.worst, metrics["eval_loss"])
+
+
+class Averaging(TrainerCallback):  # type: ignore[misc]
+    def __init__(self, model: nn.Module) -> None:
+        self.averaged = torch.optim.swa_utils.AveragedModel(model)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        self.averaged.update_parameters(model)
+
+
 class Saving(Trainer):  # type: ignore[misc]
-    """With places to strike in the middle of a save, and of loading the best model."""
+    """With places to strike in the middle of a save, and of loading the best model. Its loss is scaled by what it was."""
 
     striking: Striking
     bad: dict[int, int]
     plain: bool
+    usual = 1.0
+    elsewhere = ""
 
     def compute_loss(self, *args: Any, **named: Any) -> Any:
-        loss = super().compute_loss(*args, **named)
-        is_bad = self.model.training and self.bad.get(self.state.global_step + 1) == self.args.process_index
-        return loss * torch.nan if is_bad else loss
+        global COMPUTED
+        found = super().compute_loss(*args, **named)
+        if not self.model.training:
+            return found
+        if self.elsewhere == "global":
+            COMPUTED += 1
+        self.usual = 0.9 * self.usual + 0.1 * found.item()
+        loss = found / self.usual
+        return loss * torch.nan if self.bad.get(self.state.global_step + 1) == self.args.process_index else loss
 
     def training_step(self, *args: Any, **named: Any) -> Tensor:
         schedules = torch.optim.lr_scheduler.LambdaLR
@@ -129,6 +178,7 @@ def main() -> None:
     parser.add_argument("--scheduler", default="linear")
     parser.add_argument("--unseeded", action="store_true")
     parser.add_argument("--draws", action="store_true")
+    parser.add_argument("--elsewhere", default="")
     parser.add_argument("--strike", action="append", default=[])
     parser.add_argument("--bad", action="append", default=[])
     options = parser.parse_args()
@@ -151,12 +201,15 @@ def main() -> None:
         accelerator_config={"use_seedable_sampler": not options.unseeded},
     )  # fmt: skip
     set_seed(1)
+    net, counting = Net(), Counting()
     trainer = Saving(
-        model=Net(), args=args, train_dataset=Numbers(42, 0), eval_dataset=Numbers(10, 7), callbacks=[EarlyStoppingCallback(9), striking],
+        model=net, args=args, train_dataset=Numbers(42, 0), eval_dataset=Numbers(10, 7), callbacks=[EarlyStoppingCallback(9), counting, striking],
         compute_metrics=lambda told: {"accuracy": float((told.predictions.argmax(-1) == told.label_ids).mean())},
     )  # fmt: skip
-    trainer.striking, trainer.plain = striking, run is None
+    trainer.striking, trainer.plain, trainer.elsewhere = striking, run is None, options.elsewhere
     trainer.bad = {int(step): int(rank) for step, _, rank in (word.partition(":") for word in options.bad)}
+    if options.elsewhere == "module":
+        trainer.add_callback(Averaging(net))
     done = trainer.train() if run is None else kintsugi.torch.huggingface.train(run, trainer)
     state = trainer.state
     saved = sorted(path.name for path in output.glob("checkpoint-*"))
@@ -166,6 +219,8 @@ def main() -> None:
         "history": {str(number): str(sorted(without_times(entry).items())) for number, entry in enumerate(state.log_history)},
         "best": {"metric": str(state.best_metric), "checkpoint": str(state.best_model_checkpoint).rpartition("/")[2]},
         "state": {"epoch": str(state.epoch), "saved": str(saved), "rate": str(trainer.optimizer.param_groups[0]["lr"])},
+        "counted": {"events": str(sorted(counting.events.items())), "losses": str(counting.losses), "worst": str(counting.worst), "usual": str(trainer.usual),
+                    "average": digest(*counting.average.values())},
         "random": {"torch": str(torch.rand(1).item())},
     }
     (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(left))

@@ -10,7 +10,7 @@ Threads: the trainer's. Errors: Error where a script uses them so that steps cou
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from ._errors import Error
@@ -20,6 +20,10 @@ from .carried import script_frame
 from .guard import begin_anew
 from .outside import Outside
 from .program import Begun, Numbers, Program
+
+# Functions of the script's own that a framework's loop calls. Without an error all of them; with it those that are called again, and the error where
+# that has ended one; none: it was called as a whole.
+Codes = Callable[[BaseException | None], Iterable[tuple[Any, BaseException | None]]]
 
 
 class Batches(Protocol):
@@ -125,9 +129,9 @@ class Loops:
                 self._refuse_to_go_behind(self._base)
         self._end()
 
-    def guard(self, loop: Callable[[int], object]) -> None:
+    def guard(self, loop: Callable[[int], object], codes: Codes) -> None:
         """A loop that marks its steps itself, from a step on. Sections in it belong to the step that was begun last; where it is entered again
-        those of the newest committed step come once more."""
+        those of the newest committed step come once more. `codes`: of the script's own, what the loop calls."""
         self._enter()
         self._marks_steps = True
         if self.arriving:
@@ -135,6 +139,8 @@ class Loops:
             if end is not None and end < self._run.committed:
                 return self._end()
             self._arrive()
+            for code, _ in codes(None) if self._run.committed > 0 else ():
+                self._run.note_forgotten(self._run.committed, code, True)
         self._inside = True
         while True:
             self._program.begin_iteration(self._run.committed)
@@ -142,7 +148,10 @@ class Loops:
                 loop(self._run.committed)
                 break
             except BaseException as error:
+                again, is_void = list(codes(error)), not self._run.has_updated()
                 self._run.settle(error)
+                for code, ended in again:
+                    self._run.note_forgotten(self._run.committed + is_void, code, False, ended)
                 self._refuse_to_go_behind(self._base)
         self._end()
 

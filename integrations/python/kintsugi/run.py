@@ -22,7 +22,7 @@ from .aoa import with_macros
 from .block import Block
 from .carried import Home, forgotten, held_in, script_frames
 from .guard import Guard, begin_anew
-from .loops import Loops
+from .loops import Codes, Loops
 from .news import News
 from .numbered import stale
 from .objects import PROGRAM
@@ -138,9 +138,9 @@ class Run(Resharding):
         `steps`. Leaves the process with the run's exit code where the run cannot go on."""
         self._loops.train(step, steps)
 
-    def guard(self, loop: Guarded) -> None:
-        """The same for a loop of one's own: loop(first) trains from step first + 1 on and marks its steps."""
-        self._loops.guard(loop)
+    def guard(self, loop: Guarded, codes: Codes = lambda _: ()) -> None:
+        """The same for a loop of one's own: loop(first) trains from step first + 1 on and marks its steps. `codes`: for doors to frameworks."""
+        self._loops.guard(loop, codes)
 
     def steps(self, count: int) -> Iterator[int]:
         """`for k in run.steps(n):` gives the numbers of the next `count` steps of the run, which count from 1, one for each iteration, the same once

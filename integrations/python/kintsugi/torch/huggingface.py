@@ -19,7 +19,7 @@ them, global_step counts it, the schedule does not move, and its loss is no numb
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ import transformers  # type: ignore[import-not-found]
 from .._errors import Error
 from ..abi import Code
 from . import off
+from .companions import companions_of, functions_of, is_theirs, is_within
 from .prepared import Prepared, is_prepared
 from .run import TorchRun
 from .trainer_state import Began, Own, Shared
@@ -70,8 +71,11 @@ class _Door:
         "_init_training_state": "_init_state", "_prepare_for_training": "_prepare", "_run_epoch": "_run_epoch", "get_batch_samples": "_take_batches",
         "training_step": "_compute", "_track_num_input_tokens": "_count_tokens", "_clip_grad_norm": "_clip", "_get_grad_norm": "_grad_norm",
         "_get_learning_rate": "_rate", "_maybe_log_save_evaluate": "_log_save_evaluate", "_evaluate": "_evaluate", "_save_checkpoint": "_save",
-        "_finalize_training": "_finalize",
+        "_finalize_training": "_finalize", "compute_loss": "_compute_loss",
     }  # fmt: skip
+    _OF_STEPS = ("training_step", "compute_loss", "get_batch_samples")  # of what a script's own Trainer may have
+
+    _BY_EACH_PROCESS = ("on_init_end", "on_train_begin", "on_epoch_begin")  # also by one that begins later
 
     def __init__(self, run: TorchRun, trainer: Any) -> None:
         self._run = run
@@ -85,6 +89,7 @@ class _Door:
         self._loss = 0.0
         self._passes_by = False  # the step at hand is committed: neither computed nor updated
         self._leaves_out = False  # ... is left out: neither
+        self._computes = False  # the step at hand has begun to
         run.passes_steps_by = True
 
     def train(self, checkpoint: str | bool | None) -> Any:
@@ -113,10 +118,13 @@ class _Door:
         trainer = self._trainer
         self._batches = Prepared(loader, "train_dataset", self._run.device)
         self._batches.keep(trainer.args.gradient_accumulation_steps)
+        self._run.note_kept(loaders=[loader])
         self._own = Own(trainer, self._batches)
+        callbacks = {str(number): one for number, one in enumerate(self._callbacks()) if not self._run.keeps(one)}
+        own = companions_of({**callbacks, "compute_metrics": trainer.compute_metrics, "train": trainer}, trainer.model)
         self._run.register(model=model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler, accelerator=trainer.accelerator,
-                           trainer=self._shared, trainer_of_rank=self._own,
-                           take_over={"trainer": "rank-zero", "trainer_of_rank": Own.take_over})  # fmt: skip
+                           trainer=self._shared, trainer_of_rank=self._own, **own,
+                           take_over={"trainer": "rank-zero", "trainer_of_rank": Own.take_over, **dict.fromkeys(own, "same-rank")})  # fmt: skip
         return model, loader
 
     # ---- steps ----------------------------------------------------------------------------------------------------------
@@ -142,7 +150,7 @@ class _Door:
             else:
                 self._enter_epoch(epoch, done, named)
 
-        self._run.guard(enter)
+        self._run.guard(enter, self._codes)
         if not entered:  # others have done it long since, and did not stop there
             trainer.control.should_training_stop = False
 
@@ -188,6 +196,10 @@ class _Door:
         self._loss += float(loss)
         return loss
 
+    def _compute_loss(self, *args: Any, **named: Any) -> Any:
+        self._computes = True
+        return self._trainers["compute_loss"](*args, **named)
+
     def _count_tokens(self, inputs: Any) -> None:
         if not self._passes_by:
             self._trainers["_track_num_input_tokens"](inputs)
@@ -205,6 +217,24 @@ class _Door:
         if not self._passes_by:
             self._own.rate = self._trainers["_get_learning_rate"]()
         return self._own.rate
+
+    # ---- what is the script's own ---------------------------------------------------------------------------------------
+
+    def _callbacks(self) -> Iterator[Any]:
+        return (one for one in self._trainer.callback_handler.callbacks if one is not self and not is_theirs(type(one)))
+
+    def _codes(self, error: BaseException | None) -> Iterator[tuple[Any, BaseException | None]]:
+        """Callbacks of the newest committed step are called again, wherever a fault has struck."""
+        for callback in self._callbacks():
+            of_events = (method for method in functions_of(callback) if method.__name__.startswith("on_step_" if error else "on_"))
+            yield from ((method, None) for method in of_events if method.__name__ not in self._BY_EACH_PROCESS)
+        if error is None or (self._computes and not self._run.has_updated()):
+            for method in functions_of(self._trainer):
+                if error is None or method.__name__ in self._OF_STEPS:
+                    yield method, error if is_within(error, method) else None
+            yield from ((code, None) for code in (self._trainer.model, self._trainer.compute_loss_func) if code is not None)
+        if error is None:  # else a batch is kept
+            yield from ((maker, None) for maker in (self._trainer.data_collator, *self._batches.makers()))
 
     # ---- sections -------------------------------------------------------------------------------------------------------
 
@@ -232,7 +262,7 @@ class _Door:
     def on_step_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
         k = state.global_step + 1 - self._shared.began.step
         if not self._passes_by:
-            self._loss = 0.0
+            self._loss, self._computes = 0.0, False
             self._run.begin_step(k)
         self._leaves_out, self._trainer.optimizer._is_overflow = self._run.leaves_out(k), False
 

@@ -19,7 +19,7 @@ import copy
 import dataclasses
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning  # type: ignore[import-not-found]
@@ -34,8 +34,11 @@ from torchmetrics import Metric  # type: ignore[import-not-found]
 from .._errors import Error
 from ..abi import Code
 from . import agentless, off
+from .companions import Companion, companions_of, functions_of, is_theirs, is_within
+from .loaders import makers_of
 from .randomness import Randomness
 from .run import TorchRun
+from .streams import Streams
 
 
 def fit(run: TorchRun, trainer: Any, model: Any, *arguments: Any, **named: Any) -> None:
@@ -165,6 +168,16 @@ class _Kept:
         self.loss: Any = None  # of the step's last batch; None where no step has come to its gate
         self.loaded: dict[str, Any] | None = None
         self._taken: dict[str, Any] = {}
+        own = {str(number): one for number, one in enumerate(self.own_things())}
+        self._companions: dict[str, Companion] = companions_of(own, trainer.lightning_module)
+
+    def own_things(self) -> list[Any]:
+        """Of the script's own, beside the model."""
+        return [one for one in (*self._trainer.callbacks, self._trainer.datamodule) if one is not None and not is_theirs(type(one))]
+
+    def of_callbacks(self) -> list[Any]:
+        """What of the script's own callbacks is kept."""
+        return [*self._companions.values(), *(one for one in self._trainer.callbacks if type(one).state_dict is not callbacks.Callback.state_dict)]
 
     def _progress(self) -> list[Any]:
         epoch = self._fit.epoch_loop
@@ -184,6 +197,7 @@ class _Kept:
             "should_stop": trainer.should_stop,
             "schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
             "callbacks": [callback.state_dict() for callback in trainer.callbacks],
+            "companions": {name: one.state_dict() for name, one in self._companions.items()},
             "saved": [getattr(callback, "_last_global_step_saved", None) for callback in trainer.callbacks],
             "connector": {name: getattr(connector, name) for name in self._CONNECTOR},
             "logged": {key: self._of_logged(metric) for key, metric in epoch._results.items()},
@@ -231,6 +245,8 @@ class _Kept:
                 callback.load_state_dict(own)
             if saved is not None:
                 callback._last_global_step_saved = saved  # all ranks save again, or none: it holds collectives
+        for name, companion in self._companions.items():
+            companion.load_state_dict(state["companions"][name])
         for name, value in state["connector"].items():
             setattr(trainer._logger_connector, name, value)
         results = self._fit.epoch_loop._results
@@ -280,6 +296,8 @@ class _Kept:
 class _Loop:
     """Trainer's fit loop within the guard, and its steps as the run's."""
 
+    _HOOKS = ("on_train_batch_start", "on_train_batch_end", "on_train_start")  # that follow, or come before, the newest step
+
     def __init__(self, run: TorchRun, trainer: Any) -> None:
         self._run = run
         self._trainer = trainer
@@ -287,8 +305,9 @@ class _Loop:
         self._epoch = trainer.fit_loop.epoch_loop
         self._automatic = self._epoch.automatic_optimization
         self._random = Randomness(run.device)
+        self._drawn: Streams  # that the train loaders draw from
         self._at_entry: dict[str, Any] = {}
-        self._kept = _Kept(trainer)
+        self._kept: _Kept
         self._loss = 0.0
         self._guarded = False
         self._in_step = False
@@ -305,6 +324,7 @@ class _Loop:
     def train(self) -> None:
         """In place of the fit loop's run: Trainer has set up model, optimizers and callbacks."""
         trainer, fit = self._trainer, self._fit
+        self._kept = _Kept(trainer)
         fit._load_combined_loader_states = self._note_random  # called right before the loader's first iterator is made
         fit.setup_data()
         if trainer.enable_validation:  # it has collectives, which a newcomer would make among ranks that do not
@@ -315,6 +335,7 @@ class _Loop:
             return
         self._refuse_setup()
         self._kept.take()
+        self._run.note_kept(*(config.scheduler for config in trainer.lr_scheduler_configs), *self._kept.of_callbacks(), loaders=self._loaders())
         self._run.register(take_over={"lightning": "rank-zero"}, model=trainer.strategy.model, optimizer=trainer.optimizers[0],
                            lightning=self._kept)  # fmt: skip
         self._automatic.run = self._optimize
@@ -324,7 +345,20 @@ class _Loop:
         trainer.precision_plugin.optimizer_step = self._update
         warnings.filterwarnings("ignore", message="You're resuming from a checkpoint that ended before the epoch ended")
         self._run.passes_steps_by = True
-        self._run.guard(self._enter)
+        self._run.guard(self._enter, self._codes)
+
+    def _loaders(self) -> list[Any]:
+        return list(self._fit._combined_loader.flattened)
+
+    def _codes(self, error: BaseException | None) -> Iterator[tuple[Any, BaseException | None]]:
+        """The hooks of the newest committed step are called again, wherever a fault has struck."""
+        for thing in (*self._kept.own_things(), self._trainer.lightning_module):
+            for method in functions_of(thing):
+                if error is None or method.__name__ in self._HOOKS:
+                    yield method, None
+                elif method.__name__ == "training_step" and self._in_step and not self._run.has_updated():
+                    yield method, error if is_within(error, method) else None
+        yield from ((maker, None) for loader in self._loaders() for maker in makers_of(loader))
 
     def _validate(self) -> Any:
         self._epoch.val_loop._results.reset()  # one that was broken off has left its sums there
@@ -348,7 +382,8 @@ class _Loop:
             raise _refusal("training_step takes dataloader_iter: it reads ahead of its step; take batch")
 
     def _note_random(self) -> None:
-        self._kept.epoch_random = self._random.state_dict()
+        self._drawn = Streams({f"loader {number}": loader for number, loader in enumerate(self._loaders())}, self._run.device)
+        self._kept.epoch_random = self._drawn.take()
 
     def _enter(self, first: int) -> None:
         self._at_entry = self._random.state_dict()
@@ -378,7 +413,7 @@ class _Loop:
         self._entering = False
         self._lightnings["start"](fetcher)
         now = self._random.state_dict()
-        self._random.load_state_dict(self._kept.epoch_random)
+        self._drawn.put(self._kept.epoch_random)
         iter(fetcher)
         for _ in range(self._epoch.batch_progress.current.ready):
             next(fetcher)
@@ -417,6 +452,7 @@ class _Loop:
     def _replay(self) -> dict[str, Any]:
         self._replaying = False
         left_out = self._run.leaves_out(self._epoch.global_step + 1)
+        self._run.arrived()  # hooks before the step have changed what was put back
         self._kept.put_back()
         self._random.load_state_dict(self._at_entry)
         step = self._automatic.optim_progress.optimizer.step

@@ -114,24 +114,7 @@ class Batches:
         self._kept = collections.deque(self._kept, maxlen=count)
 
     def makers(self) -> list[Callable[..., Any]]:
-        """What makes samples, of data sets that do not give their state, and batches of them; what gives their order."""
-        found: list[Callable[..., Any]] = []
-        for place in ("sampler", "batch_sampler"):
-            thing = getattr(self._loader, place, None)
-            if not hasattr(thing, "state_dict") and isinstance(walk := getattr(thing, "__iter__", None), MethodType):
-                found.append(walk)
-        if callable(collate := getattr(self._loader, "collate_fn", None)):
-            found.append(collate)
-        level = [getattr(self._loader, "dataset", None)]
-        while level:
-            thing = level.pop()
-            if thing is None or hasattr(thing, "state_dict"):
-                continue
-            parts = getattr(thing, "datasets", ())
-            level += [getattr(thing, "dataset", None), *(parts.values() if isinstance(parts, dict) else parts)]
-            if isinstance(maker := getattr(thing, "__getitem__", None), MethodType):
-                found.append(maker)
-        return found
+        return makers_of(self._loader)
 
     def length_hint(self) -> int | None:
         """Batches in a pass, where the loader says so."""
@@ -336,3 +319,24 @@ class Batches:
         batch_sampler = getattr(self._loader, "batch_sampler", None)
         things = [getattr(self._loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None), getattr(self._loader, "dataset", None)]
         return [thing for i, thing in enumerate(things) if callable(getattr(thing, "set_epoch", None)) and all(thing is not other for other in things[:i])]
+
+
+def makers_of(loader: Any) -> list[Callable[..., Any]]:
+    """What makes samples, of data sets that do not give their state, and batches of them; what gives their order."""
+    found: list[Callable[..., Any]] = []
+    for place in ("sampler", "batch_sampler"):
+        thing = getattr(loader, place, None)
+        if not hasattr(thing, "state_dict") and isinstance(walk := getattr(thing, "__iter__", None), MethodType):
+            found.append(walk)
+    if callable(collate := getattr(loader, "collate_fn", None)):
+        found.append(collate)
+    level = [getattr(loader, "dataset", None)]
+    while level:
+        thing = level.pop()
+        if thing is None or hasattr(thing, "state_dict"):
+            continue
+        parts = getattr(thing, "datasets", ())
+        level += [getattr(thing, "dataset", None), *(parts.values() if isinstance(parts, dict) else parts)]
+        if isinstance(maker := getattr(thing, "__getitem__", None), MethodType):
+            found.append(maker)
+    return found

@@ -18,6 +18,7 @@ from .. import _core
 from .._errors import Error, Interrupted
 from ..abi import Code, Outcome, Phase
 from ..aoa import with_macros
+from ..carried import Home
 from ..cuts import Cut
 from ..program import Recorded
 from ..reshard import Description, Shard, Staged
@@ -32,6 +33,7 @@ from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
 from .attributes import is_kept
 from .built import Builder, Built, Make, Reset, registered_of
+from .companions import Companion
 from .ddp_layout import DdpLayouts
 from .devices import Device, kind_here
 from .early import Early
@@ -131,6 +133,8 @@ class TorchRun(Run):
         self._accumulation = Accumulation()
         self._calls_before = 0
         self._facts = Facts(self.rank)
+        self._kept_by_doors: list[Any] = []
+        self._walked_by_doors: list[Any] = []  # loaders
         self._keeps_world = ""  # what else trains here, and knows of no other number of ranks
         dist.Backend.register_backend("kintsugi", self._groups.create, extended_api=True, devices=["cpu", kind_here() or "cuda"])
         # init_process_group("kintsugi") asks env:// for a store, and the one it would get dies with rank 0.
@@ -337,15 +341,28 @@ class TorchRun(Run):
     def _make_randomness(self) -> Randomness:
         return Randomness(self.device, lambda: self.rank)
 
+    def note_kept(self, *things: Any, loaders: Iterable[Any] = ()) -> None:
+        """For doors to frameworks: what is theirs to put back; and loaders that they walk, whose generators are, too."""
+        self._kept_by_doors += things
+        self._walked_by_doors += loaders
+
+    def keeps(self, thing: Any) -> bool:
+        return any(thing is one for one in self._kept_things())
+
     def _kept_things(self) -> Iterator[Any]:
+        yield from self._kept_by_doors
         yield from self._registry.registered()
         for thing in self._objects.things():
             yield thing.state_dict() if isinstance(thing, Variable) else thing
 
     def _registered_things(self) -> Iterable[Any]:
         yield from super()._registered_things()
+        yield from self._kept_by_doors
         for thing in self._registry.registered():
             yield from thing.modules() if isinstance(thing, Module) else (thing,)
+
+    def _is_kept(self, home: Home, name: str, value: Any) -> bool:
+        return super()._is_kept(home, name, value) or any(isinstance(thing, Companion) and thing.is_of(home.held, name) for thing in self._registered_things())
 
     def _functions_of_steps(self) -> Iterator[Any]:
         yield from super()._functions_of_steps()
@@ -358,7 +375,7 @@ class TorchRun(Run):
         return [value for value in vars(thing).values() if isinstance(value, (list, dict, set)) and is_kept(value, lambda _: False)]
 
     def _loaders_generators(self) -> Iterable[Any]:
-        return generators_of({str(i): loader for i, (loader, _) in enumerate(self._loaders)}).values()
+        return generators_of({str(i): loader for i, loader in enumerate((*(known[0] for known in self._loaders), *self._walked_by_doors))}).values()
 
     def keep_world(self, what: str) -> None:
         """For doors to frameworks: `what` trains here, and cannot go on with fewer ranks."""
@@ -553,7 +570,7 @@ class TorchRun(Run):
         if self._early.begin_step(looks=self._strays.before_gate):
             self.device.side.note_copied()
         self._strays.begin_step(k, moved)
-        if self._forgotten is None and not self._registry.frameworks and not self._loops.marks_steps:
+        if self._forgotten is None and not self._registry.frameworks:
             self._forgotten = Forgotten(variables_here(), self._kept_things(), self._loaders_generators)
             self._looked_in = self._loops.number
             refuse_other_optimizers(lambda: self._registry.parameters, self._registry.is_registered, self.trains)

@@ -25,6 +25,7 @@ from .._errors import Error
 from ..abi import Code
 from ..take_over import TakeOver
 from . import off
+from .companions import functions_of, is_within
 from .parallel import local_of
 from .run import TorchRun
 
@@ -143,7 +144,14 @@ class _Loop:
                            **things, **_numbered("scheduler", trainer.lr_schedulers), data=_Position(trainer.dataloader), progress=trainer)  # fmt: skip
         self._run.keep_world("torchtitan's trainer")
         trainer.forward_backward_step = self._add_loss
-        self._run.guard(self._enter)
+        self._run.guard(self._enter, self._codes)
+
+    def _codes(self, error: BaseException | None) -> Iterator[tuple[Any, BaseException | None]]:
+        if error is None or not self._run.has_updated():
+            for method in functions_of(self._trainer):
+                if error is None or method.__name__ in ("train_step", "forward_backward_step"):
+                    yield method, error if is_within(error, method) else None
+            yield from ((part, None) for part in self._trainer.model_parts)
 
     def _enter(self, first: int) -> None:
         batches = self._batches()
