@@ -63,13 +63,17 @@ def carried(door):
         asked.append("'evaluated' (torch_carried.py:{}), 'found' (torch_carried.py:{}) of rank 1, neither registered nor kept (run.keep): changed in run.do (evaluate, "
                      "after loop 1, number 0), which this process passes by".format(*of_section))  # fmt: skip
         tally = next(number for number, line in enumerate(lines, 1) if "tally.count" in line)
+        hook = "hooks on modules of rank 1, which steps have added, behind step {}: not here: {}'scaled' of model/module_forward_hooks"
+        appended = next(number for number, line in enumerate(lines, 1) if "made.append" in line)
+        by_own_loop = [*asked, hook.format(12, "'watched' of model/module_forward_hooks, "), *(
+            f"'made' (torch_carried.py:{appended}) of rank {rank}, neither registered nor kept (run.keep): {what}"
+            for rank, what in ((0, "changed in step 12"), (1, "this process goes on from step 11")))]  # fmt: skip
         asked += [f"'tally.count' (torch_carried.py:{tally}) of rank {rank}, neither registered nor kept (run.keep): {what}"
                   for rank, what in ((0, "changed in step 10"), (1, "this process goes on from step 9"))]  # fmt: skip
         of_loader = [said.format(line) for said, line in zip(of_loader, at[4:])]
-        hook = "hooks on modules of rank 1, which steps have added, behind step {}: not here: {}'scaled' of model/module_forward_hooks"
         asked.append(hook.format(10, "'watched' of model/module_forward_hooks, "))
         for fault, expected in (((), []), (("throw:1@4:backward",), [again.format(*at[:2], rank) for rank in (0, 1)]),
-                                (("kill:1@4:backward",), [again.format(*at[:2], 0), behind.format(*at), *of_loader, hook.format(4, "")]), (("kill:1@10:backward",), asked)):
+                                (("kill:1@4:backward",), [again.format(*at[:2], 0), behind.format(*at), *of_loader, hook.format(4, "")]), (("kill:1@10:backward",), asked), (("kill:1@12:backward",), by_own_loop)):
             told, log = door.run([word for one in fault for word in ("--inject", one)], [str(HERE / "torch_carried.py")], nproc=2)
             notes = [note["text"] for note in told.get("inexact", [])]
             if len(notes) != len(expected) or any(not any(note.startswith(one) for note in notes) for one in expected):

@@ -161,6 +161,21 @@ for _ in range(2) if run is None else run.steps(2):
     if run.again:
         continue
 
+made = []
+
+
+def marks_its_steps(first):
+    for k in range(first + 1, 13):
+        run.begin_step(k)
+        made.append(k)
+        optimizer.zero_grad()
+        model(torch.ones(3)).square().mean().backward()
+        optimizer.step()
+        run.end_step(k)
+
+
+run.guard(marks_its_steps)
+
 
 def is_alike():
     of_first = [value.clone() for value in kept_best.values()]

@@ -138,9 +138,9 @@ class Run(Resharding):
         `steps`. Leaves the process with the run's exit code where the run cannot go on."""
         self._loops.train(step, steps)
 
-    def guard(self, loop: Guarded, codes: Codes = lambda _: ()) -> None:
+    def guard(self, loop: Guarded, codes: Codes | None = None) -> None:
         """The same for a loop of one's own: loop(first) trains from step first + 1 on and marks its steps. `codes`: for doors to frameworks."""
-        self._loops.guard(loop, codes)
+        self._loops.guard(loop, codes or (lambda error: ((loop, error),)))
 
     def steps(self, count: int) -> Iterator[int]:
         """`for k in run.steps(n):` gives the numbers of the next `count` steps of the run, which count from 1, one for each iteration, the same once
