@@ -179,7 +179,7 @@ void AgentCore::StartHandler() {
   // What is damaged from here on the digests do not prove.
   if (order.phase == Phase::kVerify) news_.OnVerify();
   if (order.phase == Phase::kRollback) {
-    cut_anew_ = order.relayout;
+    cut_anew_ = order.relayout && offer_valid_;  // who has nothing else offers what it was given at once
     if (!cut_anew_) TakeVerified();
     word_ = {true, GateState::kCommitted, order.step};
     out_.push_back(SetCommitted{order.step});

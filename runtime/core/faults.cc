@@ -52,6 +52,7 @@ void Faults::NoteDamage(Rank rank, const FaultReport& report) {
     member.trust.Damage(report.damaged_keys);
   else
     member.trust.Tear();
+  if (board_.plan.cut) std::erase(board_.plan.cut->given, rank);
   // What its launcher held is this very memory since it was mapped.
   if (member.trust.adopted()) member.trust.DoubtHeld();
   if (board_.registered.mapped()) snapshots_.Suspect(board_.replicas(), rank, report.step);

@@ -87,12 +87,14 @@ void Halt::Lock(const std::string& reason) {
 // what they hold. But where ranks came who were found to hold by now what those before have lost, it is the run's.
 void Halt::GoBackToCrew(const std::string& reason) {
   Roster& members = board_.members;
-  const bool relayout = ForgetRelayout(reason);
+  const bool relayout = board_.plan.relayout.has_value();
   if (members.crew() == members.kept() && !relayout) return;
   KINTSUGI_CHECK(before_.has_value(), "the crew was changed, and what the one before held is forgotten");
   const ReplicaMap before = *std::exchange(before_, std::nullopt);
-  if (!relayout && members.crew().size() > members.kept().size() && !HoldsAll(before, members.kept()) &&
-      HoldsAll(board_.replicas(), members.crew()))
+  if (relayout && LeaveRelayout(before, reason)) return TakeCut();
+  if (!relayout && members.crew().size() > members.kept().size() &&
+      !HoldsAll(before, [&](Rank rank) { return Holds(rank, members.kept()); }) &&
+      HoldsAll(board_.replicas(), [&](Rank rank) { return Holds(rank, members.crew()); }))
     return recovery_.SettleCrew();
   members.Revert();
   board_.registered.Use(before);
@@ -100,27 +102,72 @@ void Halt::GoBackToCrew(const std::string& reason) {
   if (scaling_.waits()) scaling_.Refuse("a fault came in between: " + reason);
 }
 
-// What was registered before counts still, and is as it was. False: there was none.
-bool Halt::ForgetRelayout(const std::string& reason) {
+// What was registered before counts still, and is as it was. True: but it is not all there any more, and what was cut anew, on which
+// all have agreed, is. As far as it is known before they have answered.
+bool Halt::LeaveRelayout(const ReplicaMap& before, const std::string& reason) {
   RepairPlan& plan = board_.plan;
-  if (!plan.relayout) return false;
+  const bool lost = !HoldsAll(before, [&](Rank rank) { return Holds(rank, board_.members.kept()); });
   plan.relayout.reset();
   plan.holders.clear();
+  if (plan.cut && lost && HoldsAll(plan.cut->map, [this](Rank rank) { return IsWhole(rank) || IsGiven(rank); }))
+    return true;
   ++plan.relayouts_failed;
   plan.relayout_failure = reason;
-  for (size_t seat = 0; seat < board_.members.seats(); ++seat) board_.members[seat].next.reset();
-  return true;
+  plan.cut ? plan.cut->given.clear() : DropCut();
+  return false;
 }
 
-// As far as it is known before they have answered.
-bool Halt::HoldsAll(const ReplicaMap& map, const Crew& crew) const {
-  const auto holds = [&](Rank rank) {
-    const Member& member = board_.At(rank);
-    return crew.Has(rank) && ((member.life == Life::kReady && !member.trust.needs_repair()) || member.trust.held());
-  };
+bool Halt::Holds(Rank rank, const Crew& crew) const {
+  return crew.Has(rank) && (IsWhole(rank) || board_.At(rank).trust.held());
+}
+
+bool Halt::IsWhole(Rank rank) const {
+  return board_.At(rank).life == Life::kReady && !board_.At(rank).trust.needs_repair();
+}
+
+// It was given all it has, and nothing has struck it since.
+bool Halt::IsGiven(Rank rank) const {
+  const std::vector<Rank>& given = board_.plan.cut->given;
+  return board_.At(rank).life == Life::kReady && std::binary_search(given.begin(), given.end(), rank);
+}
+
+bool Halt::HoldsAll(const ReplicaMap& map, const std::function<bool(Rank)>& holds) const {
   return std::all_of(map.shards().begin(), map.shards().end(), [&](const ReplicaMap::Shard& shard) {
     return std::any_of(shard.holders.begin(), shard.holders.end(), holds);
   });
+}
+
+// It is the run's from here on. What launchers hold of those that are lost is as it was registered before.
+void Halt::TakeCut() {
+  const RepairPlan::Cut cut = *board_.plan.cut;
+  for (Rank rank : cut.crew.ranks()) IsGiven(rank) ? board_.At(rank).trust.Settle() : board_.At(rank).trust.DoubtHeld();
+  board_.plan.cut.reset();
+  board_.members.Change(cut.crew);
+  board_.registered.Use(cut.map);
+  board_.registered.TakeNext(board_.members, cut.crew, cut.generation);
+  comparison_.ForgetRecord();
+  board_.Note(Rank(0), "what was held before is lost: on with what was cut anew, among " + cut.crew.ToString());
+  recovery_.SettleCrew();
+}
+
+// What is lost of what was registered before may show as late as here: those that live and answer hold both.
+bool Halt::TakeCutWhereNeeded() {
+  RepairPlan& plan = board_.plan;
+  if (plan.choice.step || !plan.cut) return false;
+  std::vector<LockReport> reports;
+  for (Rank rank : board_.LiveRanks())
+    if (plan.cut->crew.Has(rank)) reports.push_back(board_.At(rank).report);
+  const StepChoice choice = ChooseStep(reports, plan.cut->map);
+  if (!choice.step) return false;
+  plan.choice = choice;
+  TakeCut();
+  return true;
+}
+
+// The next orders say that it does not count.
+void Halt::DropCut() {
+  board_.plan.cut.reset();
+  for (size_t seat = 0; seat < board_.members.seats(); ++seat) board_.members[seat].next.reset();
 }
 
 // Faults follow each other, and attempts that fail for themselves: the first ones pass unnoticed, and none goes on for ever.
@@ -156,7 +203,7 @@ void Halt::AfterLock() {
   if (!board_.majority.MayGoOn(board_.members, board_.now())) return AwaitMajority();
   recovery_.MapWhatIsKnown();
   board_.plan.choice = board_.registered.mapped() ? ChooseStep(Reports(), board_.replicas()) : StepChoice{};
-  if (!board_.plan.choice.step && AwaitAway()) return;
+  if (!TakeCutWhereNeeded() && !board_.plan.choice.step && AwaitAway()) return;
   Stop();
 }
 
@@ -343,6 +390,7 @@ void Halt::AfterStop() {
   board_.plan.decision = Decide(&facts);
   const Rung rung = board_.plan.decision.rung;
   if (rung == Rung::kExit && LacksState(facts, board_.replicas()) && AwaitAway()) return;
+  if (board_.plan.cut) DropCut();
   SetState(kNone);
   board_.incident.Try(board_.plan.decision);
   if (rung == Rung::kReload) ReloadFrom(facts);

@@ -10,6 +10,7 @@
 // needs; a rank that has not answered this LOCK offers nothing, nor does one that needs a repair.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,8 +43,14 @@ class Halt : public NextAttempt {
  private:
   void SetState(HaltState to);
   void GoBackToCrew(const std::string& reason);
-  bool ForgetRelayout(const std::string& reason);
-  bool HoldsAll(const ReplicaMap& map, const Crew& crew) const;
+  bool LeaveRelayout(const ReplicaMap& before, const std::string& reason);
+  bool Holds(Rank rank, const Crew& crew) const;
+  bool IsWhole(Rank rank) const;
+  bool IsGiven(Rank rank) const;
+  bool HoldsAll(const ReplicaMap& map, const std::function<bool(Rank)>& holds) const;
+  void TakeCut();
+  bool TakeCutWhereNeeded();
+  void DropCut();
   void CheckLength(const std::string& reason);
   void AfterLock();
   void AwaitMajority();

@@ -1,6 +1,7 @@
 #include "runtime/core/recovery.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -233,10 +234,18 @@ void Recovery::Relayout() {
   });
 }
 
+void Recovery::NoteCut() {
+  RepairPlan& plan = board_.plan;
+  plan.cut = {*plan.relayout, board_.generation(), board_.replicas(), {}};
+  std::set_difference(plan.relayout->ranks().begin(), plan.relayout->ranks().end(), plan.holders.begin(),
+                      plan.holders.end(), std::back_inserter(plan.cut->given));
+}
+
 // All have gone over to what they cut: what was registered before is nobody's from here on.
 void Recovery::SettleRelayout() {
   const Crew crew = *std::exchange(board_.plan.relayout, std::nullopt);
   board_.plan.holders.clear();
+  board_.plan.cut.reset();
   board_.registered.TakeNext(board_.members, crew, board_.generation());
   board_.members.Change(crew);
   rounds_.ForgetPartners();
@@ -511,7 +520,7 @@ void Recovery::Verify() {
 
 void Recovery::Rollback() {
   if (!comparison_.Agree()) return;
-  if (!board_.plan.relayout) TrustAll();
+  board_.plan.relayout ? NoteCut() : TrustAll();
   comparison_.Remember();
   board_.SetPhase(Phase::kRollback, "digests agree");
   const Duration limit = times_.Limit(Phase::kRollback, board_.policy.HandlerLimit());

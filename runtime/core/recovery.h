@@ -85,6 +85,7 @@ class Recovery {
   void CheckMoves(bool reload, bool from_snapshot) const;
   void CutAnew();
   void Relayout();
+  void NoteCut();
   void SettleRelayout();
   Duration RepairLimit(bool reload) const;
   void Repair();

@@ -25,6 +25,15 @@ struct RepairPlan {
   // holds, and nothing that was registered before is written.
   std::optional<Crew> relayout;
   std::vector<Rank> holders;  // with it: whose state is that of choice.step
+  // Of this incident: what was cut anew, and agreed. Until they carry out an order that says otherwise ranks hold it beside what
+  // was registered before.
+  struct Cut {
+    Crew crew;
+    Generation generation;
+    ReplicaMap map;
+    std::vector<Rank> given;  // of those that hold nothing of what was registered before, whom nothing has struck since
+  };
+  std::optional<Cut> cut;
   // Of this incident: attempts to cut the state anew that came to nothing, and why the last one did.
   int relayouts_failed = 0;
   std::string relayout_failure;
@@ -43,6 +52,7 @@ struct RepairPlan {
     choice = {};
     moves.clear();
     relayouts_failed = 0;
+    cut.reset();
   }
 };
 

@@ -144,6 +144,74 @@ TEST(Relayout, AFaultBeforeTheRunGoesOnComesBackToWhatWasRegistered) {
   }
 }
 
+TEST(Relayout, WhereTheOldPiecesAreLostAndTheNewOnesAgreeTheRunGoesOnInTheNewWorld) {
+  Cut bench(1);
+  bench.CutFor({0, 1, 2}, 3);
+  bench.hold = Phase::kRollback;
+  bench.Scale(3, {0, 1, 2, 3});
+  ASSERT_EQ(bench.core.phase(), Phase::kRollback);
+  const Generation cut = bench.core.generation();
+  bench.hold.reset();
+  for (int rank : {0, 1, 2}) bench.claims[rank] = bench.next[rank].layouts;
+  bench.Exit(3);  // who leaves, and held a piece that nobody else had registered before
+  bench.ExpectGoesOnWith({0, 1, 2});
+  EXPECT_TRUE(bench.All<ScaleRefused>().empty()) << bench.Refused();
+  EXPECT_EQ(bench.Orders(Phase::kClean, 0).back().registered_in, cut) << "they are told that it counts";
+  EXPECT_EQ(bench.Orders(Phase::kRepair, 0).size(), 1u) << "nothing moves any more";
+}
+
+TEST(Relayout, ALossThatShowsOnlyInLockIsMetInTheNewWorldToo) {
+  Cut bench(1, [](Policy& policy) { policy.max_respawns = 1; });
+  bench.CutFor({0, 1, 2}, 3);
+  bench.hold = Phase::kRollback;
+  bench.Scale(3, {0, 1, 2, 3});
+  ASSERT_EQ(bench.core.phase(), Phase::kRollback);
+  const Generation cut = bench.core.generation();
+  for (int rank : {0, 1, 2}) bench.claims[rank] = bench.next[rank].layouts;
+  bench.hold = Phase::kLock;
+  bench.Say(
+      0, FaultReport{.kind = FaultKind::kException, .text = "thrown"});  // the old world is whole, as far as is known
+  ASSERT_EQ(bench.core.phase(), Phase::kLock);
+  bench.hold.reset();
+  bench.Exit(1);
+  bench.ExpectGoesOnWith({0, 1, 2});
+  const PhaseOrder repair = bench.Orders(Phase::kRepair, 1).back();
+  ASSERT_EQ(repair.moves.size(), 1u);
+  EXPECT_EQ(repair.moves.front().sources, Places({0, 2}));
+  EXPECT_EQ(repair.registered_in, cut);
+}
+
+TEST(Relayout, WhoCameHoldsWhatItWasGivenUnlessThatIsDamaged) {
+  for (const bool damaged : {false, true}) {
+    Cut bench(1, [](Policy& policy) {
+      policy.max_respawns = 1;
+      policy.save_directory.clear();
+    });
+    bench.CutFor({0, 1, 2});
+    bench.Scale(3, {0, 1, 2, 3});
+    bench.Exit(3, "exited with code 0");
+    bench.CommitAll(6);
+    bench.seen.clear();
+    bench.CutFor({0, 1, 2, 3}, 2);
+    bench.next.erase(3);  // it registers for those that there are then
+    bench.claims[3][0] = {Places({0, 1, 2, 3}), 2};
+    bench.hold = Phase::kRollback;
+    bench.Scale(4, {0, 1, 2});
+    ASSERT_EQ(bench.core.phase(), Phase::kRollback);
+    for (int rank : {0, 1, 2, 3}) bench.claims[rank][0] = {Places({0, 1, 2, 3}), 2};
+    bench.standing[3] = {GateState::kCommitted, Step(6), true};
+    bench.hold.reset();
+    if (damaged) {
+      bench.hold = Phase::kLock;
+      bench.Say(3, FaultReport{.kind = FaultKind::kMemoryLow, .text = "a bit", .damaged_keys = {"a"}});
+      bench.hold.reset();
+    }
+    bench.Exit(1);  // its old piece is nowhere else; its new one is with rank 3
+    EXPECT_EQ(bench.Ended().has_value(), damaged);
+    if (!damaged) EXPECT_TRUE(bench.core.crew().Has(Rank(3)));
+  }
+}
+
 TEST(Relayout, OnceTheRunGoesOnTheNewLayoutIsTheRuns) {
   Cut bench(2, [](Policy& policy) { policy.max_respawns = 1; });
   bench.CutFor({0, 1, 2}, 3);
