@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/core/next_fate.h"
 
 namespace kintsugi {
 namespace {
@@ -59,9 +60,16 @@ std::optional<core::Registered> NextState::Told() const {
 
 void NextState::Settle(const core::RunOnTrainer& run) {
   if (!next_) return;
-  if (run.order.registered_in == next_->generation) return Keep();
-  if (run.generation != next_->generation) return Drop();
-  if (run.order.phase == core::Phase::kRollback) Use();
+  switch (core::SettleNext(next_->generation, run.generation, run.order)) {
+    case core::NextFate::kKept:
+      return Keep();
+    case core::NextFate::kDropped:
+      return Drop();
+    case core::NextFate::kUsed:
+      return Use();
+    case core::NextFate::kWaits:
+      return;
+  }
 }
 
 void NextState::Use() {
