@@ -83,29 +83,33 @@ void Agents::OnJoinReply(Process* p, const Header& header, const JoinReply& repl
   p->newest_heard = header.generation;
   if (!reply.crew.empty())
     p->crew = std::make_shared<const core::Crew>(core::Crew::Of(static_cast<int>(world_.size), reply.crew).value());
-  p->memory.state = InitialState(world_.replicas, p->rank);
+  p->cut = p->crew ? &world_.cuts.Of(*p->crew) : &world_.cuts.whole();
+  p->memory.state = InitialState(*p->cut, p->rank);
   if (reply.replacement) {  // nothing of the run is here yet
     for (Shard& shard : p->memory.state.shards)
       for (Tensor& tensor : shard.tensors) tensor.value = Mix(tensor.value, 0xBAD);
   } else {
     p->memory.objects.Put(0, p->memory.state.object);
-    for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())])
-      p->memory.mirrored[partner].Put(0, InitialState(world_.replicas, partner).object);
+    for (Rank partner : p->Partners()) p->memory.mirrored[partner].Put(0, ObjectAfter(partner, 0));
   }
   BeginTrainer(p);
+}
+
+void Agents::SetReady(Process* p) const {
+  Ready ready;
+  ready.layouts = p->cut->claims.at(p->rank);
+  for (auto& [layout, claim] : ready.layouts)
+    if (p->crew) claim = core::ClaimWithin(claim, *p->crew).value_or(claim);
+  ready.gate = world_.plan.gate != GateKind::kOff;
+  ready.state_held = world_.plan.policy.adopts;
+  ready.offer = world_.plan.OfferOf(p->rank);
+  p->core->SetReady(ready);
 }
 
 // The trainer builds its model, then comes into the guard.
 void Agents::BeginTrainer(Process* p) {
   world_.ForTrainer(p, world_.Between(1000, 60000), [this, p] {
-    Ready ready;
-    ready.layouts = world_.plan.claims.at(p->rank);
-    for (auto& [layout, claim] : ready.layouts)
-      if (p->crew) claim = core::ClaimWithin(claim, *p->crew).value_or(claim);
-    ready.gate = world_.plan.gate != GateKind::kOff;
-    ready.state_held = world_.plan.policy.adopts;
-    ready.offer = world_.plan.OfferOf(p->rank);
-    p->core->SetReady(ready);
+    SetReady(p);
     trainers_.Park(p, TrainerParked::Outcome::kReady);
   });
 }
@@ -201,6 +205,7 @@ void Agents::TakeRelease(Process* p) {
   p->resumed_told = false;
   p->troubles.throw_next = p->troubles.throw_in_update = false;
   p->received.clear();
+  if (relayouts_.Keep(p)) SetReady(p);
   held_.Mark(p, core::StateMark::kWhole);
   state_checker_.CheckReleased(*p, release);
   trainers_.BeginStep(p, p->released_at + 1);

@@ -12,6 +12,7 @@
 #include "runtime/sim/held_memory.h"
 #include "runtime/sim/network.h"
 #include "runtime/sim/processes.h"
+#include "runtime/sim/relayouts.h"
 #include "runtime/sim/snapshots.h"
 #include "runtime/sim/state_checker.h"
 #include "runtime/sim/table_checker.h"
@@ -38,8 +39,8 @@ class Directory {
 class Agents final : public AgentInbox, public AgentEnds {
  public:
   Agents(World& world, StateChecker& states, TableChecker& tables, HeldMemory& held, Network& network,
-         Collectives& collectives, Snapshots& snapshots, Trainers& trainers, Handlers& handlers, Processes& processes,
-         Directory& directory)
+         Collectives& collectives, Snapshots& snapshots, Trainers& trainers, Relayouts& relayouts, Handlers& handlers,
+         Processes& processes, Directory& directory)
       : world_(world),
         state_checker_(states),
         table_checker_(tables),
@@ -48,6 +49,7 @@ class Agents final : public AgentInbox, public AgentEnds {
         collectives_(collectives),
         snapshots_(snapshots),
         trainers_(trainers),
+        relayouts_(relayouts),
         handlers_(handlers),
         processes_(processes),
         directory_(directory) {}
@@ -62,6 +64,8 @@ class Agents final : public AgentInbox, public AgentEnds {
   void TryConnect(Process* p);
   void OnJoinReply(Process* p, const Header& header, const JoinReply& reply);
   void BeginTrainer(Process* p);
+  // What it registers, told again after its connection was lost.
+  void SetReady(Process* p) const;
   void Act(Process* p, const AgentAction& action);
   void LockGate(Process* p);
   void Stop(Process* p, const StopOrder& order);
@@ -76,6 +80,7 @@ class Agents final : public AgentInbox, public AgentEnds {
   Collectives& collectives_;
   Snapshots& snapshots_;
   Trainers& trainers_;
+  Relayouts& relayouts_;
   Handlers& handlers_;
   Processes& processes_;
   Directory& directory_;

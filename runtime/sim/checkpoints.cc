@@ -2,19 +2,13 @@
 
 namespace kintsugi::sim {
 
-// The same whoever takes part: the first of all that ever held it.
-std::pair<int, Rank> Checkpoints::ShardOf(int layout, Rank holder) const {
-  return {layout, world_.replicas.Holders(layout, holder).front()};
-}
-
 void Checkpoints::Save(Process* p) {
   world_.ForTrainer(p, world_.Between(1000, 20000), [this, p] {
     const PhaseOrder& order = p->running->order;
     const uint64_t step = order.step.value();
     for (const SaveEntry& entry : order.entries) {
-      if (entry.layout != kObjectsAlone)
-        world_.disk.written[step].shards[ShardOf(entry.layout, entry.holders.front())] =
-            p->memory.state.Of(entry.layout);
+      for (const Shard& shard : p->memory.state.shards)
+        if (shard.layout == entry.layout) world_.disk.written[step].shards[{shard.layout, shard.cell}] = shard.tensors;
       for (Rank rank : entry.objects_of) {
         const Object* object = p->ObjectOf(rank, step);
         if (!object)
@@ -58,8 +52,7 @@ void Checkpoints::Reload(Process* p) {
     if (found == world_.disk.visible.end() || p->running->order.directory != world_.plan.policy.save_directory)
       return world_.Break(Promise::kCheckpoint,
                           "reload of step " + std::to_string(step) + " from '" + p->running->order.directory + "'");
-    for (Shard& shard : p->memory.state.shards)
-      shard.tensors = found->second.shards.at(ShardOf(shard.layout, p->rank));
+    for (Shard& shard : p->memory.state.shards) shard.tensors = found->second.shards.at({shard.layout, shard.cell});
     // What a smaller crew saved has no objects of the others: they follow from the step alone.
     const auto object_of = [&](Rank rank) {
       const auto object = found->second.objects.find(rank);
@@ -67,7 +60,7 @@ void Checkpoints::Reload(Process* p) {
     };
     p->memory.objects.Clear();
     p->memory.objects.Put(step, object_of(p->rank));
-    for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())]) {
+    for (Rank partner : p->Partners()) {
       p->memory.mirrored[partner].Clear();
       if (p->InCrew(partner)) p->memory.mirrored[partner].Put(step, object_of(partner));
     }

@@ -25,8 +25,6 @@ class Checkpoints {
   void Reload(Process* p);
 
  private:
-  std::pair<int, Rank> ShardOf(int layout, Rank holder) const;
-
   World& world_;
   StateChecker& state_checker_;
   Rot& rot_;

@@ -84,7 +84,7 @@ void Collectives::Leave(Process* p, const MeetingKey& key) {
   const Collective& collective = found->second;
   if (!collective.objects.empty()) {
     const uint64_t step = p->running ? p->running->order.step.value() : p->begun;
-    for (Rank partner : world_.partners[static_cast<size_t>(p->rank.value())]) {
+    for (Rank partner : p->Partners()) {
       const auto& object = collective.objects[static_cast<size_t>(partner.value())];
       if (!object) continue;
       p->memory.mirrored[partner].Put(step, *object);

@@ -102,6 +102,25 @@ void DrawElasticLayout(Random& random, int n, Plan* plan) {
     if (size == n || random.Chance(0.7)) plan->worlds.push_back(size);
 }
 
+// In any layout, each size with its own: fewer copies or more, cut along other axes.
+void DrawAnyLayout(Random& random, int n, Plan* plan) {
+  plan->policy.world_size = n;
+  plan->claims.clear();
+  plan->layout_name = "any layout";
+  for (int size = 1; size <= n; ++size) {
+    std::vector<int> copies;
+    for (int each = 1; each <= size; ++each)
+      if (size % each == 0) copies.push_back(each);
+    const CutRule rule{static_cast<CutKind>(random.Below(3)), copies[random.Below(copies.size())]};
+    plan->cut_rules[size] = rule;
+    if (size < n && random.Chance(0.2)) continue;
+    plan->worlds.push_back(size);
+    plan->layout_name +=
+        ", " + std::to_string(size) + " " + std::string(CutKindName(rule.kind)) + " r" + std::to_string(rule.copies);
+  }
+  for (int rank = 0; rank < n; ++rank) plan->claims[Rank(rank)][0] = Group(0, n - 1, 1, plan->cut_rules[n].copies);
+}
+
 constexpr std::array kCommon = {FaultType::kKill,
                                 FaultType::kKill,
                                 FaultType::kKill,
@@ -263,6 +282,30 @@ void DrawScale(Random& random, const Plan& plan, PlannedFault* fault) {
       100ms + Duration(static_cast<int64_t>(random.Below(plan.steps * static_cast<uint64_t>(plan.step_time.count()))));
 }
 
+// Ranks that leave or come by word, or processes that are lost for good; then what strikes the change that follows, in each of its
+// phases: those of the start are over.
+void DrawReshape(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
+  if (first || random.Chance(0.25)) {
+    if (random.Chance(first ? 0.7 : 0.9)) return DrawScale(random, plan, fault);
+    fault->type = FaultType::kKill;
+    fault->at.reset();
+    fault->in_phase.reset();
+    fault->in_trainer = random.Chance(0.5) ? TrainerAt::kGate : TrainerAt::kForward;
+    fault->step = 1 + random.Below(plan.steps);
+    return;
+  }
+  if (fault->type == FaultType::kSourceLost || fault->type == FaultType::kSilentFlip) {
+    fault->nth = 2 + static_cast<int>(random.Below(2));
+    return;
+  }
+  if (fault->at || fault->in_trainer || random.Chance(0.2)) return;
+  constexpr std::array kPhases = {Phase::kLock,   Phase::kStop,   Phase::kClean,    Phase::kRebuild,
+                                  Phase::kRepair, Phase::kVerify, Phase::kRollback, Phase::kRunning};
+  fault->in_phase = kPhases[random.Below(kPhases.size())];
+  fault->nth = 1 + static_cast<int>(random.Below(3)) +
+               (*fault->in_phase >= Phase::kRebuild || *fault->in_phase == Phase::kRunning);
+}
+
 // The leader is lost, and about then somebody wants the run to end; what else strikes, strikes launchers.
 void DrawLeaderless(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
   constexpr std::array kFirst = {FaultType::kControllerKilled, FaultType::kControllerKilled,
@@ -311,6 +354,7 @@ PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile,
   if (fault.type == FaultType::kHandlerFails && random.Chance(0.3)) fault.count = 100;
   DrawPlace(random, plan, first, &fault);
   if (scales) DrawScale(random, plan, &fault);
+  if (profile.relayout) DrawReshape(random, plan, first, &fault);
   if (profile.orders) DrawOrder(random, plan, first, &fault);
   if (profile.newcomers) DrawNewcomer(random, plan, first, &fault);
   if (profile.drains) DrawDrain(random, plan, first, &fault);
@@ -530,6 +574,19 @@ const std::vector<Profile>& Profiles() {
        .elections = true,
        .elastic = true,
        .hosts_return = true},
+      {.name = "relayout",
+       .description = "as elastic, with trainers that offer any layout: each size of the world is cut in its own way, "
+                      "and where ranks "
+                      "leave or come the agents' own plan moves every piece; 1 to 5 faults, most of them in the phases "
+                      "of a change",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 100,
+       .step_time = 20ms,
+       .faults_min = 1,
+       .faults_max = 5,
+       .elastic = true,
+       .relayout = true},
       {.name = "leaderless",
        .description =
            "2 to 4 nodes whose launchers elect who leads; the leader is lost, and about then an operator or a batch "
@@ -595,7 +652,10 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   }
   if (profile.elections && ranks == 0) ranks = plan.nodes * (random.Chance(0.7) ? 2 : 4);
   DrawLayout(random, ranks > 0 ? ranks : profile.ranks > 0 ? profile.ranks : drawn, &plan);
-  if (profile.elastic) DrawElasticLayout(random, plan.policy.world_size, &plan);
+  if (profile.relayout)
+    DrawAnyLayout(random, plan.policy.world_size, &plan);
+  else if (profile.elastic)
+    DrawElasticLayout(random, plan.policy.world_size, &plan);
   if (profile.node_ranks > 0) plan.nodes = std::max(1, plan.policy.world_size / profile.node_ranks);
   plan.step_time = profile.step_time;
   plan.beat = profile.beat;
@@ -609,6 +669,8 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   plan.policy.max_respawns = kRespawns[random.Below(kRespawns.size())];
   if (profile.hosts_return)
     plan.policy.max_respawns = random.Chance(0.8) ? 10 : 0;
+  else if (profile.relayout)
+    plan.policy.max_respawns = random.Chance(0.5) ? 0 : 1 + static_cast<int>(random.Below(3));
   else if (profile.elastic && random.Chance(0.8))
     plan.policy.max_respawns = random.Chance(0.8) ? 0 : 1;
   plan.steps = profile.steps_min + random.Below(profile.steps_max - profile.steps_min + 1);
@@ -617,6 +679,8 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
     plan.policy.save_every = plan.steps / 4 + 1 + random.Below(3);
   plan.gate = random.Chance(0.6) ? GateKind::kTrainer : random.Chance(0.75) ? GateKind::kControlPlane : GateKind::kOff;
   plan.policy.can_spawn = random.Chance(0.75);
+  if (profile.relayout)
+    plan.policy.can_spawn = random.Chance(0.9), plan.policy.adopts = plan.policy.can_spawn && random.Chance(0.5);
   if (profile.adopts) plan.policy.can_spawn = plan.policy.adopts = true;
   if (profile.spares_max > 0) {
     plan.policy.can_spawn = true;

@@ -1,6 +1,8 @@
 #include "runtime/sim/end_checker.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 namespace kintsugi::sim {
 namespace {
@@ -39,22 +41,29 @@ bool EndChecker::HoldsWhole(Rank rank, int layout, uint64_t step) const {
   if (lives && is_whole(p->memory.state, p->memory.objects.Find(step))) return true;
   const auto left = world_.left.find(rank);
   return left != world_.left.end() && left->second.held && left->second.held->clean &&
-         left->second.held->of > member.trust.doubted() && left->second.held->step.value() == step && !left->second.damaged &&
-         is_whole(left->second.memory.state, left->second.memory.objects.Find(step));
+         left->second.held->of > member.trust.doubted() && left->second.held->step.value() == step &&
+         !left->second.damaged && is_whole(left->second.memory.state, left->second.memory.objects.Find(step));
 }
 
 void EndChecker::CheckNothingHeldIsLost(const RunEnded& ended) {
   const Policy& policy = world_.plan.policy;
   const bool saved = ended.text.find("saved step") != std::string::npos;
-  if (!policy.adopts || ended.exit_code == kExitSuccess || saved || !world_.course.ever_running ||
-      policy.save_directory.empty() || world_.course.nonsense)
+  if ((!policy.adopts && !world_.cuts.any_layout()) || ended.exit_code == kExitSuccess || saved ||
+      !world_.course.ever_running || policy.save_directory.empty() || world_.course.nonsense)
     return;
   // It was tried, or the bits are known to differ.
   for (const char* tried : {"could not be written", "attempts at one incident", "hold different state"})
     if (ended.text.find(tried) != std::string::npos) return;
   for (const auto& member : world_.core().members())
     if (member.rescues > 0 || member.trust.mismatches() > 0) return;
-  const auto& shards = world_.replicas.shards();
+  if (world_.cuts.any_layout()) {
+    for (uint64_t step = 0; step <= world_.plan.steps; ++step)
+      if (CellsAreHeld(step))
+        return sink_.Break(Promise::kInnocent, "the run ended with nothing (" + ended.text +
+                                                   ") although every cell was held at step " + std::to_string(step));
+    return;
+  }
+  const auto& shards = world_.cuts.whole().replicas.shards();
   for (uint64_t step = 0; step <= world_.plan.steps; ++step)
     if (std::all_of(shards.begin(), shards.end(), [&](const auto& shard) {
           return std::any_of(shard.holders.begin(), shard.holders.end(),
@@ -62,6 +71,44 @@ void EndChecker::CheckNothingHeldIsLost(const RunEnded& ended) {
         }))
       return sink_.Break(Promise::kInnocent, "the run ended with nothing (" + ended.text +
                                                  ") although every shard was held at step " + std::to_string(step));
+}
+
+bool EndChecker::CellsAreHeld(uint64_t step) const {
+  std::map<const Cut*, std::set<int>> held;
+  const auto add = [&](const Cut* cut, const RankState& state) {
+    for (const Shard& shard : state.shards)
+      if (shard.tensors == world_.reference.OfCell(step, shard.cell)) held[cut].insert(shard.cell);
+  };
+  const bool agreed = std::any_of(world_.processes.newest().begin(), world_.processes.newest().end(),
+                                  [](const Process* p) { return p && p->next && p->next->used; });
+  for (const Process* p : world_.processes.newest()) {
+    if (!p) continue;
+    const auto& member = world_.core().members()[static_cast<size_t>(p->rank.value())];
+    const bool lives = p->alive && !p->frozen && !p->damaged && !p->flipped && member.incarnation == p->incarnation;
+    if (lives && p->mark == core::StateMark::kWhole && !member.trust.needs_repair() &&
+        world_.core().crew().Has(p->rank))
+      add(p->OfferedCut(), p->Offered());
+    if (lives && agreed && p->cut != p->OfferedCut()) add(p->cut, p->memory.state);
+    if (lives && agreed && !p->next && p->mark == core::StateMark::kWriting) add(p->cut, p->memory.state);
+    const auto left = world_.left.find(p->rank);
+    if (left != world_.left.end() && left->second.held && left->second.held->clean && !left->second.damaged &&
+        left->second.held->of > member.trust.doubted() && left->second.held->step.value() == step &&
+        world_.core().crew().Has(p->rank))
+      add(left->second.cut, left->second.memory.state);
+  }
+  return std::any_of(held.begin(), held.end(),
+                     [](const auto& of) { return of.second.size() == size_t{kCellRows} * kCellColumns; });
+}
+
+// What was done since is done again only where it is held by nobody.
+void EndChecker::CheckReload(uint64_t back_to) {
+  if (!world_.cuts.any_layout() || world_.course.nonsense) return;
+  for (const auto& member : world_.core().members())
+    if (member.trust.mismatches() > 0) return;
+  for (uint64_t step = back_to + 1; step <= world_.plan.steps; ++step)
+    if (CellsAreHeld(step))
+      return sink_.Break(Promise::kInnocent, "the run goes back to step " + std::to_string(back_to) +
+                                                 " although every cell is held at step " + std::to_string(step));
 }
 
 // Slices that nothing struck hold all there is, wherever the gate keeps ranks together: with them alone the run could have
@@ -121,7 +168,7 @@ void EndChecker::CheckFilledAgain() {
 }
 
 bool EndChecker::ShardOnOneNode() const {
-  const auto& shards = world_.replicas.shards();
+  const auto& shards = world_.cuts.whole().replicas.shards();
   return std::any_of(shards.begin(), shards.end(), [this](const auto& shard) {
     return std::all_of(shard.holders.begin(), shard.holders.end(), [&](Rank holder) {
       return world_.plan.NodeOf(holder.value()) == world_.plan.NodeOf(shard.holders.front().value());
@@ -171,7 +218,7 @@ void EndChecker::CheckOutcome(const RunEnded& ended, const std::string& end) {
   const Policy& policy = world_.plan.policy;
   const Course& course = world_.course;
   const Losses& losses = world_.losses;
-  const bool shard_at_risk = losses.ShardAtRisk(world_.replicas);
+  const bool shard_at_risk = world_.ShardAtRisk();
   const bool budget_at_risk = losses.OneLost(policy.max_respawns + 1);
   // Without the gate a step that is broken off, in whatever way, may leave the ranks without a common one.
   const auto& struck = world_.outcome.struck;

@@ -19,6 +19,8 @@ class EndChecker {
   // The controller that is looked at ends the run: with nothing only where no step is left at which a whole copy of
   // each shard lies anywhere.
   void CheckNothingHeldIsLost(const RunEnded& ended);
+  // Any layout: it goes back to a checkpoint of that step.
+  void CheckReload(uint64_t back_to);
   // No event is left. `ended`: the controller's last word; null: it has said none.
   void CheckEnd(const RunEnded* ended);
 
@@ -29,6 +31,8 @@ class EndChecker {
   void CheckFilledAgain();
   void CheckDrained(const core::RunEnded& ended, const std::string& end);
   void CheckElected(const RunEnded& ended, const std::string& end);
+  // Any layout: every cell is, as one world has registered it, or as it has been cut anew and compared.
+  bool CellsAreHeld(uint64_t step) const;
   bool HoldsWhole(Rank rank, int layout, uint64_t step) const;
 
   const World& world_;

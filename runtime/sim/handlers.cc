@@ -11,6 +11,7 @@ void Handlers::Start(Process* p) {
   trainers_.Go(p, TrainerAt::kHandler);
   const Phase phase = p->running->order.phase;
   if (!TakeCrew(p)) return;
+  relayouts_.Settle(p);
   if (p->troubles.hanging_handlers > 0) {
     world_.NoteProgress();
     p->troubles.deaf = --p->troubles.hanging_handlers == 0 && world_.random.Chance(0.3);
@@ -62,6 +63,8 @@ void Handlers::Run(Process* p) {
 void Handlers::Finish(Process* p, PhaseDone done) {
   if (!p->running) return;
   const RunOnTrainer run = *p->running;
+  if (done.phase == Phase::kRebuild && done.code == StatusCode::kOk && p->next)
+    done.next.push_back({{}, p->next->cut->claims.at(p->rank)});
   if (p->troubles.nonsense_handlers > 0 && done.code == StatusCode::kOk) {
     --p->troubles.nonsense_handlers;
     world_.course.nonsense = true;
@@ -114,6 +117,7 @@ void Handlers::Cancel(Process* p) {
 
 void Handlers::Rebuild(Process* p) {
   p->group = p->running->generation;
+  if (p->running->order.relayout) relayouts_.Take(p);
   p->gets.clear();
   if (!TakeParts(p)) return;
   // An address is good for one generation: it names it.
@@ -158,11 +162,13 @@ bool Handlers::TakeParts(Process* p) {
 }
 
 std::vector<Rank> Handlers::TakersOf(Rank seat, const core::Crew& crew) const {
+  if (world_.cuts.any_layout()) return crew.ranks();
   std::vector<Rank> takers;
   for (Rank rank : crew.ranks()) {
-    const std::vector<int> layouts = world_.replicas.LayoutsOf(seat);
-    if (layouts == world_.replicas.LayoutsOf(rank) && std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
-          return &world_.replicas.Holders(layout, rank) == &world_.replicas.Holders(layout, seat);
+    const ReplicaMap& replicas = world_.cuts.whole().replicas;
+    const std::vector<int> layouts = replicas.LayoutsOf(seat);
+    if (layouts == replicas.LayoutsOf(rank) && std::all_of(layouts.begin(), layouts.end(), [&](int layout) {
+          return &replicas.Holders(layout, rank) == &replicas.Holders(layout, seat);
         }))
       takers.push_back(rank);
   }
@@ -192,22 +198,25 @@ void Handlers::Verify(Process* p) {
   p->received.clear();  // what differs is sent again, all of it
   world_.ForTrainer(p, world_.Between(100, 5000), [this, p] {
     PhaseDone done{.phase = Phase::kVerify};
-    for (const Shard& shard : p->memory.state.shards) {
-      uint64_t digest = DigestOf(shard.tensors);
-      for (Rank holder : world_.replicas.Holders(shard.layout, p->rank)) {
+    for (const Shard& shard : p->Working().shards) {
+      uint64_t& digest = done.digests[shard.layout];
+      digest = digest == 0 ? DigestOf(shard.tensors) : Mix(digest, DigestOf(shard.tensors));
+    }
+    for (auto& [layout, digest] : done.digests)
+      for (Rank holder : p->WorkingCut().replicas.Holders(layout, p->rank)) {
         if (!p->InCrew(holder)) continue;
         const Object* object = p->ObjectOf(holder, p->running->order.step.value());
         digest = Mix(digest, object ? Mix(object->value, object->position) : 0);
       }
-      done.digests[shard.layout] = digest;
-    }
+    relayouts_.OnVerified(p);
     Finish(p, std::move(done));
   });
 }
 
 void Handlers::Rollback(Process* p) {
   const uint64_t step = p->running->order.step.value();
-  held_.Mark(p, core::StateMark::kWriting);
+  if (!p->running->order.relayout)
+    held_.Mark(p, core::StateMark::kWriting);  // of what was registered before nothing is written
   world_.ForTrainer(p, world_.Between(50, 5000), [this, p, step] {
     const Object* object = p->ObjectOf(p->rank, step);
     if (!object)

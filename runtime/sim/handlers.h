@@ -11,6 +11,7 @@
 #include "runtime/sim/collectives.h"
 #include "runtime/sim/held_memory.h"
 #include "runtime/sim/network.h"
+#include "runtime/sim/relayouts.h"
 #include "runtime/sim/trainers.h"
 #include "runtime/sim/transfers.h"
 #include "runtime/sim/upward.h"
@@ -21,13 +22,14 @@ namespace kintsugi::sim {
 class Handlers final : public HandlerEnd {
  public:
   Handlers(World& world, StateChecker& checker, Network& network, HeldMemory& held, Collectives& collectives,
-           Trainers& trainers, Transfers& transfers, Checkpoints& checkpoints, AgentInbox& agents)
+           Trainers& trainers, Relayouts& relayouts, Transfers& transfers, Checkpoints& checkpoints, AgentInbox& agents)
       : world_(world),
         state_checker_(checker),
         network_(network),
         held_(held),
         collectives_(collectives),
         trainers_(trainers),
+        relayouts_(relayouts),
         transfers_(transfers),
         checkpoints_(checkpoints),
         agents_(agents) {}
@@ -55,6 +57,7 @@ class Handlers final : public HandlerEnd {
   HeldMemory& held_;
   Collectives& collectives_;
   Trainers& trainers_;
+  Relayouts& relayouts_;
   Transfers& transfers_;
   Checkpoints& checkpoints_;
   AgentInbox& agents_;

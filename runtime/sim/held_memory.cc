@@ -16,11 +16,14 @@ void HeldMemory::Mark(Process* p, core::StateMark mark) {
 void HeldMemory::Hold(const Process* p, const std::string& cause) {
   if (!world_.plan.policy.adopts) return;
   Left& left = world_.left[p->rank];
-  core::LastWords last{p->incarnation, p->mark, p->Word(), true, cause.find("SIGSEGV") == std::string::npos, p->adopted};
+  core::LastWords last{p->incarnation, p->mark, p->Word(), true, cause.find("SIGSEGV") == std::string::npos,
+                       p->adopted};
   if (world_.hook) world_.hook->BeforeHeld(&last);
   left.held = core::HeldAfter(left.held, last);
   if (left.held && left.held->of == p->incarnation) {
     left.memory = p->memory;
+    left.memory.state = p->Offered();
+    left.cut = p->OfferedCut();
     left.damaged = p->damaged || p->flipped;
   }
   if (!left.held) rot_.Lose(p);
@@ -30,7 +33,7 @@ wire::NodeHeld HeldMemory::HeldOf(Rank rank) const {
   const auto left = world_.left.find(rank);
   if (left == world_.left.end() || !left->second.held) return {rank, std::nullopt};
   core::Ready ready;
-  ready.layouts = world_.plan.claims.at(rank);
+  ready.layouts = left->second.cut->claims.at(rank);
   ready.offer = world_.plan.OfferOf(rank);
   return {rank, left->second.held,
           wire::Encode(kJob, core::Header{{}, {}, rank, left->second.held->of}, core::AgentMessage(std::move(ready)))};
@@ -39,7 +42,7 @@ wire::NodeHeld HeldMemory::HeldOf(Rank rank) const {
 bool HeldMemory::Adopt(Process* p) {
   if (p->adopted) return true;
   const Left& left = world_.left[p->rank];
-  if (!left.held) return false;
+  if (!left.held || (left.cut != p->cut && !(world_.hook && world_.hook->AdoptsAnyLayout()))) return false;
   world_.Log("rank " + p->rank.ToString() + " adopts what inc " + left.held->of.ToString() + " held at step " +
              left.held->step.ToString());
   p->adopted = true;

@@ -52,6 +52,9 @@ class Hook {
   virtual void BeforeHeld(core::LastWords* /*last*/) {}
   // A source died in mid-stream: whether the chunk that was on its way counts as received.
   virtual bool CountsLostChunk() { return false; }
+  // Before pieces move where state is cut anew; and whether a launcher's memory is mapped in whatever layout it is.
+  virtual void OnPieceMoves(std::vector<PieceMove>* /*moves*/) {}
+  virtual bool AdoptsAnyLayout() { return false; }
   // Whether one that comes into the run goes on with what was kept of its object when it left.
   virtual bool KeepsOldObject() { return false; }
   // Before a rank takes over these seats' parts of every batch.

@@ -37,20 +37,22 @@ void MemoryFaults::OnPhase(Phase phase) {
 // A bit of a copy that nothing had touched, where its partners' were not touched either: VERIFY sees that they differ,
 // and nothing tells which is right. (With a repaired partner the flipped copy would be taken for the right one.)
 bool MemoryFaults::StrikeSilently(Process* p) {
-  if (!p->core || world_.core().phase() != Phase::kVerify || p->memory.state.shards.empty() || p->memory.silent_bit)
+  if (!p->core || world_.core().phase() != Phase::kVerify || p->Working().shards.empty() || p->memory.silent_bit)
     return false;
   std::set<Rank> involved{p->rank};
-  for (const Shard& shard : p->memory.state.shards) {
+  for (const Shard& shard : p->Working().shards) {
     const size_t alone = involved.size();
-    for (Rank holder : world_.replicas.Holders(shard.layout, p->rank))
+    for (Rank holder : p->WorkingCut().replicas.Holders(shard.layout, p->rank))
       if (p->InCrew(holder)) involved.insert(holder);
     if (involved.size() == alone && alone == 1) return false;  // the last copy: nothing is left to compare it with
   }
   for (Rank rank : involved)
     if (world_.core().members()[static_cast<size_t>(rank.value())].trust.needs_repair()) return false;
   for (Rank rank : involved) world_.losses.Lose(rank.value());
-  p->memory.silent_bit = 1ull << (p->rank.value() % 64);  // no two ranks' alike
-  p->memory.state.shards.front().tensors[0].value ^= p->memory.silent_bit;
+  const uint64_t bit = 1ull << (p->rank.value() % 64);  // no two ranks' alike
+  p->Working().shards.front().tensors[0].value ^= bit;
+  if (p->next) return true;  // which goes, all of it, unless all agree
+  p->memory.silent_bit = bit;
   p->flipped = true;
   return true;
 }
@@ -59,7 +61,8 @@ bool MemoryFaults::StrikeSilently(Process* p) {
 // that flipped meanwhile: the fault is taken back, since no promise covers it.
 void MemoryFaults::TakeBackFlips() {
   for (Process* const p : world_.processes.newest()) {
-    if (!p || !p->memory.silent_bit || world_.core().members()[static_cast<size_t>(p->rank.value())].trust.needs_repair())
+    if (!p || !p->memory.silent_bit ||
+        world_.core().members()[static_cast<size_t>(p->rank.value())].trust.needs_repair())
       continue;
     p->memory.state.shards.front().tensors[0].value ^= std::exchange(p->memory.silent_bit, 0);
     p->flipped = false;
@@ -75,10 +78,10 @@ void MemoryFaults::Damage(Process* p, bool low) {
   held_.Mark(p, core::StateMark::kWriting);
   p->received.clear();
   if (low) {
-    Shard& shard = p->memory.state.shards.front();
+    const int layout = p->memory.state.shards.front().layout;
     const auto i = static_cast<size_t>(world_.random.Below(kTensorsPerLayout));
-    shard.tensors[i].value = Mix(shard.tensors[i].value, 0xBADBAD);
-    report.damaged_keys = {"l" + std::to_string(shard.layout) + "t" + std::to_string(i)};
+    p->memory.state.SpoilTensor(layout, i, 0xBADBAD);
+    report.damaged_keys = {KeyOf(layout, i)};
   } else {
     for (Shard& shard : p->memory.state.shards)
       for (Tensor& tensor : shard.tensors) tensor.value = Mix(tensor.value, 0xBADBAD);

@@ -78,6 +78,7 @@ std::string PlannedFault::ToString() const {
 }
 
 core::Offer Plan::OfferOf(Rank rank) const {
+  if (!cut_rules.empty()) return {.slice = {rank}, .worlds = worlds, .any_layout = true};
   for (const std::vector<Rank>& slice : slices)
     if (std::find(slice.begin(), slice.end(), rank) != slice.end()) return {slice, worlds};
   return {};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,7 +13,7 @@
 #include "runtime/core/offers.h"
 #include "runtime/core/phase.h"
 #include "runtime/core/policy.h"
-#include "runtime/sim/state.h"
+#include "runtime/sim/cut.h"
 
 namespace kintsugi::sim {
 
@@ -133,6 +134,8 @@ struct Plan {
   std::vector<PlannedFault> faults;
   std::vector<std::vector<Rank>> slices;  // that the trainer offers; none: no other world
   std::vector<int> worlds;
+  std::map<int, CutRule> cut_rules;  // any layout is offered: how a world of each size is cut
+  PiecePlanner planner = nullptr;    // with it: the agents' own. No part of what is drawn
 
   core::Offer OfferOf(Rank rank) const;
   int NodeOf(int rank) const { return rank * nodes / policy.world_size; }
@@ -169,6 +172,7 @@ struct Profile {
   bool drains = false;        // with spare nodes: the first one is an order to drain a node, others may be orders, too
   bool elastic = false;       // the trainer offers smaller worlds; processes are lost first, and not replaced
   bool hosts_return = false;  // with elections and elastic: nodes are lost first, most of which come back
+  bool relayout = false;      // with elastic: in any layout, so that pieces move; orders first
   bool roads = false;         // with elections: the first one closes roads between nodes; perhaps a spare node waits
 };
 const std::vector<Profile>& Profiles();

@@ -70,6 +70,16 @@ struct Troubles {
   bool hangs = false, deaf = false;
 };
 
+// What it is to hold once its state is cut anew. Mirrors runtime/agent/next_state.
+struct NextState {
+  Generation generation;
+  const Cut* cut = nullptr;
+  RankState state;
+  bool whole = false;    // its pieces have come
+  bool spoiled = false;  // ... from damaged memory
+  bool used = false;     // it is in the place of what was registered, which is here
+};
+
 struct Process {
   Rank rank;
   Incarnation incarnation;
@@ -99,6 +109,8 @@ struct Process {
   Troubles troubles;
   // Memory.
   Memory memory;
+  const Cut* cut = nullptr;  // that its state is registered in
+  std::optional<NextState> next;
   bool damaged = false;  // by a memory fault, until repaired
   bool flipped = false;  // by a bit that nobody saw, until VERIFY has
   bool spoiled = false;  // by what it received from damaged memory, until VERIFY has
@@ -110,19 +122,27 @@ struct Process {
   // Handler and collectives.
   std::optional<RunOnTrainer> order;  // not yet taken by the trainer's thread
   std::optional<RunOnTrainer> running;
-  Generation group;                      // its communicator
+  Generation group;                        // its communicator
   std::shared_ptr<const core::Crew> crew;  // who is in it; null: all, as far as it was told
   // Seats that take no part any more and whose part of every batch it does, each with the object that its draws follow.
   std::map<Rank, Object> takes_over;
   std::optional<MeetingKey> blocked_in;  // collective
   std::optional<MeetingKey> entered;     // the newest of a step, and when
   TimePoint entered_at;
-  std::map<uint64_t, Rank> gets;         // outstanding reads of the store
+  std::map<uint64_t, Rank> gets;  // outstanding reads of the store
   // In-memory snapshots.
   std::map<Rank, HeldSnapshots> snapshots;    // by owner
   std::optional<core::ArmSnapshot> snapshot;  // ordered, its boundary still to come
   uint64_t snapshot_epoch = 0;                // what was begun in an older one is void
 
+  // What is compared, and goes on: what is to come where there is that.
+  RankState& Working() { return next && !next->used ? next->state : memory.state; }
+  const Cut& WorkingCut() const { return next && !next->used ? *next->cut : *cut; }
+  // What its launcher would have of it.
+  const RankState& Offered() const { return next && next->used ? next->state : memory.state; }
+  const Cut* OfferedCut() const { return next && next->used ? next->cut : cut; }
+  const std::vector<Rank>& Holders(int layout) const { return cut->replicas.Holders(layout, rank); }
+  const std::vector<Rank>& Partners() const { return cut->partners[static_cast<size_t>(rank.value())]; }
   bool InCrew(Rank of) const { return !crew || crew->Has(of); }
   GateWord Word() const { return GateWord::Unpack(word); }
   // The lock bit stays as it is.

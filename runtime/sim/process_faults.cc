@@ -81,7 +81,8 @@ bool ProcessFaults::LoseNode(int rank) {
 bool ProcessFaults::LoseGroup(int rank) {
   std::vector<Process*> lost;
   const Rank of(rank);
-  for (Rank holder : world_.replicas.Holders(world_.replicas.LayoutsOf(of).front(), of))
+  const ReplicaMap& replicas = world_.cuts.whole().replicas;
+  for (Rank holder : replicas.Holders(replicas.LayoutsOf(of).front(), of))
     if (Process* const p = world_.processes.Newest(holder); p && p->alive) lost.push_back(p);
   for (Process* const p : lost) {
     world_.losses.Lose(p->rank.value());

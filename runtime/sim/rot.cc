@@ -13,7 +13,7 @@ bool Rot::Flip(Process* p) {
   const uint64_t committed = word.state == GateState::kCommitted ? word.step.value() : word.step.value() - 1;
   world_.bit.compared_at = (committed + every) / every * every;
   for (const Shard& shard : p->memory.state.shards)
-    for (Rank holder : world_.replicas.Holders(shard.layout, p->rank)) world_.losses.Lose(holder.value());
+    for (Rank holder : p->Holders(shard.layout)) world_.losses.Lose(holder.value());
   p->memory.state.shards.front().tensors[1].value ^= 1ull << (p->rank.value() % 64);
   p->memory.rotten = p->memory.tainted = true;
   return true;
@@ -27,7 +27,7 @@ bool Rot::IsRotten(Rank rank) const {
 }
 
 void Rot::Lose(const Process* p) {
-  const auto& partners = world_.partners[static_cast<size_t>(p->rank.value())];
+  const auto& partners = world_.cuts.whole().partners[static_cast<size_t>(p->rank.value())];
   const bool differs =
       p->memory.rotten || IsRotten(p->rank) ||
       std::any_of(partners.begin(), partners.end(), [this](Rank partner) { return IsRotten(partner); });

@@ -53,8 +53,8 @@ void Snapshots::CopyPiece(Process* p, const Order& arm, size_t number, uint64_t 
     HeldSnapshots& own = p->snapshots[p->rank];
     if (own.attempt != attempt) return;
     HeldSnapshot& into = own.in_slot[static_cast<size_t>(*own.slots.making())];
-    const size_t shard = number / kTensorsPerLayout, tensor = number % kTensorsPerLayout;
-    into.state.shards[shard].tensors[tensor] = p->memory.state.shards[shard].tensors[tensor];
+    const int layout = p->memory.state.shards[number / kTensorsPerLayout].layout;
+    into.state.TakeTensor(layout, number % kTensorsPerLayout, p->memory.state);
     const bool last = number + 1 == PieceCount(p->memory.state);
     if (!StillAt(p, into.step) && !(world_.hook && world_.hook->CountsUnfinishedCopy())) {
       own.slots.Abandon();
@@ -76,7 +76,7 @@ SnapshotReport Snapshots::ReportOn(const Process* p, Rank owner, const HeldSnaps
   SnapshotReport report{.owner = owner, .step = kintsugi::Step(held.step), .cost = 1ms};
   for (const Shard& shard : held.state.shards) {
     uint64_t digest = DigestOf(shard.tensors);
-    for (Rank holder : world_.replicas.Holders(shard.layout, owner)) {
+    for (Rank holder : p->cut->replicas.Holders(shard.layout, owner)) {
       if (!p->InCrew(holder)) continue;
       const auto object = held.objects.find(holder);
       digest = Mix(digest, object == held.objects.end() ? 0 : Mix(object->second.value, object->second.position));
@@ -126,7 +126,7 @@ const HeldSnapshot* Snapshots::Find(const Process* p, Rank owner, uint64_t step)
 }
 
 void Snapshots::TakeObjects(Process* p, const HeldSnapshot& held, int layout) const {
-  for (Rank holder : world_.replicas.Holders(layout, p->rank)) {
+  for (Rank holder : p->Holders(layout)) {
     const auto object = held.objects.find(holder);
     ObjectHistory& kept = holder == p->rank ? p->memory.objects : p->memory.mirrored[holder];
     kept.Clear();

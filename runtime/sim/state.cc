@@ -13,10 +13,24 @@ uint64_t Mix(uint64_t a, uint64_t b) {
   return z ^ (z >> 31);
 }
 
-Tensors& RankState::Of(int layout) {
+void RankState::TakeTensor(int layout, size_t tensor, const RankState& from) {
+  for (Shard& shard : shards) {
+    if (shard.layout != layout) continue;
+    const Tensors* const held = from.Find(layout, shard.cell);
+    KINTSUGI_CHECK(held, "layout " + std::to_string(layout) + " is taken from who does not hold it");
+    shard.tensors[tensor] = (*held)[tensor];
+  }
+}
+
+void RankState::SpoilTensor(int layout, size_t tensor, uint64_t with) {
   for (Shard& shard : shards)
-    if (shard.layout == layout) return shard.tensors;
-  KINTSUGI_CHECK(false, "the rank holds nothing of layout " + std::to_string(layout));
+    if (shard.layout == layout) shard.tensors[tensor].value = Mix(shard.tensors[tensor].value, with);
+}
+
+const Tensors* RankState::Find(int layout, int cell) const {
+  for (const Shard& shard : shards)
+    if (shard.layout == layout && shard.cell == cell) return &shard.tensors;
+  return nullptr;
 }
 
 void ObjectHistory::Put(uint64_t step, const Object& object) {
@@ -55,13 +69,12 @@ void ObjectHistory::KeepNewest(size_t count) {
   count_ = count;
 }
 
-RankState InitialState(const ReplicaMap& replicas, Rank rank) {
+RankState InitialState(const Cut& cut, Rank rank) {
   RankState state;
-  for (int layout : replicas.LayoutsOf(rank)) {
-    const auto first = static_cast<uint64_t>(replicas.Holders(layout, rank).front().value());
-    Shard shard{layout, {}};
+  for (const auto& [layout, cell] : cut.CellsOf(rank)) {
+    Shard shard{layout, cell, {}};
     for (size_t i = 0; i < kTensorsPerLayout; ++i)
-      shard.tensors[i].value = Mix(Mix(static_cast<uint64_t>(layout), first), i);
+      shard.tensors[i].value = Mix(Mix(static_cast<uint64_t>(layout), static_cast<uint64_t>(cell)), i);
     state.shards.push_back(shard);
   }
   state.object = ObjectAfter(rank, 0);
@@ -85,13 +98,36 @@ uint64_t Contribution(const RankState& state, const Object& object, uint64_t ste
   return sum;
 }
 
-size_t PieceCount(const RankState& state) { return state.shards.size() * kTensorsPerLayout; }
+uint64_t ContributionOf(const Object& object, uint64_t step) { return Mix(Mix(object.value, object.position), step); }
+
+uint64_t ContributionOf(const RankState& state, const std::vector<int>& cells, uint64_t step) {
+  uint64_t sum = 0;
+  for (const int cell : cells) {
+    uint64_t value = step;
+    for (const Tensor& tensor : *state.Find(0, cell)) value = Mix(value, tensor.value);
+    sum += value;
+  }
+  return sum;
+}
+
+// Cells of one layout go together.
+size_t PieceCount(const RankState& state) {
+  size_t layouts = 0;
+  for (size_t i = 0; i < state.shards.size(); ++i)
+    layouts += i == 0 || state.shards[i].layout != state.shards[i - 1].layout;
+  return layouts * kTensorsPerLayout;
+}
 
 void UpdatePiece(RankState* state, size_t piece, uint64_t step, uint64_t gradient) {
-  Tensors& tensors = state->shards[piece / kTensorsPerLayout].tensors;
+  size_t layouts = 0;
   const size_t i = piece % kTensorsPerLayout;
-  tensors[i].value = Mix(tensors[i].value ^ Mix(tensors[(i + 1) % kTensorsPerLayout].value, step), gradient);
-  ++tensors[i].updates;
+  for (size_t at = 0; at < state->shards.size(); ++at) {
+    layouts += at == 0 || state->shards[at].layout != state->shards[at - 1].layout;
+    if (layouts - 1 != piece / kTensorsPerLayout) continue;
+    Tensors& tensors = state->shards[at].tensors;
+    tensors[i].value = Mix(tensors[i].value ^ Mix(tensors[(i + 1) % kTensorsPerLayout].value, step), gradient);
+    ++tensors[i].updates;
+  }
 }
 
 uint64_t DigestOf(const Tensors& tensors) {
@@ -100,25 +136,45 @@ uint64_t DigestOf(const Tensors& tensors) {
   return digest;
 }
 
-Reference::Reference(const ReplicaMap& replicas, int world_size) {
+Reference::Reference(const Cuts& cuts) : cuts_(cuts) {
   states_.emplace_back();
-  for (int r = 0; r < world_size; ++r) states_[0].push_back(InitialState(replicas, Rank(r)));
+  for (Rank rank : cuts.whole().crew.ranks()) states_[0].push_back(InitialState(cuts.whole(), rank));
 }
 
-const RankState& Reference::At(uint64_t step, Rank rank) const {
+void Reference::ComputeTo(uint64_t step) const {
   while (states_.size() <= step) {
     const uint64_t number = states_.size();
     std::vector<RankState> next = states_.back();
     uint64_t gradient = 0;
     for (size_t r = 0; r < next.size(); ++r) {
-      next[r].object = NextObject(next[r].object, Rank(static_cast<int32_t>(r)));
-      gradient += Contribution(next[r], number);
+      const Rank rank(static_cast<int32_t>(r));
+      next[r].object = NextObject(next[r].object, rank);
+      gradient += cuts_.any_layout() ? ContributionOf(next[r].object, number) +
+                                           ContributionOf(next[r], cuts_.whole().MainCellsOf(rank), number)
+                                     : Contribution(next[r], number);
     }
     for (RankState& state : next)
       for (size_t piece = 0; piece < PieceCount(state); ++piece) UpdatePiece(&state, piece, number, gradient);
     states_.push_back(std::move(next));
   }
-  return states_[step][static_cast<size_t>(rank.value())];
+}
+
+const Tensors& Reference::OfCell(uint64_t step, int cell) const {
+  ComputeTo(step);
+  for (const RankState& state : states_[step])
+    if (const Tensors* const held = state.Find(0, cell)) return *held;
+  KINTSUGI_CHECK(false, "cell " + std::to_string(cell) + " is with nobody");
+}
+
+const RankState& Reference::At(uint64_t step, Rank rank, const Cut& cut) const {
+  ComputeTo(step);
+  const RankState& whole = states_[step][static_cast<size_t>(rank.value())];
+  if (&cut == &cuts_.whole()) return whole;
+  const auto [at, is_new] = recut_.try_emplace({step, rank, &cut});
+  if (!is_new) return at->second;
+  at->second.object = whole.object;
+  for (const auto& [layout, cell] : cut.CellsOf(rank)) at->second.shards.push_back({layout, cell, OfCell(step, cell)});
+  return at->second;
 }
 
 }  // namespace kintsugi::sim

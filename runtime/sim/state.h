@@ -7,20 +7,14 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <vector>
 
-#include "runtime/core/replica_map.h"
+#include "runtime/sim/cut.h"
 
 namespace kintsugi::sim {
 
-// The simulator is made of the cores' words; its headers are seen by the command and the tests only.
-using namespace core;
-
-inline constexpr size_t kTensorsPerLayout = 3;
-
 uint64_t Mix(uint64_t a, uint64_t b);
-
-using Claims = std::map<Rank, std::map<int, GroupClaim>>;
 
 struct Tensor {
   uint64_t value = 0;
@@ -29,9 +23,10 @@ struct Tensor {
 };
 using Tensors = std::array<Tensor, kTensorsPerLayout>;
 
-// A rank's shard of one layout.
+// A rank's shard of one layout; or, where any layout is offered, one of the cells that its shard is made of.
 struct Shard {
   int layout = 0;
+  int cell = 0;  // of all that are alike, wherever they are held
   Tensors tensors;
   bool operator==(const Shard&) const = default;
 };
@@ -45,11 +40,14 @@ struct Object {
 
 // What one rank holds at one step.
 struct RankState {
-  std::vector<Shard> shards;  // ascending by layout
+  std::vector<Shard> shards;  // ascending by layout, then cell
   Object object;
 
-  Tensors& Of(int layout);
-  const Tensors& Of(int layout) const { return const_cast<RankState*>(this)->Of(layout); }
+  // One tensor of the layout: what of it the rank holds.
+  void TakeTensor(int layout, size_t tensor, const RankState& from);
+  void SpoilTensor(int layout, size_t tensor, uint64_t with);
+  // Null: it is not held.
+  const Tensors* Find(int layout, int cell) const;
 };
 
 // The objects of the newest steps, the newest two for good and a third while a step is under way.
@@ -70,7 +68,7 @@ class ObjectHistory {
   size_t count_ = 0;
 };
 
-RankState InitialState(const ReplicaMap& replicas, Rank rank);
+RankState InitialState(const Cut& cut, Rank rank);
 // The object moves in the forward pass, before the gradients: it draws one sample.
 Object NextObject(const Object& object, Rank rank);
 // The sample that a rank's iterator gives at this position, counted over all ranks.
@@ -83,6 +81,9 @@ Object ObjectAfter(Rank rank, uint64_t step);
 // the same shards, whose part of the batch it does.
 uint64_t Contribution(const RankState& state, const Object& object, uint64_t step);
 inline uint64_t Contribution(const RankState& state, uint64_t step) { return Contribution(state, state.object, step); }
+// Where any layout is offered, parts of the batch and cells give what they give wherever they are.
+uint64_t ContributionOf(const Object& object, uint64_t step);
+uint64_t ContributionOf(const RankState& state, const std::vector<int>& cells, uint64_t step);
 // One of the small pieces an update consists of. REQUIRES: piece < PieceCount(state).
 void UpdatePiece(RankState* state, size_t piece, uint64_t step, uint64_t gradient);
 size_t PieceCount(const RankState& state);
@@ -92,11 +93,20 @@ uint64_t DigestOf(const Tensors& tensors);
 // All ranks' states after each step of an undisturbed run; computed as far as it is asked for.
 class Reference {
  public:
-  Reference(const ReplicaMap& replicas, int world_size);
-  const RankState& At(uint64_t step, Rank rank) const;
+  explicit Reference(const Cuts& cuts);
+  // Of a rank that takes part in the cut.
+  const RankState& At(uint64_t step, Rank rank, const Cut& cut) const;
+  // ... of all seats.
+  const RankState& At(uint64_t step, Rank rank) const { return At(step, rank, cuts_.whole()); }
+  const Tensors& OfCell(uint64_t step, int cell) const;
 
  private:
-  mutable std::vector<std::vector<RankState>> states_;  // a cache: what is asked for is computed once
+  void ComputeTo(uint64_t step) const;
+
+  const Cuts& cuts_;
+  // Caches: what is asked for is computed once.
+  mutable std::vector<std::vector<RankState>> states_;
+  mutable std::map<std::tuple<uint64_t, Rank, const Cut*>, RankState> recut_;
 };
 
 }  // namespace kintsugi::sim

@@ -11,10 +11,10 @@ void StateChecker::CheckState(const Process& p, uint64_t step, const std::string
 void StateChecker::Check(const Process& p, uint64_t step, const std::string& when, Promise promise,
                          uint64_t compared_at) {
   if (CheckTaint(p, step, compared_at)) return;
-  const RankState& expected = world_.reference.At(step, p.rank);
+  const RankState& expected = world_.reference.At(step, p.rank, *p.cut);
   const std::string who = "rank " + p.rank.ToString() + ", " + when + ": ";
-  for (size_t i = 0; i < expected.shards.size(); ++i)
-    for (const Tensor& tensor : p.memory.state.shards[i].tensors)
+  for (const Shard& shard : p.memory.state.shards)
+    for (const Tensor& tensor : shard.tensors)
       if (tensor.updates != step)
         return sink_.Break(Promise::kUpdateOnce, who + "a tensor at step " + std::to_string(step) + " has seen " +
                                                      std::to_string(tensor.updates) + " updates");
@@ -49,14 +49,17 @@ void StateChecker::CheckCommit(const Process& p) {
   for (const auto& [seat, object] : p.takes_over) check_sample(seat);
   if (CheckTaint(p, p.begun, world_.bit.compared_at)) return;
   // The objects were checked when the loop was entered and move by one rule; what they feed is in the tensors.
-  const RankState& expected = world_.reference.At(p.begun, p.rank);
+  const RankState& expected = world_.reference.At(p.begun, p.rank, *p.cut);
   if (p.memory.state.shards == expected.shards) return;
   CheckState(p, p.begun, "committed", Promise::kBitIdentical);
 }
 
 bool StateChecker::CheckCrew(const Process& p, Generation generation, const std::shared_ptr<const core::Crew>& crew) {
   const std::string who = "rank " + p.rank.ToString() + " in generation " + generation.ToString();
-  if (!crew->Has(p.rank)) {
+  // Who leaves where state is cut anew takes part until what it holds is elsewhere.
+  const Phase phase = p.running->order.phase;
+  const bool leaves = world_.cuts.any_layout() && (phase == Phase::kClean || phase == Phase::kRepair);
+  if (!crew->Has(p.rank) && !leaves) {
     sink_.Break(Promise::kOneDecider, who + " is told of a crew that it is not in: " + crew->ToString());
     return false;
   }
@@ -70,6 +73,29 @@ bool StateChecker::CheckCrew(const Process& p, Generation generation, const std:
   sink_.Break(Promise::kOneDecider,
               who + " is told of " + crew->ToString() + ", others of " + first->second->ToString());
   return false;
+}
+
+// Each cell is as it is in an undisturbed run, wherever it lies; and the rank holds those that are its.
+void StateChecker::CheckCut(const Process& p, uint64_t step) {
+  const NextState& next = *p.next;
+  if (next.spoiled) return;
+  if (next.state.shards != world_.reference.At(step, p.rank, *next.cut).shards)
+    sink_.Break(Promise::kSameStep, "rank " + p.rank.ToString() + ": what was cut anew for " +
+                                        next.cut->crew.ToString() + " is not the state of step " +
+                                        std::to_string(step));
+}
+
+void StateChecker::NoteCompared(const Process& p, Generation generation) {
+  if (world_.cuts.any_layout()) compared_[{p.newest_term, generation}].insert(p.rank);
+}
+
+void StateChecker::CheckFreed(const Process& p, Generation generation) {
+  for (const auto& [of, ranks] : compared_)
+    if (of.second == generation && std::all_of(p.cut->crew.ranks().begin(), p.cut->crew.ranks().end(),
+                                               [&ranks = ranks](Rank rank) { return ranks.count(rank) > 0; }))
+      return;
+  sink_.Break(Promise::kInnocent, "rank " + p.rank.ToString() + " frees what it held before generation " +
+                                      generation.ToString() + ", and not all had compared what was cut anew");
 }
 
 void StateChecker::CheckRepaired(const Process& p, const RunOnTrainer& run) {
@@ -87,6 +113,9 @@ void StateChecker::CheckReleased(const Process& p, const ReleaseTrainer& release
     sink_.Break(Promise::kOneDecider, "rank " + p.rank.ToString() + " goes on in generation " +
                                           release.generation.ToString() +
                                           " and was told who takes part in generation " + p.group.ToString());
+  if (world_.cuts.any_layout() && (p.next || p.cut->crew != *p.crew))
+    sink_.Break(Promise::kSameStep, "rank " + p.rank.ToString() + " goes on among " + p.crew->ToString() +
+                                        " and holds what it has among " + p.cut->crew.ToString());
   const auto [first, is_first] = released_.emplace(release.generation, release.step.value());
   if (!is_first && first->second != release.step.value())
     sink_.Break(Promise::kSameStep, "generation " + release.generation.ToString() + " goes on from two steps");
@@ -111,7 +140,7 @@ void StateChecker::CheckCheckpoint(const Process& writer, uint64_t step, const C
     const Rank rank(static_cast<int32_t>(r));
     const RankState& expected = world_.reference.At(step, rank);
     for (const Shard& shard : expected.shards) {
-      const auto found = checkpoint.shards.find({shard.layout, world_.replicas.Holders(shard.layout, rank).front()});
+      const auto found = checkpoint.shards.find({shard.layout, shard.cell});
       if (found == checkpoint.shards.end() || found->second != shard.tensors)
         return broken("layout " + std::to_string(shard.layout) + " of rank " + rank.ToString());
     }

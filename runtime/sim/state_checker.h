@@ -10,6 +10,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "runtime/sim/world.h"
@@ -26,6 +27,11 @@ class StateChecker {
   void CheckCommit(const Process& p);
   // All of a generation are told one crew, which they are in. False: that is broken.
   bool CheckCrew(const Process& p, Generation generation, const std::shared_ptr<const core::Crew>& crew);
+  // Of what was cut anew: its pieces have come; and it takes the place of what was registered before, which is freed: where all
+  // of that crew were compared.
+  void CheckCut(const Process& p, uint64_t step);
+  void NoteCompared(const Process& p, Generation generation);
+  void CheckFreed(const Process& p, Generation generation);
   void CheckRepaired(const Process& p, const RunOnTrainer& run);
   // It goes back to its loop; all of a generation do from one step.
   void CheckReleased(const Process& p, const ReleaseTrainer& release);
@@ -46,7 +52,8 @@ class StateChecker {
   Violations& sink_;
   // Where nobody is left who knows a generation, its number may be used again.
   std::map<std::pair<Term, Generation>, std::shared_ptr<const core::Crew>> crews_;
-  std::map<Generation, uint64_t> released_;  // the step that a generation goes on from
+  std::map<std::pair<Term, Generation>, std::set<Rank>> compared_;  // where state may be cut anew
+  std::map<Generation, uint64_t> released_;                         // the step that a generation goes on from
 };
 
 }  // namespace kintsugi::sim

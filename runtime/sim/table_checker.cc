@@ -74,8 +74,7 @@ void TableChecker::CheckSend(const Send& send) {
   if (reply && !reply->accepted) return;
   const auto* order = std::get_if<PhaseOrder>(&send.message);
   // Where all that had a shard at one step are lost, those that live may have to go back to what launchers hold.
-  if (order && world_.plan.gate != GateKind::kOff &&
-      !(world_.plan.policy.adopts && world_.losses.ShardAtRisk(world_.replicas)))
+  if (order && world_.plan.gate != GateKind::kOff && !(world_.plan.policy.adopts && world_.ShardAtRisk()))
     for (const RepairMove& move : order->moves)
       if (!world_.losses.lost(move.destination.value()))
         sink_.Break(Promise::kInnocent,
@@ -111,8 +110,8 @@ void TableChecker::CheckIncident(const core::IncidentRecord& record) {
     return type == FaultType::kReplace || type == FaultType::kDrain || type == FaultType::kKill ||
            type == FaultType::kExit || type == FaultType::kSave;
   });
-  if (!world_.losses.asked() || !deaths_alone || world_.losses.ShardAtRisk(world_.replicas) ||
-      world_.plan.gate == GateKind::kOff || record.rung != Rung::kReload || !record.step || !record.begun)
+  if (!world_.losses.asked() || !deaths_alone || world_.ShardAtRisk() || world_.plan.gate == GateKind::kOff ||
+      record.rung != Rung::kReload || !record.step || !record.begun)
     return;
   if (record.begun->value() > record.step->value() + 1)
     sink_.Break(Promise::kInnocent, "steps after " + record.step->ToString() + " are done again, up to " +

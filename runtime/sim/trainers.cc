@@ -61,10 +61,12 @@ void Trainers::AfterForward(Process* p, uint64_t step) {
   uint64_t contribution = 0;
   const auto take_part = [&](Rank of, const Object& object) {
     world_.samples[step][static_cast<size_t>(of.value())] = SampleAt(object, of, world_.plan.policy.world_size);
-    contribution += Contribution(p->memory.state, object, step);
+    contribution +=
+        world_.cuts.any_layout() ? ContributionOf(object, step) : Contribution(p->memory.state, object, step);
   };
   take_part(p->rank, p->memory.state.object);
   for (const auto& [seat, object] : p->takes_over) take_part(seat, object);
+  if (world_.cuts.any_layout()) contribution += ContributionOf(p->memory.state, p->cut->MainCellsOf(p->rank), step);
   Go(p, TrainerAt::kGradients);
   collectives_.Enter(p, Meeting::kGradients, step, contribution, p->memory.state.object);
 }

@@ -12,8 +12,6 @@ namespace {
 constexpr size_t kObjectsChunk = kTensorsPerLayout;
 constexpr size_t kChunks = kTensorsPerLayout + 1;
 
-std::string KeyOf(int layout, size_t tensor) { return "l" + std::to_string(layout) + "t" + std::to_string(tensor); }
-
 // As the digest of a stream's manifest: another one starts its ledger anew.
 uint64_t ManifestOf(const RepairMove& move) {
   uint64_t digest = static_cast<uint64_t>(move.layout) + 1;
@@ -36,6 +34,7 @@ bool Wanted(const RepairMove& move, size_t chunk) {
 }  // namespace
 
 void Transfers::Repair(Process* p) {
+  if (p->running->order.relayout) return relayouts_.Move(p);
   const Generation generation = p->running->generation;
   Session& session = sessions_[generation];
   if (session.transfers.empty())
@@ -86,7 +85,7 @@ void Transfers::ReloadFromMemory(Process* p) {
         return m.destination == p->rank && m.layout == shard.layout;
       });
       if (moved) continue;
-      shard.tensors = own->state.Of(shard.layout);
+      shard.tensors = *own->state.Find(shard.layout, shard.cell);
       snapshots_.TakeObjects(p, *own, shard.layout);
     }
     Repair(p);
@@ -144,8 +143,7 @@ void Transfers::SendChunk(Generation generation, size_t i, size_t chunk) {
     return world_.For(p, 1us, [this, generation] { Push(generation); });
   }
   // The first bytes land: the tensor is neither its old nor its new self.
-  if (chunk < kTensorsPerLayout)
-    p->memory.state.Of(layout)[chunk].value = Mix(p->memory.state.Of(layout)[chunk].value, 1);
+  if (chunk < kTensorsPerLayout) p->memory.state.SpoilTensor(layout, chunk, 1);
   world_.For(p, world_.Between(70, 7000), [this, generation, i, chunk, p, source = transfer.source] {
     Session& s = sessions_[generation];
     Transfer& t = s.transfers[i];
@@ -164,14 +162,14 @@ void Transfers::TakeChunk(Process* p, const Transfer& transfer, size_t chunk) {
                                  : snapshots_.Find(source, transfer.move.snapshot_of, p->running->order.step.value());
   if (held) {
     if (chunk < kTensorsPerLayout)
-      p->memory.state.Of(in)[chunk] = held->state.Of(in)[chunk];
+      p->memory.state.TakeTensor(in, chunk, held->state);
     else
       snapshots_.TakeObjects(p, *held, in);
   } else if (chunk < kTensorsPerLayout) {
-    p->memory.state.Of(in)[chunk] = source->memory.state.Of(in)[chunk];
+    p->memory.state.TakeTensor(in, chunk, source->memory.state);
   } else {
     // Objects of the whole replica group: this rank must be able to serve the others later.
-    for (Rank holder : world_.replicas.Holders(in, p->rank)) {
+    for (Rank holder : p->Holders(in)) {
       if (holder == p->rank && p->running->order.rung == Rung::kGrow) {
         p->memory.objects = source->memory.mirrored[holder];
         continue;
@@ -192,7 +190,7 @@ void Transfers::RecallObjects(Process* p) {
   const uint64_t step = p->running->order.step.value();
   if (p->running->order.rung != Rung::kGrow || (world_.hook && world_.hook->KeepsOldObject())) return;
   for (const RepairMove& move : p->running->order.moves) {
-    const auto& partners = world_.partners[static_cast<size_t>(p->rank.value())];
+    const auto& partners = p->Partners();
     if (std::find(partners.begin(), partners.end(), move.destination) == partners.end()) continue;
     p->memory.mirrored[move.destination].Clear();
     p->memory.mirrored[move.destination].Put(step, ObjectAfter(move.destination, step));
@@ -210,12 +208,14 @@ void Transfers::EndTransfer(Process* p, Transfer& transfer) {
   world_.NoteProgress();
   world_.Log("a bit flips in what rank " + p->rank.ToString() + " received");
   // Another bit on each rank: two flips that are alike would be no flips to a comparison.
-  p->memory.state.Of(transfer.move.layout)[1].value ^= uint64_t{4} << (p->rank.value() % 32);
+  for (Shard& shard : p->memory.state.shards)
+    if (shard.layout == transfer.move.layout) shard.tensors[1].value ^= uint64_t{4} << (p->rank.value() % 32);
   p->received.clear();  // its checksum will tell
   p->flipped = true;
 }
 
 void Transfers::Leave(Process* p) {
+  relayouts_.Leave(p);
   for (auto& [generation, session] : sessions_) {
     const auto me = session.members.find(p->rank);
     if (me == session.members.end() || me->second != p) continue;
@@ -249,6 +249,7 @@ void Transfers::LeaveTransfer(Process* p, Session& session, Transfer& transfer) 
 }
 
 Process* Transfers::SourceIn(Generation generation) const {
+  if (Process* const source = relayouts_.SourceIn(generation)) return source;
   const auto session = sessions_.find(generation);
   if (session == sessions_.end()) return nullptr;
   for (const Transfer& transfer : session->second.transfers)

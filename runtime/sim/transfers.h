@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/sim/held_memory.h"
+#include "runtime/sim/relayouts.h"
 #include "runtime/sim/rot.h"
 #include "runtime/sim/snapshots.h"
 #include "runtime/sim/state_checker.h"
@@ -22,8 +23,15 @@ namespace kintsugi::sim {
 
 class Transfers {
  public:
-  Transfers(World& world, StateChecker& checker, Rot& rot, HeldMemory& held, Snapshots& snapshots, HandlerEnd& handlers)
-      : world_(world), state_checker_(checker), rot_(rot), held_(held), snapshots_(snapshots), handlers_(handlers) {}
+  Transfers(World& world, StateChecker& checker, Rot& rot, HeldMemory& held, Snapshots& snapshots, Relayouts& relayouts,
+            HandlerEnd& handlers)
+      : world_(world),
+        state_checker_(checker),
+        rot_(rot),
+        held_(held),
+        snapshots_(snapshots),
+        relayouts_(relayouts),
+        handlers_(handlers) {}
 
   // The process runs REPAIR, and takes part in its generation's session.
   void Repair(Process* p);
@@ -58,6 +66,7 @@ class Transfers {
   Rot& rot_;
   HeldMemory& held_;
   Snapshots& snapshots_;
+  Relayouts& relayouts_;
   HandlerEnd& handlers_;
   std::map<Generation, Session> sessions_;
   int flips_left_ = 0;

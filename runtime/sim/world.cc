@@ -1,28 +1,19 @@
 #include "runtime/sim/world.h"
 
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
 namespace kintsugi::sim {
 
 using namespace std::chrono_literals;
-
-namespace {
-
-ReplicaMap MapOf(const Plan& plan) { return ReplicaMap::Build(plan.policy.world_size, plan.claims).value(); }
-
-std::vector<std::vector<Rank>> PartnersIn(const ReplicaMap& replicas, size_t ranks) {
-  std::vector<std::vector<Rank>> partners;
-  for (size_t r = 0; r < ranks; ++r) partners.push_back(replicas.Partners(Rank(static_cast<int32_t>(r))));
-  return partners;
-}
-
-}  // namespace
 
 World::World(Plan p, LogFunction log_function, Hook* h)
     : plan(std::move(p)),
       hook(h),
       size(static_cast<size_t>(plan.policy.world_size)),
-      replicas(MapOf(plan)),
-      partners(PartnersIn(replicas, size)),
-      reference(replicas, plan.policy.world_size),
+      cuts(plan.policy.world_size, plan.claims, plan.cut_rules),
+      reference(cuts),
       scheduler(TimePoint(100s)),
       log(std::move(log_function), scheduler),
       start(scheduler.now()),
@@ -31,8 +22,14 @@ World::World(Plan p, LogFunction log_function, Hook* h)
       losses(plan.policy),
       processes(size),
       seats(size) {
+  KINTSUGI_CHECK(!cuts.any_layout() || plan.planner, "pieces are to move, and nobody plans that");
   seat().Begin(plan.policy, Term{1, 1});
   NoteProgress();
+}
+
+bool World::ShardAtRisk() const {
+  return std::any_of(cuts.all().begin(), cuts.all().end(),
+                     [this](const auto& cut) { return losses.ShardAtRisk(cut.second->replicas); });
 }
 
 Duration World::Between(int64_t low_us, int64_t high_us) {

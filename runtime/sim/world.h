@@ -31,7 +31,7 @@ namespace kintsugi::sim {
 inline const std::string kJob = "sim";
 
 struct Checkpoint {
-  std::map<std::pair<int, Rank>, Tensors> shards;  // by layout and first holder
+  std::map<std::pair<int, int>, Tensors> shards;  // by layout and cell
   std::map<Rank, Object> objects;
 };
 
@@ -43,6 +43,7 @@ struct Disk {
 struct Left {
   std::optional<core::HeldState> held;
   Memory memory;
+  const Cut* cut = nullptr;  // that it was registered in
   bool damaged = false;
 };
 
@@ -77,8 +78,7 @@ class World {
   const Plan plan;
   Hook* const hook;   // may be null
   const size_t size;  // ranks
-  const ReplicaMap replicas;
-  const std::vector<std::vector<Rank>> partners;  // by rank
+  const Cuts cuts;
   const Reference reference;
   Scheduler scheduler;
   const RunLog log;
@@ -136,6 +136,9 @@ class World {
   const Seat& seat() const { return seats.current(); }
   ControllerCore& core() { return seat().core(); }
   const ControllerCore& core() const { return seat().core(); }
+
+  // Whether all that hold one shard, as it was ever cut, were lost.
+  bool ShardAtRisk() const;
 
   // Where nodes may take each other's ranks over.
   int Hosts() const { return plan.nodes + plan.spare_nodes; }

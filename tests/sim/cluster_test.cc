@@ -55,6 +55,21 @@ TEST(Cluster, KeepsItsPromisesInWorldsThatShrinkAndGrow) {
   }
 }
 
+// Every cell of the state is where its crew's layout has it, whatever strikes a change, and in whichever phase.
+TEST(Cluster, KeepsItsPromisesWherePiecesMove) {
+  const Campaign campaign = RunSeeds("relayout", 1, 6001);
+  for (Phase phase : {Phase::kLock, Phase::kStop, Phase::kClean, Phase::kAdmit, Phase::kRebuild, Phase::kRepair,
+                      Phase::kVerify, Phase::kRollback}) {
+    const auto found = campaign.coverage().find(phase);
+    EXPECT_TRUE(found != campaign.coverage().end() && found->second.count(FaultType::kKill))
+        << "no kill in " << PhaseName(phase);
+  }
+  EXPECT_GT(Struck(campaign, FaultType::kScale), 3000u);
+  for (Rung rung : {Rung::kShrink, Rung::kGrow, Rung::kAdopt, Rung::kReload, Rung::kDump})
+    EXPECT_TRUE(campaign.rungs().count(rung)) << "no run took the rung " << RungName(rung);
+  EXPECT_GT(campaign.exits().at(kExitSuccess), 4000u);
+}
+
 // The look-out for hangs repairs whatever stands still, at the price of an incident: it would hide a rank that waits for
 // what nobody will send.
 TEST(Cluster, NothingStandsStillWithoutTheLookOutForHangs) {

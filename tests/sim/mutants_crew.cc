@@ -1,4 +1,6 @@
 // Mutants of who takes part: what an attempt at a smaller world tells, keeps and takes over.
+#include <algorithm>
+
 #include "tests/sim/mutants.h"
 
 namespace kintsugi::sim {
@@ -108,6 +110,74 @@ class FreshOnesVote : public Hook {
   bool FreshVotes() override { return true; }
 };
 
+PhaseOrder* OrderIn(ControllerAction* action, Phase phase) {
+  auto* const send = std::get_if<Send>(action);
+  auto* const order = send ? std::get_if<PhaseOrder>(&send->message) : nullptr;
+  return order && order->phase == phase ? order : nullptr;
+}
+
+// Of the pieces that move where state is cut anew, one does not.
+class PieceLeft : public Hook {
+ public:
+  void OnPieceMoves(std::vector<PieceMove>* moves) override { moves->pop_back(); }
+};
+
+// What was cut anew takes the place of what was registered before all have compared it.
+class FreedEarly : public Hook {
+ public:
+  void AfterController(const ControllerCore& core, const ControllerEvent&,
+                       std::vector<ControllerAction>* actions) override {
+    for (ControllerAction& action : *actions)
+      if (PhaseOrder* const order = OrderIn(&action, Phase::kVerify)) order->registered_in = core.generation();
+  }
+};
+
+// Nobody is told which registration counts.
+class CountUntold : public Hook {
+ public:
+  void AfterController(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) override {
+    for (ControllerAction& action : *actions)
+      if (auto* const send = std::get_if<Send>(&action))
+        if (auto* const order = std::get_if<PhaseOrder>(&send->message)) order->registered_in = Generation();
+  }
+};
+
+// A rank that goes back to what was registered before keeps what was cut anew.
+class CutKept : public Hook {
+ public:
+  void AfterController(const ControllerCore& core, const ControllerEvent&,
+                       std::vector<ControllerAction>* actions) override {
+    for (ControllerAction& action : *actions) {
+      if (PhaseOrder* const order = OrderIn(&action, Phase::kRollback); order && order->relayout)
+        cut_ = core.generation();
+      if (PhaseOrder* const order = OrderIn(&action, Phase::kClean)) order->registered_in = cut_;
+    }
+  }
+
+ private:
+  Generation cut_;
+};
+
+// What a launcher holds is mapped in whatever layout it was.
+class AnyMemory : public Hook {
+ public:
+  bool AdoptsAnyLayout() override { return true; }
+};
+
+// Who leaves ends before its pieces have gone.
+class LeavesAtOnce : public Hook {
+ public:
+  void AfterController(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) override {
+    for (ControllerAction& action : *actions)
+      if (PhaseOrder* const order = OrderIn(&action, Phase::kRepair);
+          order && order->relayout && !order->crew.empty()) {
+        Send& send = std::get<Send>(action);
+        if (!std::binary_search(order->crew.begin(), order->crew.end(), send.header.rank))
+          send.message = core::EndOrder{0, "it takes no part any more"};
+      }
+  }
+};
+
 template <typename M>
 std::unique_ptr<Hook> Make() {
   return std::make_unique<M>();
@@ -131,6 +201,17 @@ std::vector<Mutant> CrewMutants() {
        Make<WordForgotten>},
       {"fresh_ones_vote", "a process that was not in the run yet has no vote of its own", "elastic_hosts", 1140,
        Promise::kOneDecider, Make<FreshOnesVote>, true},
+      {"piece_left", "every piece moves where state is cut anew", "relayout", 4, Promise::kSameStep, Make<PieceLeft>},
+      {"freed_early", "what was held before is freed once all have compared what was cut anew", "relayout", 4,
+       Promise::kInnocent, Make<FreedEarly>},
+      {"count_untold", "who has not heard that the run goes on is told which registration counts", "relayout", 1332,
+       Promise::kSameStep, Make<CountUntold>},
+      {"cut_kept", "a fault in a change comes back to what was registered before", "relayout", 156, Promise::kInnocent,
+       Make<CutKept>},
+      {"any_memory", "memory is mapped in the layout that it was registered in", "relayout", 1349, Promise::kSameStep,
+       Make<AnyMemory>},
+      {"leaves_at_once", "who leaves gives away what it holds first", "relayout", 9, Promise::kInnocent,
+       Make<LeavesAtOnce>},
       {"parts_lost", "what a seat that is gone did is done", "elastic", 2, Promise::kBitIdentical, Make<PartsLost>},
       {"parts_doubled", "... once", "elastic", 6, Promise::kBitIdentical, Make<PartsDoubled>},
   };

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "replica/live/piece_moves.h"
 #include "tests/sim/without_hangs.h"
 
 namespace kintsugi::sim {
@@ -27,7 +28,8 @@ std::vector<Mutant> AllMutants() {
 }
 
 Plan PlanFor(const Mutant& mutant, uint64_t seed) {
-  const Plan plan = DrawPlan(seed, FindProfile(mutant.profile).value(), 0);
+  Plan plan = DrawPlan(seed, FindProfile(mutant.profile).value(), 0);
+  plan.planner = live::PlanPieceMoves;
   return mutant.with_hangs ? plan : WithoutHangs(plan);
 }
 

@@ -38,7 +38,8 @@ struct Ground {
   explicit Ground(Plan plan = SomePlan()) : world(std::move(plan), nullptr, nullptr) {
     for (int r = 0; r < world.plan.policy.world_size; ++r) {
       Process& p = world.processes.Add(Rank(r), Incarnation(1), world.plan.NodeOf(r));
-      p.memory.state = InitialState(world.replicas, p.rank);
+      p.cut = &world.cuts.whole();
+      p.memory.state = InitialState(*p.cut, p.rank);
       p.memory.objects.Put(0, p.memory.state.object);
     }
   }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <string>
 
+#include "replica/live/piece_moves.h"
 #include "runtime/sim/campaign.h"
 
 namespace kintsugi::sim {
@@ -17,7 +18,8 @@ inline Campaign RunSeeds(const std::string& name, uint64_t first, uint64_t end, 
   const Profile profile = FindProfile(name).value();
   Campaign campaign;
   for (uint64_t seed = first; seed < end && campaign.failures().size() < kFailuresMax; ++seed) {
-    const Plan plan = DrawPlan(seed, profile, ranks);
+    Plan plan = DrawPlan(seed, profile, ranks);
+    plan.planner = live::PlanPieceMoves;
     campaign.Add(plan, Cluster(plan).Run());
   }
   for (const Campaign::Failure& failure : campaign.failures())

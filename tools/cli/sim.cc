@@ -3,6 +3,7 @@
 #include <chrono>
 #include <iostream>
 
+#include "replica/live/piece_moves.h"
 #include "runtime/sim/campaign.h"
 #include "tools/cli/common.h"
 #include "tools/cli/coverage_picture.h"
@@ -56,7 +57,8 @@ Result<std::vector<sim::Profile>> FindProfiles(const std::string& name) {
 // The run's digest; 0 where none is asked for.
 uint64_t RunSeed(const SimOptions& options, uint64_t seed, const sim::Profile& profile, const sim::LogFunction& log,
                  std::ostream& words, sim::Campaign* campaign) {
-  const sim::Plan plan = sim::DrawPlan(seed, profile, options.ranks);
+  sim::Plan plan = sim::DrawPlan(seed, profile, options.ranks);
+  plan.planner = live::PlanPieceMoves;
   const DigestedRun run =
       options.digest.empty() ? DigestedRun{sim::Cluster(plan, log).Run(), 0} : RunDigested(plan, log);
   const sim::Outcome& outcome = run.outcome;
@@ -119,7 +121,8 @@ int RunSim(const SimOptions& options) {
   if (!seeds.ok()) return RefuseCampaign(seeds.status());
   const Result<std::vector<sim::Profile>> profiles = FindProfiles(options.profile);
   if (!profiles.ok()) return RefuseCampaign(profiles.status().Annotate("--profile"));
-  if (const Status ranks = sim::CheckRanks(options.ranks); !ranks.ok()) return RefuseCampaign(ranks.Annotate("--ranks"));
+  if (const Status ranks = sim::CheckRanks(options.ranks); !ranks.ok())
+    return RefuseCampaign(ranks.Annotate("--ranks"));
   for (const std::string& file : {options.json, options.picture})
     if (!file.empty())
       if (const Status writable = CheckWritable(file); !writable.ok()) return RefuseCampaign(writable);
