@@ -230,7 +230,9 @@ void Scaling::OnLeaving(const std::vector<Rank>& ranks) {
 
 void Scaling::OnCrewKept() {
   for (Rank rank : board_.members.kept().ranks()) places_.OnFilled(rank);
-  if (!order_) return;
+  // In an attempt at more ranks whose order was refused, those before may turn out to be lost: then that is what is wanted.
+  if (!order_)
+    return void(wanted_ = wanted_ > 0 ? std::max(wanted_, static_cast<int>(board_.members.kept().size())) : 0);
   if (board_.members.kept() == order_->crew) {
     if (!order_->by_itself) wanted_ = order_->ranks;
     return order_.reset();

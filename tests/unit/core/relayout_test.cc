@@ -181,6 +181,28 @@ TEST(Relayout, ALossThatShowsOnlyInLockIsMetInTheNewWorldToo) {
   EXPECT_EQ(repair.registered_in, cut);
 }
 
+TEST(Relayout, WhereARefusedOrderTurnsOutToBeTheWayOutItsRanksAreWanted) {
+  Cut bench(1, [](Policy& policy) { policy.max_respawns = 1; });
+  bench.CutFor({0, 1, 2});
+  bench.Scale(3, {0, 1, 2, 3});
+  bench.Exit(3, "exited with code 0");
+  bench.CommitAll(6);
+  ASSERT_EQ(bench.core.ranks_wanted(), 3);
+  bench.CutFor({0, 1, 2, 3}, 4);
+  bench.next.erase(3);  // it registers for those that there are then
+  bench.claims[3][0] = {Places({0, 1, 2, 3}), 4};
+  bench.hold = Phase::kRollback;
+  bench.Scale(4, {0, 1, 2});
+  ASSERT_EQ(bench.core.phase(), Phase::kRollback);
+  for (int rank : {0, 1, 2, 3}) bench.claims[rank][0] = {Places({0, 1, 2, 3}), 4};
+  bench.hold = Phase::kLock;
+  bench.Say(0, FaultReport{.kind = FaultKind::kException, .text = "thrown"});  // which refuses the order
+  bench.hold.reset();
+  bench.Exit(1);
+  EXPECT_EQ(bench.core.crew().ranks(), Places({0, 1, 2, 3}));
+  EXPECT_EQ(bench.core.ranks_wanted(), 4);
+}
+
 TEST(Relayout, WhoCameHoldsWhatItWasGivenUnlessThatIsDamaged) {
   for (const bool damaged : {false, true}) {
     Cut bench(1, [](Policy& policy) {
