@@ -39,6 +39,7 @@ void MemoryFaults::OnPhase(Phase phase) {
 bool MemoryFaults::StrikeSilently(Process* p) {
   if (!p->core || world_.core().phase() != Phase::kVerify || p->Working().shards.empty() || p->memory.silent_bit)
     return false;
+  if (!p->InCrew(p->rank)) return false;  // who leaves where state is cut anew is not compared: nothing could know
   std::set<Rank> involved{p->rank};
   for (const Shard& shard : p->Working().shards) {
     const size_t alone = involved.size();
