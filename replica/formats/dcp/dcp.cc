@@ -40,7 +40,7 @@ class Dcp final : public Format {
 
   Result<Catalog> Read(const std::string& path, const ReadOptions& options) const override {
     Catalog catalog("dcp", path);
-    KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, path, options));
+    KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, path, options, dcp::ObjectsWithTensors::kOpened));
     catalog.MarkShared();
     KINTSUGI_RETURN_IF_ERROR(catalog.Finish());
     return catalog;

@@ -23,8 +23,8 @@ constexpr int kChunksBetweenDrops = 64;
 
 class Reader {
  public:
-  Reader(Catalog* catalog, const std::string& folder, const ReadOptions& options)
-      : catalog_(catalog), folder_(folder), options_(options) {}
+  Reader(Catalog* catalog, const std::string& folder, const ReadOptions& options, ObjectsWithTensors objects)
+      : catalog_(catalog), folder_(folder), options_(options), with_tensors_(objects) {}
 
   Status Run() {
     const std::string path = Join(folder_, kMetadataName);
@@ -150,7 +150,8 @@ class Reader {
     return file.text().substr(stored.at, stored.bytes);
   }
 
-  static bool IsOpened(const pickle::Tree& tree) {
+  bool IsOpened(const pickle::Tree& tree) const {
+    if (with_tensors_ == ObjectsWithTensors::kWhole) return false;
     const pickle::Kind kind = tree.KindOf(tree.root);
     return kind == pickle::Kind::kTuple || kind == pickle::Kind::kList || tree.PairsOf(tree.root);
   }
@@ -233,6 +234,7 @@ class Reader {
   Catalog* const catalog_;
   const std::string& folder_;
   const ReadOptions& options_;
+  const ObjectsWithTensors with_tensors_;
   ModelPart model_;
   std::set<std::string, std::less<>> own_;  // names of the model, as they stand here
   std::map<std::string, uint32_t> files_;
@@ -346,8 +348,8 @@ std::string FileName(size_t rank) { return "__" + std::to_string(rank) + "_0.dis
 
 }  // namespace
 
-Status AddFolder(Catalog* catalog, const std::string& folder, const ReadOptions& options) {
-  return Reader(catalog, folder, options).Run();
+Status AddFolder(Catalog* catalog, const std::string& folder, const ReadOptions& options, ObjectsWithTensors objects) {
+  return Reader(catalog, folder, options, objects).Run();
 }
 
 Status LayFolder(const Content& content, const std::vector<CatalogObject>& given, const LayOptions& options,

@@ -97,7 +97,7 @@ class TorchDist final : public Format {
                                                " of the backend torch_dist: no whole checkpoint of Megatron-core");
     Catalog catalog("megatron", folder);
     if (const auto step = megatron::StepOf(folder)) catalog.SetStep(*step);
-    KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, folder, options));
+    KINTSUGI_RETURN_IF_ERROR(dcp::AddFolder(&catalog, folder, options, dcp::ObjectsWithTensors::kWhole));
     catalog.MarkShared();
     const std::string common = Join(folder, kCommon);
     // Versions that say nothing of it may keep it as an object of its own.
