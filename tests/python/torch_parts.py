@@ -2,12 +2,15 @@
 import pickle
 import random
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import numpy
 import torch
 
 import kintsugi
+from kintsugi.carried import is_the_scripts
 from kintsugi.pickled import Pickling
 from kintsugi.program import Program
 from kintsugi.randomness import Between, Unchanged, numpy_memory, python_memory
@@ -279,3 +282,15 @@ for moment in (moments[0], moments[2], moments[1]):
 assert (net[3].seen, net[1].kept) == (4, [1.0, 3.0, 4.0])
 attributes.load_state_dict({"changes": {}, "trained": {}, "extra": {}})
 assert (net[3].seen, net[1].kept) == (2, [1.0]) and pickle.loads(attributes.encode())["changes"] == {}
+
+# What is a library's, wherever it was installed to (`pip install --target`), and what the script's own.
+with tempfile.TemporaryDirectory() as there:
+    (Path(there) / "shown").mkdir()
+    shown = Path(there, "shown", "bar.py")
+    shown.write_text("")
+    sys.path.append(there)
+    assert all(map(is_the_scripts, map(str, (shown, Path(__file__)))))
+    (Path(there) / "shown-1.0.dist-info").mkdir()
+    is_the_scripts.__globals__["_has_libraries"].cache_clear()
+    assert [is_the_scripts(str(file)) for file in (shown, Path(__file__), Path(torch.__file__))] == [False, True, False]
+    sys.path.remove(there)

@@ -589,8 +589,21 @@ def _is_full(cell: Any) -> bool:
 
 
 def is_the_scripts(file: str) -> bool:
+    """And no library's, wherever that was installed to."""
     real = os.path.realpath(file)
-    return os.path.isfile(real) and not real.startswith((*_LIBRARIES, _HERE)) and not os.path.abspath(file).startswith(_HERE)
+    if not os.path.isfile(real) or real.startswith((*_LIBRARIES, _HERE)) or os.path.abspath(file).startswith(_HERE):
+        return False
+    own = os.path.dirname(os.path.realpath(getattr(sys.modules["__main__"], "__file__", None) or "."))
+    folders = (os.path.realpath(entry) for entry in sys.path if entry)
+    return not any(real.startswith(folder + os.sep) and folder != own and _has_libraries(folder) for folder in folders)
+
+
+@functools.lru_cache(maxsize=None)
+def _has_libraries(folder: str) -> bool:
+    """As `pip install --target FOLDER` leaves it."""
+    with contextlib.suppress(OSError):
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))
+    return False
 
 
 def tree_of(file: str) -> ast.Module:
