@@ -32,7 +32,8 @@ class Nodes(FrameworkDoor):
             for node in range(2)
         ]
         output = "".join(launcher.communicate(timeout=600)[0] for launcher in launchers)
-        said = re.findall(r"rank (\d) began (\d+) steps (\d+) parameters ([0-9a-f]{16})", output)
+        began = dict(re.findall(r"rank (\d) began (\d+)", output))
+        said = [(rank, began[rank], *ended) for rank, *ended in re.findall(r"rank (\d) steps (\d+) parameters ([0-9a-f]{16})", output)]
         return [launcher.returncode for launcher in launchers], sorted(said), output
 
     def stopped_on_two_nodes(self, _):

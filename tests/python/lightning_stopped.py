@@ -17,16 +17,18 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "integrations/examples/torch_lig
 
 
 class Stops(lightning.Callback):
+    """An attribute would be the run's, and come back with it."""
+
     def on_train_start(self, trainer, module):
-        self.began = trainer.global_step
+        print(f"rank {trainer.global_rank} began {trainer.global_step}", flush=True)
 
     def on_train_batch_end(self, trainer, module, *_):
-        if trainer.global_step == STOP and trainer.global_rank == 0 and self.began == 0:
+        if trainer.global_step == STOP and trainer.global_rank == 0 and not Path("saves").exists():
             os.kill(os.getppid(), signal.SIGTERM)
 
     def on_train_end(self, trainer, module):
         digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in module.state_dict().values())).hexdigest()[:16]
-        print(f"rank {trainer.global_rank} began {self.began} steps {trainer.global_step} parameters {digest}", flush=True)
+        print(f"rank {trainer.global_rank} steps {trainer.global_step} parameters {digest}", flush=True)
 
 
 def trainer_of(given):
