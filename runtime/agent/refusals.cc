@@ -30,7 +30,6 @@ Status Refusals::Allow(int most) {
 Status Refusals::BeginStep(Step step) {
   if (!most_) return Status::Ok();
   case_.Begin(step);
-  begun_in_ = crew_;
   if (case_.IsToBlame(self_.options.rank)) return GiveWay(step);
   const std::string* const why = case_.LeftOut(step);
   if (why && case_.all_left_out().size() > static_cast<size_t>(*most_))
@@ -117,9 +116,9 @@ Status Refusals::Hear(HandlerContext& call) {
   if (!most_) return Status::Ok();
   KINTSUGI_ASSIGN_OR_RETURN(const core::StepNews told, HearStep(call));
   const std::optional<core::StepVerdict> verdict = case_.Learn(call.step, told);
-  crew_ = call.crew;
   // Others cut batches otherwise: what was computed among them is not computed again.
-  if (crew_ != begun_in_) case_.ForgetNumbers();
+  if (crew_ != call.crew) case_.ForgetNumbers();
+  crew_ = call.crew;
   if (verdict) call.remark += (call.remark.empty() ? "" : "; ") + verdict->Describe(call.step.Next());
   return Status::Ok();
 }

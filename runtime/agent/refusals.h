@@ -64,7 +64,7 @@ class Refusals {
   const std::shared_ptr<LogSink> log_;
   std::optional<int> most_;  // steps that may be left out; none: no step is refused
   core::RefusedStep case_;
-  std::vector<Rank> crew_, begun_in_;  // as the newest ROLLBACK, and the step, had it; no ranks: all
+  std::vector<Rank> crew_;  // as the newest ROLLBACK had it; no ranks: all
 };
 
 }  // namespace kintsugi

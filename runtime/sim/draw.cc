@@ -576,8 +576,8 @@ const std::vector<Profile>& Profiles() {
        .hosts_return = true},
       {.name = "relayout",
        .description = "as elastic, with trainers that offer any layout: each size of the world is cut in its own way, "
-                      "and where ranks "
-                      "leave or come the agents' own plan moves every piece; 1 to 5 faults, most of them in the phases "
+                      "and where ranks leave or come the agents' own plan moves every piece; 1 to 5 faults, most of "
+                      "them in the phases "
                       "of a change",
        .nodes = 2,
        .steps_min = 10,
