@@ -40,6 +40,7 @@ _BUFFERS = " buffers"  # behind a module's path
 _DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
 _FACTORIES = (None, int, float, list, dict, set)  # of a defaultdict, which can be pickled
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
+PLAIN = frozenset(_SCALARS)  # of a list that grows by each step all are looked at in each: at C's speed
 _OF_TORCH = frozenset(vars(Module())) - {"training"}
 _pickled = Pickling(REDUCERS).dumps
 
@@ -286,7 +287,7 @@ def is_kept(value: Any, shares: Shares) -> bool:
     if kind is torch.Tensor:
         return value.layout == torch.strided and not (value.is_meta or value.is_quantized or value.nbytes > MOST or shares(value))
     if kind in (list, tuple, set, collections.deque):
-        return all(is_kept(one, shares) for one in value)
+        return PLAIN.issuperset(map(type, value)) or all(is_kept(one, shares) for one in value)
     if kind in _DICTS:
         return all(type(key) in _SCALARS and is_kept(one, shares) for key, one in value.items())
     numpy = sys.modules.get("numpy")

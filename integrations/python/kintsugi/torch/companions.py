@@ -24,7 +24,9 @@ from torch.nn import Module
 from ..carried import FRAMEWORKS
 from ..terms import Encoder
 from . import parallel
-from .attributes import MOST, OfOne, Shares
+from .attributes import MOST, PLAIN, OfOne, Shares
+
+_NUMBERS = PLAIN - {str, bytes}
 
 
 class Companion(Encoder):
@@ -109,7 +111,10 @@ def _fits(value: Any) -> bool:
         elif isinstance(one, Mapping):
             level += (*one.keys(), *one.values())
         elif isinstance(one, (list, tuple, set, collections.deque)):
-            level += one
+            if _NUMBERS.issuperset(map(type, one)):
+                left -= 8 * len(one)
+            else:
+                level += one
         else:
             left -= int(getattr(one, "nbytes", 0))
     return left >= 0
