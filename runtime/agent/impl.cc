@@ -28,7 +28,7 @@ Status Agent::Impl::Start() {
   KINTSUGI_ASSIGN_OR_RETURN(const std::shared_ptr<const net::Secret> secret, net::Secret::FromFd(options.secret_fd));
   KINTSUGI_RETURN_IF_ERROR(shared.page.Open(options.page_fd));
   shared.gate.Open(shared.page.words());
-  trainer.steps.Open();
+  trainer.told.Open();
   KINTSUGI_RETURN_IF_ERROR(half.connection.Prepare(secret, half.orders));
   half.thread.Start(half.orders);
   half.thread.Call([this] { half.pulse.Beat(); });

@@ -11,11 +11,6 @@ namespace kintsugi {
 using core::GateState;
 using core::GateWord;
 
-void Steps::Open() {
-  KINTSUGI_CHECK(!report_writer_, "reports are opened once");
-  report_writer_.emplace(page_.words().reports);
-}
-
 Status Steps::Poll() const {
   if (gate_.SeemsLocked()) [[unlikely]]
     return Interrupted("poll");
@@ -54,6 +49,7 @@ Status Steps::Begin(Step step) {
   words.progress.store(PackProgress(step.value(), TrainPhase::kForward, activities_.now()), std::memory_order_seq_cst);
   words.progress_ns.store(static_cast<uint64_t>(now.nanoseconds()), std::memory_order_relaxed);
   if (gate_.Word().locked) return Interrupted("BeginStep");
+  told_.Begin();
   KINTSUGI_RETURN_IF_ERROR(refusals_.BeginStep(step));
   commits_.NoteSettled();
   if (pass_.TellResumed()) {
@@ -80,10 +76,7 @@ Status Steps::SaveAt(Step boundary) {
 }
 
 Status Steps::Report(Step step, double loss, std::span<const uint64_t> samples) {
-  KINTSUGI_CHECK(report_writer_, "a report before the page was opened");
-  if (report_writer_->Publish(step.value(), loss, samples)) return Status::Ok();
-  return {StatusCode::kInvalidArgument, "Report of step " + step.ToString() + ": " + std::to_string(samples.size()) +
-                                            " samples; the limit is " + std::to_string(ReportRing::kMaxSamples)};
+  return told_.Note(step, loss, samples);
 }
 
 Status Steps::EnterPhase(Step step, TrainPhase phase) {

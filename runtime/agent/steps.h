@@ -3,18 +3,18 @@
 //
 // Threads: the loop's; a second one is refused by name. EnterPhase, BeginCollective and Poll are for any that the loop
 // waits for.
-// Ownership: the writer of the page's reports.
+// Ownership: of nothing.
 // Errors: kInterrupted: an incident has begun. kFailedPrecondition: no right program makes this call now.
 // Invariants: the page says that a step has begun before orders for its boundary are looked at (snapshot_points.h).
 #pragma once
 
-#include <optional>
 #include <span>
 
 #include "runtime/agent/guard.h"
 #include "runtime/agent/injections.h"
 #include "runtime/agent/refusals.h"
 #include "runtime/agent/snapshot_points.h"
+#include "runtime/agent/step_reports.h"
 
 namespace kintsugi {
 
@@ -23,7 +23,7 @@ class Steps {
   Steps(const Membership& self, RankPage& page, const Gate& gate, const Inbox& inbox, const ArmedFaults& armed,
         AgentThread& thread, SnapshotPoints& snapshots, LoopPass& pass, const Activities& activities,
         DeviceCommits& commits, const StateOffer& offer, FaultReports& reports, Injections& injections,
-        Refusals& refusals, Guard& guard)
+        Refusals& refusals, StepReports& told, Guard& guard)
       : self_(self),
         page_(page),
         gate_(gate),
@@ -38,10 +38,8 @@ class Steps {
         reports_(reports),
         injections_(injections),
         refusals_(refusals),
+        told_(told),
         guard_(guard) {}
-
-  // The page is open.
-  void Open();
 
   Status Begin(Step step);
   Status EnterPhase(Step step, TrainPhase phase);
@@ -70,8 +68,8 @@ class Steps {
   FaultReports& reports_;
   Injections& injections_;
   Refusals& refusals_;
+  StepReports& told_;
   Guard& guard_;
-  std::optional<ReportWriter> report_writer_;
 };
 
 }  // namespace kintsugi

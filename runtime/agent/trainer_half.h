@@ -33,9 +33,10 @@ struct TrainerHalf {
   Parking parking{with.registered, with.page, with.gate, with.inbox, on.thread, commits, offer, reports};
   Guard guard{with.self, with.registered, with.gate,   with.inbox, with.armed, on.stop, pass,    activities,
               position,  offer,           relocations, reports,    tasks,      parking, with.log};
-  Updates updates{with.registered, with.gate, with.inbox, pass, on.thread, commits, offer, reports, refusals};
+  StepReports told{with.page, with.gate};
+  Updates updates{with.registered, with.gate, with.inbox, pass, on.thread, commits, offer, reports, refusals, told};
   Steps steps{with.self,  with.page, with.gate, with.inbox, with.armed, on.thread, on.snapshots, pass,
-              activities, commits,   offer,     reports,    injections, refusals,  guard};
+              activities, commits,   offer,     reports,    injections, refusals,  told,         guard};
 };
 
 }  // namespace kintsugi

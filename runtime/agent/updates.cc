@@ -11,6 +11,7 @@ Status Updates::Begin(Step step) {
   KINTSUGI_RETURN_IF_ERROR(pass_.CheckThread("BeginUpdate"));
   KINTSUGI_RETURN_IF_ERROR(commits_.AwaitNewest());
   KINTSUGI_RETURN_IF_ERROR(refusals_.PassGate(step));
+  told_.Send(step);
   // A call that is refused below must not push a good step out of the mirror.
   if (offer_.has_mirrored() && gate_.IsBefore(step))
     KINTSUGI_RETURN_IF_ERROR(offer_.Mirror(step, registered_.registry().ShareMirrored()));

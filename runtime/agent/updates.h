@@ -12,13 +12,14 @@
 #include "runtime/agent/fault_reports.h"
 #include "runtime/agent/refusals.h"
 #include "runtime/agent/state_offer.h"
+#include "runtime/agent/step_reports.h"
 
 namespace kintsugi {
 
 class Updates {
  public:
   Updates(const Registration& registered, Gate& gate, Inbox& inbox, LoopPass& pass, AgentThread& thread,
-          DeviceCommits& commits, StateOffer& offer, FaultReports& reports, Refusals& refusals)
+          DeviceCommits& commits, StateOffer& offer, FaultReports& reports, Refusals& refusals, StepReports& told)
       : registered_(registered),
         gate_(gate),
         inbox_(inbox),
@@ -27,7 +28,8 @@ class Updates {
         commits_(commits),
         offer_(offer),
         reports_(reports),
-        refusals_(refusals) {}
+        refusals_(refusals),
+        told_(told) {}
 
   Status Begin(Step step);
   // `update`: what its device is still at; null: nothing.
@@ -49,6 +51,7 @@ class Updates {
   StateOffer& offer_;
   FaultReports& reports_;
   Refusals& refusals_;
+  StepReports& told_;
 };
 
 }  // namespace kintsugi

@@ -8,6 +8,7 @@
 #include "runtime/agent/activities.h"
 #include "runtime/agent/armed_faults.h"
 #include "runtime/agent/loop_pass.h"
+#include "runtime/agent/step_reports.h"
 #include "runtime/agent/tensor_addresses.h"
 #include "runtime/agent/trainer_position.h"
 #include "runtime/base/check.h"
@@ -34,6 +35,45 @@ TEST(TrainerPosition, BeginsTasksWhereTheyAreTaken) {
   EXPECT_THROW(position.EndTask(), CheckFailure);
   EXPECT_EQ(position.Misplaced("NextTask").message(),
             "NextTask while the trainer is outside the guard: BeginGuard comes first");
+}
+
+// What a launcher finds in the page since it looked last: step and loss.
+std::vector<std::pair<uint64_t, double>> Found(ReportReader& reader) {
+  std::vector<std::pair<uint64_t, double>> found;
+  reader.Read([&](const StepReport& report) { found.emplace_back(report.step, report.loss); });
+  return found;
+}
+
+TEST(StepReports, GoAsTheGateIsEnteredAndOfARefusedStepNever) {
+  RankPage page;
+  ASSERT_TRUE(page.Open(-1).ok());
+  Gate gate;
+  gate.Open(page.words());
+  gate.Release(Step(0));
+  StepReports reports(page, gate);
+  reports.Open();
+  ReportReader launcher(page.words().reports);
+  using Reports = std::vector<std::pair<uint64_t, double>>;
+  reports.Begin();
+  ASSERT_TRUE(reports.Note(Step(1), 0.5, {}).ok());
+  ASSERT_TRUE(reports.Note(Step(1), 0.25, {}).ok());
+  EXPECT_EQ(Found(launcher), Reports());
+  reports.Send(Step(1));
+  reports.Send(Step(1));
+  EXPECT_EQ(Found(launcher), (Reports{{1, 0.25}})) << "the newest, and once";
+  core::GateWord found;
+  uint64_t word = 0;
+  ASSERT_TRUE(gate.Enter(Step(1), core::GateState::kUpdating, &found));
+  ASSERT_TRUE(reports.Note(Step(1), 0.125, {}).ok());
+  EXPECT_EQ(Found(launcher), (Reports{{1, 0.125}})) << "told behind its gate it counts, too";
+  ASSERT_TRUE(gate.Commit(Step(1), nullptr, &word));
+  reports.Begin();
+  ASSERT_TRUE(reports.Note(Step(2), 9, {}).ok());
+  reports.Begin();  // it was refused, and is left out
+  reports.Send(Step(2));
+  EXPECT_EQ(Found(launcher), Reports());
+  const std::vector<uint64_t> many(ReportRing::kMaxSamples + 1);
+  EXPECT_EQ(reports.Note(Step(2), 0, many).code(), StatusCode::kInvalidArgument);
 }
 
 TEST(LoopPass, BelongsToTheThreadThatCalledFirst) {
