@@ -168,7 +168,8 @@ class KINTSUGI_EXPORT Agent {
   // Where other ranks take part the trainer's rollback handler itself lets objects of kOwn go on among them: until then a rank that
   // comes has what the rank had that it is given the state by. Without it such an object keeps ranks from coming.
   Status HandOverObjects();
-  // Steps may be refused (Reject), and up to `most` be left out, which the loop does where LeftOut says so. On all ranks, or on none.
+  // Steps may be refused (Reject, or by the rules of --veto as BeginUpdate is called: its status then is as Reject's), and up to `most`
+  // (where --veto does not say it) be left out, which the loop does where LeftOut says so. On all ranks, or on none.
   Status AllowRejects(int most = 10);
   Status RegisterHandler(HandlerKind kind, HandlerFunction function, void* context);
   // What is registered for a kind now: a trainer that replaces one of the defaults that kintsugi::Join installed can
@@ -247,6 +248,10 @@ class KINTSUGI_EXPORT Agent {
   // Staged before the gate, kept by the launcher; counts once step is committed. Samples are the ids this rank consumed
   // (at most 8,187).
   Status Report(Step step, double loss, std::span<const uint64_t> samples);
+  // The norm of all gradients, by which steps are refused under --veto nan and norm:X: before the gate, on all ranks, where they have
+  // summed them up. AsksNorm: such rules are set, and this rank's loss, which is reported before, does not refuse the step already.
+  bool AsksNorm(Step step) const;
+  Status ReportNorm(Step step, double norm);
   // Before the gate of the step under way: nothing of it is to become part of the state. One rank is enough; the loop returns
   // the status. All make the step again, from the same state: so the same inputs must come to the same numbers
   // (BeginCollective, NoteComputed). Refused again by the same numbers, its data is to blame: all ranks leave it out. Where

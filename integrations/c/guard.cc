@@ -356,6 +356,14 @@ kintsugi_code kintsugi_reject(kintsugi_agent* agent, uint64_t step, const char* 
   return Marked(agent, [&] { return agent->agent->Reject(Step(step), reason ? reason : ""); });
 }
 
+int32_t kintsugi_asks_norm(const kintsugi_agent* agent, uint64_t step) {
+  return agent && !c::IsForked(agent) && agent->agent->AsksNorm(Step(step)) ? 1 : 0;
+}
+
+kintsugi_code kintsugi_report_norm(kintsugi_agent* agent, uint64_t step, double norm) {
+  return Marked(agent, [&] { return agent->agent->ReportNorm(Step(step), norm); });
+}
+
 const char* kintsugi_left_out(const kintsugi_agent* agent, uint64_t step) {
   if (!agent || c::IsForked(agent)) return nullptr;
   const std::string* const why = agent->agent->LeftOut(Step(step));

@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 14
+#define KINTSUGI_ABI_VERSION 15
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -379,8 +379,9 @@ KINTSUGI_C_API kintsugi_code kintsugi_offer_worlds(kintsugi_agent* agent, const 
  * then a rank that comes has what the rank had that it is given the state by. Without it such an object keeps ranks from coming.
  * Since version 13. */
 KINTSUGI_C_API kintsugi_code kintsugi_hand_over_objects(kintsugi_agent* agent, kintsugi_error** error);
-/* Steps may be refused (kintsugi_reject), and up to `most` be left out, which the loop does where kintsugi_left_out says so. On all
- * ranks, or on none. Since version 14. */
+/* Steps may be refused (kintsugi_reject, or by the rules of --veto as kintsugi_begin_update is called: it returns then what kintsugi_reject
+ * does), and up to `most` (where --veto does not say it) be left out, which the loop does where kintsugi_left_out says so. On all ranks, or
+ * on none. Since version 14. */
 KINTSUGI_C_API kintsugi_code kintsugi_allow_rejects(kintsugi_agent* agent, int32_t most, kintsugi_error** error);
 KINTSUGI_C_API kintsugi_code kintsugi_register_object(kintsugi_agent* agent, const char* key, kintsugi_object_kind kind,
                                                       kintsugi_error** error);
@@ -523,6 +524,11 @@ KINTSUGI_C_API kintsugi_code kintsugi_note_computed(kintsugi_agent* agent, const
 /* Before the gate; counts once the step is committed. At most 8,187 samples. */
 KINTSUGI_C_API kintsugi_code kintsugi_report(kintsugi_agent* agent, uint64_t step, double loss, const uint64_t* samples,
                                              size_t sample_count);
+/* The norm of all gradients, by which steps are refused under --veto nan and norm:X: before the gate, on all ranks, where they have summed
+ * them up. kintsugi_asks_norm: 1: such rules are set, and this rank's loss, which is reported before, does not refuse the step already.
+ * Since version 15. */
+KINTSUGI_C_API int32_t kintsugi_asks_norm(const kintsugi_agent* agent, uint64_t step);
+KINTSUGI_C_API kintsugi_code kintsugi_report_norm(kintsugi_agent* agent, uint64_t step, double norm);
 /* Before the gate of the step under way: nothing of it is to become part of the state. One rank is enough. What it returns (INTERNAL;
  * INTERRUPTED: another incident has begun) the loop is left with, as RAISED and with kintsugi_why. All make the step again, from the
  * same state: so the same inputs must come to the same numbers. Refused again by the same numbers, its data is to blame: all ranks

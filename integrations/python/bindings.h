@@ -51,5 +51,6 @@ void LogLine(void*, kintsugi_log_level level, const char* line);
 
 void BindController(nb::module_& module);
 void BindConvert(nb::module_& module);
+void BindRules(nb::module_& module);
 
 }  // namespace kintsugi::python

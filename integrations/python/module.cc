@@ -50,4 +50,5 @@ NB_MODULE(_core, module) {
   kintsugi::python::BindController(module);
   kintsugi::python::BindStore(module, &agent);
   kintsugi::python::BindConvert(module);
+  kintsugi::python::BindRules(module);
 }

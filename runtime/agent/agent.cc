@@ -96,9 +96,15 @@ void Agent::DescribeMemory(Memory* memory) const { impl_->trainer.offer.keeper()
 
 // ---- the guard ---------------------------------------------------------------------------------------------------------
 
-Status Agent::Run(LoopFunction loop, void* context) { return impl_->trainer.guard.Run(loop, context); }
+Status Agent::Run(LoopFunction loop, void* context) {
+  KINTSUGI_RETURN_IF_ERROR(impl_->trainer.refusals.CheckRules());
+  return impl_->trainer.guard.Run(loop, context);
+}
 int Agent::exit_code() const { return impl_->trainer.guard.exit_code(); }
-Status Agent::BeginGuard() { return impl_->trainer.guard.Begin(/*pulled=*/true); }
+Status Agent::BeginGuard() {
+  KINTSUGI_RETURN_IF_ERROR(impl_->trainer.refusals.CheckRules());
+  return impl_->trainer.guard.Begin(/*pulled=*/true);
+}
 Result<GuardTask> Agent::NextTask(TimePoint until) { return impl_->trainer.guard.NextTask(until); }
 Status Agent::FinishTask(const Status& outcome) { return impl_->trainer.tasks.Finish(outcome); }
 Status Agent::CarryOutTask() { return impl_->trainer.tasks.CarryOut(); }
@@ -124,6 +130,8 @@ std::vector<Step> Agent::left_out() const { return impl_->trainer.refusals.left_
 Status Agent::Report(Step step, double loss, std::span<const uint64_t> samples) {
   return impl_->trainer.steps.Report(step, loss, samples);
 }
+bool Agent::AsksNorm(Step step) const { return impl_->trainer.refusals.AsksNorm(step); }
+Status Agent::ReportNorm(Step step, double norm) { return impl_->trainer.steps.ReportNorm(step, norm); }
 Status Agent::BeginUpdate(Step step) { return impl_->trainer.updates.Begin(step); }
 Status Agent::BeginUpdate(Step step, const DeviceFence& inputs) {
   KINTSUGI_RETURN_IF_ERROR(impl_->trainer.commits.Await(inputs, "inputs of the update"));

@@ -9,6 +9,7 @@
 
 #include "runtime/base/host_port.h"
 #include "runtime/base/warning_signals.h"
+#include "runtime/core/step_rules.h"
 
 namespace kintsugi {
 namespace {
@@ -104,11 +105,8 @@ Result<AgentOptions> AgentOptions::FromEnvironment() {
                               Number("KINTSUGI_MAX_RESPAWNS", 0, std::numeric_limits<int>::max()));
     options.max_respawns = static_cast<int>(places);
   }
-  // The Python package takes it out before it comes here.
-  if (std::getenv("KINTSUGI_VETO"))
-    return Status(StatusCode::kInvalidArgument,
-                  "--veto is for programs that join with kintsugi.join or kintsugi.torch.join: this one refuses no "
-                  "step by rules; it may refuse steps by itself (Agent::Reject, kintsugi_reject)");
+  // The Python package takes it out before it comes here, and goes by it itself.
+  if (const char* value = std::getenv("KINTSUGI_VETO")) options.veto = value;
   const char* job = std::getenv("KINTSUGI_JOB");
   options.job = job ? job : "";
   const char* controller = std::getenv("KINTSUGI_CONTROLLER");
@@ -127,6 +125,7 @@ Status AgentOptions::Validate() const {
   if (world_size < 1 || rank.value() < 0 || rank.value() >= world_size)
     return {StatusCode::kInvalidArgument,
             "rank " + rank.ToString() + " is outside the world of " + std::to_string(world_size)};
+  KINTSUGI_RETURN_IF_ERROR(core::Veto::Parse(veto).status());
   if (controller_port == 0) return {StatusCode::kInvalidArgument, "the controller's port is 0"};
   if (job.empty()) return {StatusCode::kInvalidArgument, "the job has no name (KINTSUGI_JOB)"};
   if (secret_fd < 0) return {StatusCode::kInvalidArgument, "no descriptor of the job's secret (KINTSUGI_SECRET_FD)"};

@@ -52,6 +52,7 @@ struct AgentOptions {
   std::vector<std::string> save_with;
   // What is left to the launcher while this rank trains beside SIGTERM, SIGUSR1, SIGUSR2 and SIGXCPU (--signal).
   std::vector<int> warning_signals;
+  std::string veto;      // rules by which steps are refused (runtime/core/step_rules.h); empty: none
   int max_respawns = 0;  // how often the launcher replaces a rank; 0: never, as far as is known
   Duration join_timeout = std::chrono::seconds(30);
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends
@@ -60,7 +61,7 @@ struct AgentOptions {
   // KINTSUGI_STATE_FD, KINTSUGI_SILENCE (ms), KINTSUGI_DEVICE, KINTSUGI_DEVICE_FD, KINTSUGI_INCARNATION, KINTSUGI_TLS_CERT, KINTSUGI_TLS_KEY,
   // KINTSUGI_TLS_CA, KINTSUGI_RESUME_AOA, KINTSUGI_RESUME_STRICT, KINTSUGI_RESUME_SHAPES, KINTSUGI_RESUME_READ, KINTSUGI_SAVE_FORMAT,
   // KINTSUGI_SAVE_AOA, KINTSUGI_SAVE_ONLY, KINTSUGI_SAVE_FILE_BYTES, KINTSUGI_SAVE_KEEP, KINTSUGI_SAVE_KEEP_EVERY, KINTSUGI_SAVE_WITH (a path
-  // a line), KINTSUGI_MAX_RESPAWNS; in a spare KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument names the variable, its value and what was expected.
+  // a line), KINTSUGI_MAX_RESPAWNS, KINTSUGI_VETO; in a spare KINTSUGI_SPARE_FD instead of RANK and incarnation. kInvalidArgument names the variable, its value and what was expected.
   KINTSUGI_EXPORT static Result<AgentOptions> FromEnvironment();
   KINTSUGI_EXPORT Status Validate() const;
 };

@@ -33,6 +33,8 @@ Status NextState::Take(const CutState& state, Generation generation) {
                                                   "' lies now: what is cut anew has memory of its own"};
   }
   for (const ShardedObject& object : state.objects) KINTSUGI_RETURN_IF_ERROR(next.registry.AddObject(object));
+  for (const ShardedObject& object : registered_.own_objects())
+    KINTSUGI_RETURN_IF_ERROR(next.registry.AddObject(object));
   for (const auto& [key, object] : registry.objects()) {
     const auto found = next.registry.objects().find(key);
     if (found == next.registry.objects().end() || found->second.kind != object.kind ||

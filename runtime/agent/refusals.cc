@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -11,25 +12,85 @@
 namespace kintsugi {
 namespace {
 
+constexpr char kLosses[] = "veto.losses";
+
 // A rank that refuses a step waits so long for the first one to do so, and for that to come here: all may find the same, and one
-// failure is told, not one of each, which many ranks would take for a program that fails again and again.
-Duration PatienceOf(int ranks) { return std::chrono::milliseconds(50 + ranks); }
+// failure is told, not one of each, which many ranks would take for a program that fails again and again. What all have summed up
+// all find, and who has found something in what is its own can say more: it comes first.
+Duration PatienceOf(bool is_first, bool of_all, int ranks) {
+  if (of_all) return std::chrono::milliseconds(is_first ? 300 : 1000);
+  return is_first ? Duration::zero() : std::chrono::milliseconds(50 + ranks);
+}
 constexpr size_t kLongestReason = 500;
 
+// Losses by which a spike is told, as a mirrored object: who takes a lost rank's place tells it alike.
+ShardedObject LossesOf(core::StepRules& rules) {
+  ShardedObject object;
+  object.key = kLosses;
+  object.kind = ObjectKind::kMirrored;
+  object.take_over = TakeOver::kRankZero;
+  object.context = &rules;
+  object.capture = [](void* context, std::vector<uint8_t>* out) {
+    const std::vector<double>& losses = static_cast<core::StepRules*>(context)->losses();
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(losses.data());
+    out->insert(out->end(), bytes, bytes + losses.size() * sizeof(double));
+  };
+  object.restore = [](void* context, const uint8_t* bytes, uint64_t size_bytes) -> Status {
+    std::vector<double> losses(size_bytes / sizeof(double));
+    if (size_bytes != losses.size() * sizeof(double))
+      return {StatusCode::kDataLoss, std::to_string(size_bytes) + " bytes are no losses"};
+    if (!losses.empty()) std::memcpy(losses.data(), bytes, size_bytes);
+    static_cast<core::StepRules*>(context)->TakeLosses(std::move(losses));
+    return Status::Ok();
+  };
+  return object;
+}
+
+// Agent::Join has refused what cannot be read.
+core::Veto RulesOf(const std::string& veto) {
+  const Result<core::Veto> parsed = core::Veto::Parse(veto);
+  return parsed.ok() ? *parsed : core::Veto();
+}
+
 }  // namespace
+
+Refusals::Refusals(const Membership& self, Registration& registered, const Gate& gate, FaultReports& reports,
+                   std::shared_ptr<LogSink> log)
+    : self_(self),
+      registered_(registered),
+      gate_(gate),
+      reports_(reports),
+      log_(std::move(log)),
+      rules_(RulesOf(self.options.veto)) {}
 
 Status Refusals::Allow(int most) {
   if (registered_.begun())
     return {StatusCode::kFailedPrecondition, "AllowRejects after Agent::Run: it is part of what a rank registers"};
   if (most < 0)
     return {StatusCode::kInvalidArgument, "AllowRejects: " + std::to_string(most) + " steps cannot be left out"};
-  most_ = most;
-  return Status::Ok();
+  const bool is_new = !most_;
+  most_ = rules_.veto().most.value_or(most);
+  return is_new && rules_.veto().spike > 0 ? registered_.AddOwnObject(LossesOf(rules_)) : Status::Ok();
 }
+
+Status Refusals::CheckRules() const {
+  if (most_ || !rules_.veto().has_rules()) return Status::Ok();
+  return {StatusCode::kFailedPrecondition, "--veto " + self_.options.veto +
+                                               ": this program leaves no steps out: call Agent::AllowRejects "
+                                               "(kintsugi_allow_rejects) before its training begins, and pass by what "
+                                               "LeftOut says; or start it without --veto"};
+}
+
+void Refusals::NoteLoss(double loss, std::span<const uint64_t> samples) {
+  if (most_ && rules_.veto().has_rules()) rules_.NoteLoss(loss, samples);
+}
+
+bool Refusals::AsksNorm(Step step) const { return most_ && !case_.LeftOut(step) && rules_.AsksNorm(); }
 
 Status Refusals::BeginStep(Step step) {
   if (!most_) return Status::Ok();
   case_.Begin(step);
+  rules_.Begin();
   if (case_.IsToBlame(self_.options.rank)) return GiveWay(step);
   const std::string* const why = case_.LeftOut(step);
   if (why && case_.all_left_out().size() > static_cast<size_t>(*most_))
@@ -52,15 +113,32 @@ Status Refusals::Reject(Step step, const std::string& why) {
     return {StatusCode::kFailedPrecondition, "Reject(" + step.ToString() +
                                                  ") outside of that step, or behind its gate: a step is refused "
                                                  "before it changes anything"};
+  return Refuse(step, why, false);
+}
+
+Status Refusals::Refuse(Step step, const std::string& why, bool of_all) {
   if (step == case_.step()) case_.Refuse(why.empty() ? "no reason is given" : why.substr(0, kLongestReason));
   const bool is_first = self_.options.rank == (crew_.empty() ? Rank(0) : crew_.front());
-  const TimePoint until =
-      SteadyClock::SteadyNow() + (is_first ? Duration::zero() : PatienceOf(self_.options.world_size));
+  const TimePoint until = SteadyClock::SteadyNow() + PatienceOf(is_first, of_all, self_.options.world_size);
   while (!gate_.SeemsLocked()) {
     if (SteadyClock::SteadyNow() >= until) return Refused(step);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return Interrupted("Reject");
+}
+
+Status Refusals::PassGate(Step step) {
+  if (!most_) return Status::Ok();
+  KINTSUGI_RETURN_IF_ERROR(JudgeByRules(step));
+  KINTSUGI_RETURN_IF_ERROR(Judge(step));
+  if (step == case_.step() && !case_.LeftOut(step)) rules_.PassGate();
+  return Status::Ok();
+}
+
+Status Refusals::JudgeByRules(Step step) {
+  if (step != case_.step() || case_.LeftOut(step) || !case_.why().empty()) return Status::Ok();
+  KINTSUGI_ASSIGN_OR_RETURN(const std::optional<core::StepRules::Refusal> refusal, rules_.Judge());
+  return refusal ? Refuse(step, refusal->why, refusal->of_all) : Status::Ok();
 }
 
 // Where the step was refused before and is good now, this rank's numbers may tell whose machine it was: all compare.

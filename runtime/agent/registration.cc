@@ -17,6 +17,12 @@ Status Registration::AddObject(const ShardedObject& object) {
   return registry_.AddObject(object);
 }
 
+Status Registration::AddOwnObject(const ShardedObject& object) {
+  KINTSUGI_RETURN_IF_ERROR(AddObject(object));
+  own_objects_.push_back(object);
+  return Status::Ok();
+}
+
 Result<core::GroupClaim> Registration::ClaimOf(int layout, const std::vector<Rank>& group, int replicas) const {
   const auto wrong = [layout](const std::string& what) {
     return Status(StatusCode::kInvalidArgument, "layout " + std::to_string(layout) + ": " + what);

@@ -35,6 +35,8 @@ class Registration {
 
   Status AddTensor(const ShardedTensor& tensor);
   Status AddObject(const ShardedObject& object);
+  // One of the library's: it goes along where the trainer's state is cut anew.
+  Status AddOwnObject(const ShardedObject& object);
   Status AddAlias(const std::string& alias, const std::string& key) { return aliases_.Add(alias, key, registry_); }
   Status SetLayout(int layout, const std::vector<Rank>& group, int replicas);
   Status SetOffer(const std::vector<Rank>& slice, const std::vector<int>& worlds);
@@ -64,6 +66,7 @@ class Registration {
 
   StateRegistry& registry() { return registry_; }
   const StateRegistry& registry() const { return registry_; }
+  const std::vector<ShardedObject>& own_objects() const { return own_objects_; }
   const Aliases& aliases() const { return aliases_; }
   const HandlerRegistry& handlers() const { return handlers_; }
   const std::shared_ptr<StateService>& service() const { return service_; }
@@ -82,6 +85,7 @@ class Registration {
 
   const Membership& self_;
   StateRegistry registry_;
+  std::vector<ShardedObject> own_objects_;
   Aliases aliases_;
   HandlerRegistry handlers_;
   std::shared_ptr<StateService> service_;

@@ -76,7 +76,14 @@ Status Steps::SaveAt(Step boundary) {
 }
 
 Status Steps::Report(Step step, double loss, std::span<const uint64_t> samples) {
+  refusals_.NoteLoss(loss, samples);
   return told_.Note(step, loss, samples);
+}
+
+Status Steps::ReportNorm(Step step, double norm) {
+  KINTSUGI_RETURN_IF_ERROR(CheckStep("ReportNorm", step));
+  refusals_.NoteNorm(norm);
+  return Status::Ok();
 }
 
 Status Steps::EnterPhase(Step step, TrainPhase phase) {

@@ -46,6 +46,7 @@ class Steps {
   Status BeginCollective();
   Status BeginCollective(std::span<uint8_t> given);
   Status Report(Step step, double loss, std::span<const uint64_t> samples);
+  Status ReportNorm(Step step, double norm);
   Status Poll() const;
 
  private:

@@ -77,10 +77,10 @@ def fitted(without=(), ranks=4, steps=20):
     return f"y = {slope:.17g} x + {offset:.17g}"
 
 
-def rejects(bin_dir, trainer, *arguments, bad=None, path=None, words=(), expect=0):
+def rejects(bin_dir, trainer, *arguments, bad=None, path=None, words=(), expect=0, how="1"):
     """What is left out was never there; the rank whose machine was wrong is another process."""
     def test(_):
-        own = ["--reject", "1", *(["--bad", str(bad)] if bad else [])]
+        own = ["--reject", how, *(["--bad", str(bad)] if bad else [])]
         summary, log, _ = run(bin_dir, trainer, *arguments, options=own, expect=expect)
         if path and [incident["path"] for incident in summary["incidents"]] != path:
             raise Failure(f"{json.dumps(summary['incidents'])[:3000]}\n{log[-3000:]}")
@@ -258,6 +258,10 @@ if __name__ == "__main__":
         ("C trainer whose step is refused, for its data", rejects(folder, program, bad=6, path=["retry", "retry"], words=[
             "a slope like this is none): it is computed again", "computed again by the same numbers: the data is to blame"])),
         ("C trainer whose last step is refused, and a rank is killed in it", rejects(folder, program, "--inject", "kill:2@20:forward", bad=20)),
+        ("C trainer whose step is refused by a norm that it tells", rejects(folder, program, "--veto", "norm:1e3", bad=6, how="rules", path=["retry", "retry"], words=[
+            "the norm of the gradients is 1e+300"])),
+        ("C trainer whose loss has a spike on a rank that came a moment before", rejects(
+            folder, program, "--veto", "spike:20", "--inject", "kill:1@18:forward", bad=18, how="rules", words=["rank 1: its loss 1e+300 is "])),
         ("C trainer that computes wrongly once", rejects(folder, program, "--inject", "flip-grad:1@6", words=[
             "rank 1 alone computed otherwise than before: its machine is to blame"], path=["retry", "retry", "adopt"])),
         ("C trainer that computes wrongly once, and whose place nobody may take", rejects(

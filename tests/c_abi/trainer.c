@@ -1,13 +1,13 @@
 /* A trainer in C99, nothing but the C ABI: fits a line by data-parallel gradient descent. Its all-reduce goes over the run's
  * store, so it needs no other library. Compiled a second time against an older header, whose programs must go on.
  *   trainer [--raise STEP] [--move clean|rebuild|rollback|never] [--to heap|agent] [--die 1] [--share 1] [--fence STEP]
- *           [--device PARTS] [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS] [--offer 1] [--reject 1 [--bad STEP]]
+ *           [--device PARTS] [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS] [--offer 1] [--reject 1|rules [--bad STEP]]
  * --gone: a second tensor is no part of the state any more after the first of these tasks since this process trained;
  * only the speaker says so, of all ranks by default; --layout 1: it is the only one of its layout.
  * --move: the state lies elsewhere after each of these tasks; never: it is checked that it cannot. --die: rank 1 is killed in one of them,
  * once it has trained, with its state moved. --share: it lies in a memory
  * file of the trainer's own. --device: it lies on a device, of which these parts must be there; the device does the updates, and the sum of
- * parts that were opened is told. --offer: it can go on with fewer ranks. --fence: a device does the updates, and fails at that step. --reject: sums that are no good are refused, and --bad: what rank 1 gives is none in that step. --damage: rank 1's memory is damaged then,
+ * parts that were opened is told. --offer: it can go on with fewer ranks. --fence: a device does the updates, and fails at that step. --reject: sums that are no good are refused, by itself or by the rules of --veto, and --bad: what rank 1 gives is none in that step, nor its loss. --damage: rank 1's memory is damaged then,
  * which it tells; with --old 1 nobody knows since when. --fork: a child is forked, which is no rank. --join: not under `kintsugi run`.
  */
 #define _GNU_SOURCE
@@ -55,7 +55,7 @@ typedef struct {
   device_line device; /* where the state is; `line` is then what the host read of it last */
 #endif
 #if KINTSUGI_ABI_VERSION >= 14
-  int rejects;
+  int rejects, by_rules;
   uint64_t bad;
 #endif
 #if KINTSUGI_ABI_VERSION >= 7
@@ -468,6 +468,14 @@ static kintsugi_code pass_by(trainer* t, uint64_t k) {
 }
 #endif
 
+#if KINTSUGI_ABI_VERSION >= 15
+static double largest(double a, double b) {
+  if (a < 0) a = -a;
+  if (b < 0) b = -b;
+  return a > b ? a : b;
+}
+#endif
+
 static kintsugi_code train_step(trainer* t, uint64_t k) {
   kintsugi_code code = kintsugi_begin_step(t->agent, k);
   uint64_t sample;
@@ -509,10 +517,15 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
 #endif
   if ((code = all_reduce(t, k, gradient, 3)) != KINTSUGI_OK) return code;
 #if KINTSUGI_ABI_VERSION >= 14
-  if (t->rejects && !(gradient[0] < 1e3 && gradient[0] > -1e3 && gradient[1] < 1e3 && gradient[1] > -1e3))
+  if (t->rejects && !t->by_rules && !(gradient[0] < 1e3 && gradient[0] > -1e3 && gradient[1] < 1e3 && gradient[1] > -1e3))
     return kintsugi_reject(t->agent, k, "a slope like this is none");
+  if (k == t->bad && kintsugi_rank_of(t->agent) == 1) gradient[2] = 1e300; /* its own loss, as it seems */
 #endif
   if ((code = kintsugi_report(t->agent, k, gradient[2], &sample, 1)) != KINTSUGI_OK) return code;
+#if KINTSUGI_ABI_VERSION >= 15
+  if (kintsugi_asks_norm(t->agent, k) && (code = kintsugi_report_norm(t->agent, k, largest(gradient[0], gradient[1]))) != KINTSUGI_OK)
+    return code;
+#endif
   if (kintsugi_put_object(t->agent, "drawn", k, &t->drawn, sizeof t->drawn, NULL) != KINTSUGI_OK) return KINTSUGI_INTERNAL;
   if ((code = kintsugi_mark(t->agent, k, KINTSUGI_GATE)) != KINTSUGI_OK) return code;
 #if KINTSUGI_ABI_VERSION >= 11
@@ -713,7 +726,7 @@ int main(int argc, char** argv) {
     if (strcmp(argv[i], "--offer") == 0) offers = 1;
 #endif
 #if KINTSUGI_ABI_VERSION >= 14
-    if (strcmp(argv[i], "--reject") == 0) t.rejects = 1;
+    if (strcmp(argv[i], "--reject") == 0) t.rejects = 1, t.by_rules = strcmp(argv[i + 1], "rules") == 0;
     if (strcmp(argv[i], "--bad") == 0) t.bad = (uint64_t)atoi(argv[i + 1]);
 #endif
 #if KINTSUGI_ABI_VERSION >= 7

@@ -9,16 +9,18 @@ from harness import SMALL, Failure, must_be_same, reference, script
 
 TRAINER = [*SMALL, "--steps", "20"]
 REJECT = ["--reject-norm", "100"]
+LEAVES_OUT = ["--reject-most", "10"]  # and refuses nothing by itself
 
 
 def steps(option, numbers):
     return [word for number in numbers for word in (option, str(number))]
 
 
-def refused(bad=(), faults=(), own=(), options=(), paths=None, words=()):
-    """`bad`: steps whose batch is no good. The same as a run that passes these by from the start."""
+def refused(bad=(), faults=(), own=(), options=(), paths=None, words=(), veto=""):
+    """`bad`: steps whose batch is no good. The same as a run that passes these by from the start. `veto`: by these rules, not by the trainer itself."""
     def test(runner):
-        summary, log = runner.run([*[word for fault in faults for word in ("--inject", fault)], *options], [*TRAINER, *own, *REJECT, *steps("--poison", bad)])
+        rejects, rules = (LEAVES_OUT, ["--veto", veto]) if veto else (REJECT, [])
+        summary, log = runner.run([*[word for fault in faults for word in ("--inject", fault)], *rules, *options], [*TRAINER, *own, *rejects, *steps("--poison", bad)])
         must_be_same(reference(runner.bin, [*TRAINER, *own, *steps("--leave-out", bad)]), summary, log)
         if bad and summary["final_digest"] == reference(runner.bin, [*TRAINER, *own])["final_digest"]:
             raise Failure(f"nothing was left out\n{log[-3000:]}")
@@ -45,10 +47,24 @@ def ends_where_no_more_may_be_left_out(runner):
         raise Failure(log[-4000:])
 
 
-def says_that_rules_are_for_others(runner):
-    _, log = runner.run(["--veto", "nan"], TRAINER, expect=3)
-    if "--veto is for programs that join with kintsugi.join" not in log or "Agent::Reject" not in log:
-        raise Failure(log[-3000:])
+def says(words, veto, *own, expect=1):
+    def test(runner):
+        _, log = runner.run(["--veto", veto], [*TRAINER, *own], expect=expect)
+        for word in words:
+            if word not in log:
+                raise Failure(f"'{word}' is nowhere: {log[-3000:]}")
+    return test
+
+
+def goes_on_in_another_layout(runner):
+    """The losses by which a spike is told go along where state is cut anew."""
+    trainer = ["--steps", "24", "--batch", "3", "--any-layout", *LEAVES_OUT]
+    struck = ["--max-respawns", "0", "--inject", "kill:3@18:forward"]
+    plain, _ = runner.run(struck, trainer)
+    summary, log = runner.run([*struck, "--veto", "spike:1000"], trainer)
+    must_be_same(plain, summary, log)
+    if [incident["path"] for incident in summary["incidents"]] != ["shrink"]:
+        raise Failure(f"{summary['incidents']}\n{log[-3000:]}")
 
 
 MACHINE = "rank 1 alone computed otherwise than before: its machine is to blame"
@@ -62,7 +78,14 @@ TESTS = [
         faults=["flip-grad:1@6"], options=["--max-respawns", "0"], paths=["retry"], words=["no other process may take its place"])),
     ("a run goes on from a save behind what was left out", goes_on_from_a_save),
     ("no more may be left out", ends_where_no_more_may_be_left_out),
-    ("rules are for programs of Python", says_that_rules_are_for_others),
+    ("a rule: nan", refused([6], veto="nan", paths=["retry", "retry"], words=["its loss is nan (samples ", "computed again by the same numbers: the data is to blame"])),
+    ("a rule: norm, beside one of losses; the first and the last step, shards", refused([1, 20], own=["--tp", "2", "--replicas", "1"], veto="spike:1000,norm:100", paths=["retry"] * 4)),
+    ("a rule, and a rank is killed in the step that it refuses", refused([18], ["kill:2@18:gradient-sync"], veto="nan,spike:6")),
+    ("a rule, and a machine that computes wrongly once", refused(faults=["flip-grad:1@6"], veto="norm:100", words=[MACHINE])),
+    ("as many may be left out as the rule says", says(["step 9 is refused", "and 1 have been left out: no more may be", "saved step 8"], "nan,most:1", *LEAVES_OUT, *steps("--poison", [6, 9]))),
+    ("a rule, and a rank is lost for good", goes_on_in_another_layout),
+    ("rules are for programs that leave steps out", says(["--veto nan: this program leaves no steps out: call Agent::AllowRejects"], "nan", expect=3)),
+    ("a rule that is none", says(["'spike' is no rule"], "spike", *LEAVES_OUT, expect=3)),
 ]
 
 if __name__ == "__main__":

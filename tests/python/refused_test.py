@@ -83,6 +83,6 @@ if __name__ == "__main__":
             left_out("... in the step that is left out", "--bad", "5:1", "--bad", "6:0", faults=("kill:1@7:gradient-sync",), paths=None),
             left_out("a machine that nobody may come in the place of", faults=("flip-grad:0@6",), veto=(*norm, "--max-respawns", "0"), paths=(("retry",),), replaced=()),
             ("a run that was saved one step later", resumed(7)),
-            ("a loop that marks its steps itself", ends(1, ["rank 1: its loss is nan (samples", "cannot leave its batches out"], program=("--bad", "5:1", "--loop", "guard"), saved=5)),
+            ("a loop that marks its steps itself", ends(1, ["rank 1: its loss is nan (samples", "does not leave its batches out"], program=("--bad", "5:1", "--loop", "guard"), saved=5)),
         ]
     sys.exit(main(tests, door.bin, options.only))

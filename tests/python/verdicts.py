@@ -1,49 +1,44 @@
-"""Rules by which steps are refused: pure, without a run. Whose fault it is: tests/unit/core/refused_step_test.cc."""
+"""The rules of --veto as Python has them, without a run; what they decide: tests/unit/core/step_rules_test.cc. Whose fault a step is: refused_step_test.cc."""
 import math
+import os
 
 import kintsugi
-from kintsugi.verdicts import Rules, Usual, Veto, bits_of
+from kintsugi.verdicts import Losses, bits_of, rules_of
 
+os.environ["KINTSUGI_VETO"] = "norm:2"
+assert rules_of(" nan, spike:6 ,most:0").most == 0 and "KINTSUGI_VETO" not in os.environ  # the script's word is the last
+os.environ["KINTSUGI_VETO"] = "norm:2"
+rules = rules_of(None)
+assert (rules.any, rules.norm, rules.spike, rules.most, rules_of(None).any) == (True, 2.0, 0.0, None, False)
 
-assert Veto.read("") == Veto()
-assert Veto.read(" nan, spike:6 ,norm:1e3,most:0") == Veto(True, 6.0, 1000.0, 0)
-for wrong in ("nan:1", "spike", "spike:0", "spike:-1", "norm:inf", "norm:x", "most:-1", "most:1.5", "nans", "6"):
+for said, words in (("nan,spike", "'spike' is no rule"), ("spike:0", "'spike:0' is no rule")):
     try:
-        Veto.read(wrong)
+        rules_of(said)
     except kintsugi.Error as error:
-        assert f"'{wrong}' is no rule" in str(error), error
+        assert words in str(error) and error.code == kintsugi.abi.Code.INVALID_ARGUMENT, error
     else:
-        raise AssertionError(wrong)
+        raise AssertionError(said)
 
-usual = Usual()
-for k in range(15):
-    usual.note(1.0 + k % 2)
-assert usual.deviations(1e9) == 0.0  # too few to say
-usual.note(2.0)
-assert math.isclose(usual.deviations(3.5), 4.0)
-assert usual.deviations(-1e9) < 0.0
-for _ in range(100):
-    usual.note(1.0)
-assert usual.deviations(1.0) == 0.0 and usual.deviations(1.1) == math.inf  # the older ones are forgotten
-assert len(usual.state_dict()) == 64
+try:
+    rules.judge()
+except kintsugi.Error as error:
+    assert "norm has nothing to go by" in str(error) and error.code == kintsugi.abi.Code.FAILED_PRECONDITION, error
+else:
+    raise AssertionError("no norm is known")
+rules.note_norm(math.nan)
+assert rules.judge() == ("the norm of the gradients is nan", True)
+rules.begin()
+rules.note_norm(1.0)
+assert rules.judge() == ("", False)
 
-
-def refusal(veto, norm, loss=None):
-    rules = Rules(Veto.read(veto))
-    if loss is not None:
-        rules.note_loss(loss, ())
-    try:
-        return rules.why(lambda: norm)[0]
-    except kintsugi.Error as error:
-        return str(error)
-
-
-for veto, norm, loss, words in (("norm:1", None, 1.0, "--veto norm has nothing to go by"), ("nan", None, None, "--veto nan has nothing to go by"),
-                                ("spike:3", 1.0, None, "--veto spike goes by losses"), ("nan", None, math.inf, "its loss is inf"), ("nan", math.nan, 1.0, "gradients is nan"),
-                                ("norm:1", 2.0, None, "gradients is 2")):
-    assert words in refusal(veto, norm, loss), (veto, refusal(veto, norm, loss))
-assert refusal("nan", None, 1.0) == refusal("nan", 1.0) == refusal("norm:1", 1.0) == ""
-
+spikes = rules_of("spike:3")
+losses = Losses(spikes)
+losses.load_state_dict([1.0, 2.0] * 8)
+spikes.note_loss(9.0, [4, 5])
+assert spikes.judge() == ("its loss 9 is 15.0 standard deviations above the usual (samples 4, 5)", False), spikes.judge()
+spikes.note_loss(1.5, [])
+spikes.pass_gate()
+assert losses.state_dict() == [1.0, 2.0] * 8 + [1.5]
 
 for one, other in ((-1.0, -2.0), (0.0, -0.0), (math.inf, math.nan), (math.inf, -math.inf), (1.0, 1.0 + 2**-52)):
     assert bits_of(one) != bits_of(other), (one, other)

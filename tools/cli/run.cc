@@ -166,7 +166,7 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
                  "Compare the replicas of every shard each N steps, and before every save; 0: in recovery only")
       ->capture_default_str();
   app.add_option("--veto", o.veto,
-                 "Python programs refuse steps by these rules, before anything changes: nan (a loss or gradient is not\n"
+                 "Steps are refused by these rules, before anything changes: nan (a loss or gradient is not\n"
                  "finite), spike:N (a loss N standard deviations above the usual), norm:X (of all gradients); as in\n"
                  "nan,spike:6,norm:1e3. What is refused twice by the same numbers is left out, most:N (10) times in a run");
   app.add_option(

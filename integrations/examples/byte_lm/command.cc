@@ -70,9 +70,9 @@ void AddOptions(CLI::App& app, Options& o) {
          "Refuse steps whose gradients have a larger norm, or none that is a number: made again, such a step shows\n"
          "whether its data or a machine is to blame; 0: none")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--reject-most", o.worker.reject_most, "So many steps may be left out")
-      ->check(CLI::Range(0, 1000000000))
-      ->capture_default_str();
+  app.add_option("--reject-most", o.worker.reject_most,
+                 "Steps may be refused, also by `kintsugi run --veto`, and so many be left out; with --reject-norm 10")
+      ->check(CLI::Range(0, 1000000000));
   app.add_option("--poison", o.worker.poison, "Steps whose batch is no good on the last rank, for tests")->take_all();
   app.add_option("--leave-out", o.worker.leave_out, "Steps to pass by, for tests")->take_all();
   app.add_option("--hold", o.hold,

@@ -104,7 +104,8 @@ CutState Worker::StateOf(Trainer& trainer, const RankLayout& layout, const std::
 
 Status Worker::Register() {
   KINTSUGI_RETURN_IF_ERROR(Offer());
-  if (options_.reject_norm > 0) KINTSUGI_RETURN_IF_ERROR(agent_.AllowRejects(options_.reject_most));
+  if (options_.reject_norm > 0 || options_.reject_most)
+    KINTSUGI_RETURN_IF_ERROR(agent_.AllowRejects(options_.reject_most.value_or(10)));
   if (options_.device) KINTSUGI_RETURN_IF_ERROR(agent_.SetDeviceMemory(options_.device->memory()));
   const CutState state = StateOf(*trainer_, layout_, crew_);
   for (const CutState::Layout& each : state.layouts)
@@ -273,6 +274,7 @@ Status Worker::TrainStep(Step step) {
   // Tensor-parallel ranks consume the same samples: one of them says so.
   const std::vector<uint64_t> none;
   KINTSUGI_RETURN_IF_ERROR(agent_.Report(step, trainer_->loss(), layout_.tp_rank == 0 ? trainer_->sample_ids() : none));
+  if (agent_.AsksNorm(step)) KINTSUGI_RETURN_IF_ERROR(agent_.ReportNorm(step, trainer_->gradient_norm()));
   KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kGate));
   KINTSUGI_RETURN_IF_ERROR(Update(step));
   KINTSUGI_RETURN_IF_ERROR(agent_.EnterPhase(step, TrainPhase::kParamSync));

@@ -27,7 +27,7 @@ struct WorkerOptions {
   int sample_count = 1;             // texts to write after training, by rank 0
   uint64_t step_delay_us = 0;       // makes steps longer without work, for measurements
   double reject_norm = 0;           // steps whose gradients' norm is larger, or no number, are refused; 0: none are
-  int reject_most = 10;             // ... and so many may be left out
+  std::optional<int> reject_most;   // steps may be refused, and so many be left out; none: 10, with reject_norm
   std::vector<uint64_t> leave_out;  // steps that are passed by, for tests
   std::vector<uint64_t> poison;     // steps whose batch is no good, on the last rank, for tests
   std::vector<Hold> holds;          // ranks kept back, for tests

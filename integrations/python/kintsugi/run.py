@@ -34,7 +34,7 @@ from .sections import pickled
 from .take_over import take_over_of
 from .terms import ACTIVITIES, HANDLERS, PHASES, Guarded, Handler, Incident
 from .variables import Variable
-from .verdicts import Rejected, Rules, Sums, Veto, bits_of, of_environment
+from .verdicts import MOST, Losses, Rejected, Sums, bits_of, rules_of
 from .worlds import Worlds
 
 _MOST_LOOKED_AT = 20000
@@ -46,10 +46,10 @@ _LOOKS_EVERY_S = 0.005
 def join(**options: Any) -> Run:
     """Joins the run that `kintsugi run` began, or the one that the options name (controller, job, secret, rank, world_size). `macros`: words of
     one's own that programs of --save-aoa and --resume-aoa may use (aoa.py). `veto`: the rules of --veto, the same on all ranks."""
-    veto = of_environment(options.pop("veto", None))
-    if veto.norm:
+    rules = rules_of(options.pop("veto", None))
+    if rules.norm:
         raise Error("--veto norm is of gradients, which torch has: without it leave norm out, and call run.reject", Code.INVALID_ARGUMENT)
-    return Run(_core.Agent(**with_macros(options)), veto)
+    return Run(_core.Agent(**with_macros(options)), rules)
 
 
 class Run(Resharding):
@@ -57,7 +57,7 @@ class Run(Resharding):
 
     passes_steps_by = False  # the loop is a framework's, and leaves steps out by itself
 
-    def __init__(self, agent: _core.Agent, veto: Veto | None = None) -> None:
+    def __init__(self, agent: _core.Agent, rules: _core.StepRules | None = None) -> None:
         self._program = Program()
         super().__init__(agent, self._program)
         self.at = 0  # the step in hand, else the newest that is committed
@@ -68,7 +68,7 @@ class Run(Resharding):
         self._loops = Loops(self, self._program, self._outside)
         self._news = News(agent, self._program, self._objects)
         self._worlds = Worlds(agent, self._program, self._objects, self._news, agent.note_inexact)
-        self._rules = Rules(veto or Veto())
+        self._rules = rules or _core.StepRules("")
         self._plain = False  # is outside of loops and sections
         self._told_of_sections: set[tuple[str, bool]] = set()
         self._between: Between | None = None  # none: the script says itself what of its random numbers is kept
@@ -438,8 +438,8 @@ class Run(Resharding):
             raise Error("nothing is registered: run.register comes before the first step and the first section", Code.FAILED_PRECONDITION)
         self._register_random()
         self.agent.allow_rejects(_AS_MANY_AS_MAY)
-        if self._rules.veto.spike:
-            self.register_object("veto.losses", self._rules.usual, "rank-zero")
+        if self._rules.spike:
+            self.register_object("veto.losses", Losses(self._rules), "rank-zero")
         if self.offers and self._replicas:
             raise Error("run.offer: run.set_replicas names ranks, which are others where their number changes: leave run.offer out", Code.FAILED_PRECONDITION)
         crew = self.agent.crew  # by whose numbers all was registered
@@ -556,8 +556,8 @@ class Run(Resharding):
     def begin_step(self, k: int) -> None:
         self._enter_step(k)
         if self.leaves_out(k) and self._loops.marks_steps and not self.passes_steps_by:
-            raise RuntimeError(f"step {k} is refused ({self.agent.left_out(k)}), and this loop, a framework's, cannot leave its batches out; a loop of one's own asks "
-                               "run.leaves_out(k) before run.begin_step(k), and calls run.pass_by(k) instead")  # fmt: skip
+            raise RuntimeError(f"step {k} is refused ({self.agent.left_out(k)}), and this loop does not leave its batches out: ask run.leaves_out(k) before "
+                               "run.begin_step(k), and call run.pass_by(k) instead")  # fmt: skip
 
     def pass_by(self, k: int) -> None:
         """In a loop that marks its steps itself (run.guard), all of step k where run.leaves_out(k): its batch is passed by, and nothing is computed or
@@ -586,7 +586,7 @@ class Run(Resharding):
         self._rules.begin()
         self.sums_of_collectives()  # what was given before is of no step
         self._in_step = True
-        most = self._rules.veto.most
+        most = MOST if self._rules.most is None else self._rules.most
         if self.leaves_out(k) and len(self._program.left_out) > most:
             raise RuntimeError(f"step {k} is refused ({self.agent.left_out(k)}), and {most} have been left out: no more may be (--veto most)")
         self.mark("forward")
@@ -656,7 +656,9 @@ class Run(Resharding):
 
     def _judge_step(self) -> None:
         """Before the gate."""
-        why, of_all = self._rules.why(self.gradient_norm)
+        if self._rules.asks_norm() and (norm := self.gradient_norm()) is not None:
+            self._rules.note_norm(norm)
+        why, of_all = self._rules.judge()
         if why:
             self._refuse_step(why, of_all)
         self._rules.pass_gate()

@@ -27,7 +27,7 @@ from ..slices import Held, Slice, slice_with, slices_among
 from ..take_over import TakeOver
 from ..terms import Incident, Piece
 from ..variables import Variable
-from ..verdicts import Sums, Veto, of_environment
+from ..verdicts import Sums, rules_of
 from . import _build, agentless, fewer_ranks, iterators, off, parallel, pickled_tensors, refused, shards, warm
 from .accelerated import Counts, accumulated_steps, is_accelerator
 from .accumulation import Accumulation
@@ -69,8 +69,8 @@ def join(**options: Any) -> TorchRun:
     alone = "controller" not in options and agentless.is_wanted()
     if alone:
         agentless.find_controller()
-    veto = of_environment(options.pop("veto", None))
-    run = TorchRun(_core.Agent(**with_macros(options)), extension, veto)
+    rules = rules_of(options.pop("veto", None))
+    run = TorchRun(_core.Agent(**with_macros(options)), extension, rules)
     if alone:
         agentless.save_before_leaving(run.trains)
     return run
@@ -96,11 +96,11 @@ class TorchRun(Run):
 
     REDUCERS = pickled_tensors.REDUCERS
 
-    def __init__(self, agent: _core.Agent, extension: Any, veto: Veto | None = None) -> None:
-        judges = veto is not None and veto != Veto()
+    def __init__(self, agent: _core.Agent, extension: Any, rules: _core.StepRules | None = None) -> None:
+        judges = rules is not None and rules.any
         extension.sum_collectives(judges)
         self._sums_of_collectives: Callable[[], Sums] = extension.sums_of_collectives if judges else dict
-        super().__init__(agent, veto)
+        super().__init__(agent, rules)
         self._mark_of_ours = str(extension.FAILURE_MARK)
         self.device = Device(agent, extension)
         self._groups = Groups(agent, extension, self.device)
