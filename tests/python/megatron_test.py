@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from compared import Compared
 from door import HERE, ROOT, Failure, main, opened
 
 GPT = [str(ROOT / "integrations/examples/megatron_gpt/train.py"), "--steps", "12"]
@@ -132,6 +133,19 @@ if __name__ == "__main__":
         arguments = [*options, *(word for fault in faults for word in ("--inject", fault))]
         return name, door.same([*GPT, *how], arguments, nproc=nproc, paths=paths)
 
+    def left_out(name, *words, how=(), veto="nan", faults=(), nproc=2, paths=None, options=(), replaced=None):
+        """Bit for bit what Megatron has without these batches."""
+        return name, Compared(door, "megatron_refused.py", *how, *words, nproc=nproc).same(*faults, options=("--veto", veto, *options), paths=paths, replaced=replaced)
+
+    def every_left_out():
+        yield left_out("TP 2 x DP 2, a norm that is too large, and a rank is lost in the step that is left out", "--bad", "4:0:large", how=WAYS["TP 2 x DP 2"],
+                       veto="norm:100", faults=("kill:3@4:backward",), nproc=4)
+        yield left_out("PP 2 x DP 2, interleaved, overlapped: the last stage's loss is no number", "--bad", "3:2", "--bad", "4:3",
+                       how=WAYS["PP 2 x DP 2, interleaved, overlapped"], nproc=4, paths=(("retry",) * 4,))
+        yield left_out("DP 4, DistributedOptimizer: the first step and the last", "--bad", "1:3", "--bad", "8:0", how=WAYS["DP 4, DistributedOptimizer"], nproc=4,
+                       paths=(("retry",) * 4,))
+        yield left_out("DP 2, a machine that computes wrongly once", veto="norm:100", faults=("flip-grad:1@3",), replaced=(1,))
+
     def sizes():
         tensor, bf16, sharded = ("--tensor", "2"), ("--bf16",), ("--distributed",)
         yield ("TP 2 x DP 2, saved as Megatron's: at TP 1, at PP 2, at TP 2 x PP 2 of 8 ranks",
@@ -184,7 +198,11 @@ if __name__ == "__main__":
                  [(1, ("--bf16",)), (2, ("--bf16", "--tensor", "2")), ("legacy", "live", 2, ("--bf16", "--tensor", "2")),
                   ("legacy", 2, ("--bf16", "--distributed")),
                   ("legacy", "again", 4, ("--bf16", "--tensor", "2", "--pipeline", "2"))], nproc=2, form="megatron,megatron-legacy")),
+        left_out("TP 2: what gradients alone show, a batch that grows, a rank is killed behind a step that is left out", "--bad", "3:1", "--bad", "5:0", "--untold", "--grows",
+                 how=("--tensor", "2"), faults=("kill:0@6:forward",)),
+        left_out("DistributedOptimizer over 2 ranks, bf16, overlapped: a norm that is too large", "--bad", "4:1:large",
+                 how=WAYS["DP 4, DistributedOptimizer, bf16, overlapped"], veto="norm:100", paths=(("retry", "retry"),)),
         ("what is read from Megatron, put back and refused", door.alone("megatron_parts.py")),
     ]
-    cases = [*sizes(), *matrix(), ("types of the trainer are as they say", door.typed(GPT[0]))] if options.soak else short
+    cases = [*sizes(), *matrix(), *every_left_out(), ("types of the trainer are as they say", door.typed(GPT[0]))] if options.soak else short
     sys.exit(main(cases, door.bin, options.only))

@@ -306,6 +306,12 @@ def microbatches(core: Core, consumed: Callable[[], int]) -> Microbatches | None
     return None if calculator is None else Microbatches(calculator, consumed)
 
 
+def grow(core: Core, consumed: int) -> None:
+    """The batch is what it is behind so many samples, as Megatron's update_num_microbatches makes it."""
+    if (calculator := core.microbatches._GLOBAL_NUM_MICROBATCHES_CALCULATOR) is not None:
+        calculator.update(consumed, False)
+
+
 def rerun(core: Core) -> Rerun | None:
     machine = core.rerun._GLOBAL_RERUN_STATE_MACHINE
     return None if machine is None else Rerun(machine, core.rerun.RerunState)

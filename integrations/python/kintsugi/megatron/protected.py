@@ -60,6 +60,7 @@ class Protected:
         size = objects.batch_size(core, batch)
         self._samples = objects.Samples(consumed, size)
         self._scheduler = None if scheduler is None else objects.ParamScheduler(scheduler, size)
+        self._core, self._run = core, run
         self._overlaps_gather = any(ddp.ddp_config.overlap_param_gather for ddp in self._wrapped)
         self._broken = False
 
@@ -113,11 +114,21 @@ class Protected:
         self._samples.end_step()
         if self._scheduler is not None:
             self._scheduler.end_step()
+        self._grow_where_left_out()
 
     def note_gate(self, has_update: bool) -> None:
+        self._grow_where_left_out()
         self._samples.note_gate()
         if self._scheduler is not None:
             self._scheduler.note_gate(has_update)
+
+    def gradient_norm(self) -> float | None:
+        return self._update.take_norm()
+
+    def _grow_where_left_out(self) -> None:
+        """The script, which tells a growing batch what was consumed, is not called in a step that is left out: such a step has its samples too."""
+        if self._run.leaves_out(self._run.at):
+            objects.grow(self._core, self._samples.consumed)
 
     def gather(self) -> None:
         if not self._update.is_distributed or (self._overlaps_gather and not self._broken):

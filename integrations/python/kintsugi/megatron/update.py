@@ -47,6 +47,7 @@ class Update:
             _refuse(core, part)
         self.is_distributed = any(isinstance(part, core.DistributedOptimizer) for part in self.parts)
         self._optimizer = optimizer
+        self._norm: float | None = None  # of the step's gradients, as Megatron clips by it
 
     def materialise(self, calls: Callable[[], int]) -> None:
         """Makes the optimizers' states, as they are before the first step."""
@@ -114,6 +115,20 @@ class Update:
                 return all([self._local(part) for part in self.parts])
 
         self._optimizer.step_with_ready_grads = step_with_ready_grads
+        # A chain asks for the norm, and clips by it; one optimizer alone does both in one.
+        clips = "get_grad_norm" if isinstance(self._optimizer, self._core.ChainedOptimizer) else "clip_grad_norm"
+        theirs = getattr(self._optimizer, clips)
+
+        def noted(*args: Any) -> Any:
+            self._norm = theirs(*args)
+            return self._norm
+
+        setattr(self._optimizer, clips, noted)
+
+    def take_norm(self) -> float | None:
+        """Of all gradients of the step, before they were clipped."""
+        norm, self._norm = self._norm, None
+        return float(self._optimizer.get_grad_norm() if norm is None else norm)  # where Megatron was told to clip nothing
 
     def _local(self, part: Any) -> bool:
         """The arithmetic alone: a DistributedOptimizer's own method gathers as well."""

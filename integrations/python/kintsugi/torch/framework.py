@@ -14,6 +14,9 @@ class Framework(Protocol):
     def note_gate(self, has_update: bool) -> None:
         """Before the objects' state is taken at a step's gate. Without an update (it was skipped) nothing of the step comes behind it."""
 
+    def gradient_norm(self) -> float | None:
+        """Of all gradients together, before a step's gate, on all ranks; None: they are not known."""
+
     def gather(self) -> None:
         """Behind the commit, and again at the start of the step after a fault: parameters that other ranks updated."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import gc
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
@@ -512,7 +513,11 @@ class TorchRun(Run):
         return self._sums_of_collectives()
 
     def gradient_norm(self) -> float | None:
-        return norm_of_gradients(self._registry.parameters)
+        if not self._registry.frameworks:
+            return norm_of_gradients(self._registry.parameters)
+        norms = [framework.gradient_norm() for framework in self._registry.frameworks]
+        known = [norm for norm in norms if norm is not None]
+        return math.hypot(*known) if known else None
 
     def collectives(self) -> int:
         """How many this process has begun."""
