@@ -5,6 +5,7 @@
 import re
 import sys
 
+from compared import Compared
 from door import ROOT, Failure, main, opened
 
 TRAINER = [str(ROOT / "integrations/examples/torch_titan/train.py"), "--steps", "12", "--accumulate", "2"]
@@ -36,12 +37,22 @@ if __name__ == "__main__":
                 yield struck(f"{how}, killed and struck by an exception in phase {phase}", f"kill:1@3:{phase}", f"throw:2@6:{phase}",
                              f"kill:0@9:{phase}", how=how, paths=None, arguments=rest)
 
+    def left_out(name, *words, faults=(), veto=("--veto", "nan"), paths=None, options=()):
+        return name, Compared(door, "titan_refused.py", *words, nproc=4).same(*faults, options=(*veto, *options), paths=paths)
+
+    def every_left_out():
+        yield left_out("ddp, the very first step is left out, and the last", "--parallel", "ddp", "--bad", "1:2", "--bad", "12:0", paths=(("retry",) * 4,))
+        yield left_out("fsdp, a rank is killed in the step that is left out", "--parallel", "fsdp", "--bad", "7:1", faults=("kill:2@7:backward",),
+                       options=("--snapshot-every", "2"))
+        yield left_out("found by the trainer, in the middle of a step", "--bad", "5:3", "--call", veto=(), paths=(("retry",) * 2,))
+
     # The last of a step's collectives before its gate is the clipping's; tokens that were counted twice would be more.
     short = [
         struck("exceptions in forward, at the clipping's collective, in the update and behind it, killed in an update and in forward",
                "throw:1@2:forward", "throw:3@4,collective=24", "kill:2@6:update", "throw:0@8:update", "throw:0@9:between", "kill:1@11:forward",
                paths=[["retry", "retry", "respawn", "rebuild", "retry", "adopt"]], words=("in clip_gradients", "tokens 1,280 a rank")),
+        left_out("two steps are left out, one after the other, and a rank is killed in the second", "--bad", "5:1", "--bad", "6:0", faults=("kill:3@6:forward",)),
         ("what is not protected is refused by name", door.alone("titan_mistakes.py")),
         ("types of the trainer are as they say", door.typed(TRAINER[0])),
     ]
-    sys.exit(main(list(matrix()) if options.soak else short, door.bin, options.only))
+    sys.exit(main([*matrix(), *every_left_out()] if options.soak else short, door.bin, options.only))

@@ -230,4 +230,5 @@ def main() -> None:
     kintsugi.torch.titan.train(run, trainer, options.steps, samples=lambda inputs: inputs["ids"].tolist(), take_over="rank-zero")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -136,6 +136,8 @@ class _Loop:
         self._losses: list[Any] = []  # of the step's batches so far
         self._samples: list[int] = []
         self._compute: Callable[..., Any] = trainer.forward_backward_step
+        self._drawn = 0  # batches of the step at hand, or the one before
+        self._took: set[int] = set()  # so many have whole steps taken
 
     def train(self, take_over: TakeOver | None) -> None:
         trainer = self._trainer
@@ -143,6 +145,7 @@ class _Loop:
         self._run.register(take_over={"progress": "rank-zero", "data": take_over} if take_over else {"progress": "rank-zero"},
                            **things, **_numbered("scheduler", trainer.lr_schedulers), data=_Position(trainer.dataloader), progress=trainer)  # fmt: skip
         self._run.keep_world("torchtitan's trainer")
+        self._run.passes_steps_by = True
         trainer.forward_backward_step = self._add_loss
         self._run.guard(self._enter, self._codes)
 
@@ -157,22 +160,38 @@ class _Loop:
         batches = self._batches()
         for k in range(first + 1, self._steps + 1):
             self._run.begin_step(k)
-            self._step(k, batches)
+            if self._run.leaves_out(k):
+                self._pass_by(k, batches)
+            else:
+                self._step(k, batches)
             self._run.end_step(k)
 
     def _step(self, k: int, batches: Iterator[Any]) -> None:
         self._losses.clear()
         self._samples.clear()
+        self._drawn = 0
         self._trainer.step = k
         if (collector := getattr(self._trainer, "gc_handler", None)) is not None:
             collector.run(k)
         self._trainer.train_step(batches)
+        self._took.add(self._drawn)
+
+    def _pass_by(self, k: int, batches: Iterator[Any]) -> None:
+        """Step k is left out: its batches are drawn, so that they count, and nothing is computed."""
+        count = int(getattr(self._trainer, "gradient_accumulation_steps", 1))
+        if others := (self._took or {self._drawn} - {0}) - {count}:
+            raise Error(f"step {k} is refused ({self._run.agent.left_out(k)}), and how many batches to leave out is not known: gradient_accumulation_steps is {count}, "
+                        f"and steps have taken {', '.join(map(str, sorted(others)))}", Code.FAILED_PRECONDITION)  # fmt: skip
+        self._trainer.step = k
+        for _ in range(count):
+            next(batches)
 
     def _batches(self) -> Iterator[Any]:
         """From where the loader's state says."""
         for inputs, labels in self._trainer.batch_generator(self._trainer.dataloader):
             if self._samples_of is not None:
                 self._samples.extend(self._samples_of(inputs))
+            self._drawn += 1
             yield inputs, labels
 
     def _add_loss(self, *args: Any, **kwargs: Any) -> Any:
