@@ -9,6 +9,7 @@
 
 #include "kernels/host_checksum.h"
 #include "replica/save/checksum.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 
@@ -17,6 +18,8 @@ class BlockHasher {
   explicit BlockHasher(uint64_t block_bytes = checkpoint::kBlockBytes) : block_bytes_(block_bytes) {}
 
   void Update(std::span<const uint8_t> bytes) {
+    KINTSUGI_CHECK(filled_ < block_bytes_,
+                   std::to_string(filled_) + " bytes of a block of " + std::to_string(block_bytes_) + " are open");
     while (!bytes.empty()) {
       const uint64_t take = std::min<uint64_t>(bytes.size(), block_bytes_ - filled_);
       if (take == block_bytes_) {

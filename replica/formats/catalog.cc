@@ -17,17 +17,6 @@
 namespace kintsugi::formats {
 namespace {
 
-layout::KeyMeta KeyOf(const CatalogTensor& tensor) {
-  KINTSUGI_CHECK(tensor.shape.size() <= static_cast<size_t>(layout::kAxesMax),
-                 "a tensor with too many axes was refused");
-  layout::KeyMeta key;
-  key.name = tensor.key;
-  key.dtype = tensor.dtype;
-  key.axes = static_cast<uint8_t>(tensor.shape.size());
-  std::copy(tensor.shape.begin(), tensor.shape.end(), key.global_shape.begin());
-  return key;
-}
-
 std::string Name(const CatalogTensor& tensor) {
   return "tensor '" + PrintableKey(tensor.key) + "' " + std::string(DTypeName(tensor.dtype)) + " " +
          DescribeShape(tensor.shape);
@@ -43,12 +32,24 @@ std::vector<layout::Box> BoxesOf(const CatalogPiece& piece) {
 Result<uint64_t> BytesOf(const CatalogTensor& tensor, const Shape& shape) {
   const auto elements = layout::Product(shape);
   const uint64_t size = DTypeSize(tensor.dtype);
+  KINTSUGI_CHECK(size > 0, Name(tensor) + " is of a type that a reader should have refused");
   if (!elements || static_cast<uint64_t>(*elements) > INT64_MAX / size)
     return Status(StatusCode::kInvalidArgument, Name(tensor) + " has more bytes than 63 bits count");
   return static_cast<uint64_t>(*elements) * size;
 }
 
 }  // namespace
+
+layout::KeyMeta KeyMetaOf(const CatalogTensor& tensor) {
+  KINTSUGI_CHECK(tensor.shape.size() <= static_cast<size_t>(layout::kAxesMax),
+                 Name(tensor) + " has too many axes, and was not refused");
+  layout::KeyMeta key;
+  key.name = tensor.key;
+  key.dtype = tensor.dtype;
+  key.axes = static_cast<uint8_t>(tensor.shape.size());
+  std::copy(tensor.shape.begin(), tensor.shape.end(), key.global_shape.begin());
+  return key;
+}
 
 std::string JoinPath(const Path& path) {
   std::string key;
@@ -86,6 +87,7 @@ std::pair<std::optional<Rank>, std::string> SplitRankObjectKey(const std::string
 }
 
 uint32_t Catalog::AddFile(std::shared_ptr<const MappedFile> file) {
+  KINTSUGI_CHECK(file != nullptr, "a file of '" + path_ + "' was not opened");
   files_.push_back(std::move(file));
   return static_cast<uint32_t>(files_.size() - 1);
 }
@@ -128,7 +130,9 @@ bool Catalog::AreSameBytes(const std::vector<uint32_t>& left, const std::vector<
 
 void Catalog::DropTensors(const std::set<uint32_t>& numbers) {
   if (numbers.empty()) return;
-  KINTSUGI_CHECK(*numbers.rbegin() < tensors_.size(), "what is dropped is the catalog's");
+  KINTSUGI_CHECK(*numbers.rbegin() < tensors_.size(),
+                 "tensor " + std::to_string(*numbers.rbegin()) + " is dropped of " + std::to_string(tensors_.size()));
+  KINTSUGI_CHECK(metadata_.keys.empty(), "tensors of '" + path_ + "' are dropped behind Finish");
   std::vector<uint32_t> now(tensors_.size());
   std::vector<CatalogTensor> kept;
   tensor_numbers_.clear();
@@ -203,12 +207,31 @@ std::optional<uint64_t> Catalog::SumOf(const CatalogTensor& tensor) const {
 }
 
 uint32_t Catalog::OwnerOf(uint32_t tensor) const {
-  const std::string& owner = tensors_[tensor].alias_of;
-  return owner.empty() ? tensor : tensor_numbers_.at(owner);
+  while (!tensors_[tensor].alias_of.empty()) {
+    const auto owner = tensor_numbers_.find(tensors_[tensor].alias_of);
+    KINTSUGI_CHECK(owner != tensor_numbers_.end(),
+                   Name(tensors_[tensor]) + " is an alias of '" + tensors_[tensor].alias_of + "', which is not there");
+    tensor = owner->second;
+  }
+  return tensor;
+}
+
+void Catalog::CheckAliases() const {
+  for (uint32_t i = 0; i < tensors_.size(); ++i) {
+    const CatalogTensor& owner = tensors_[OwnerOf(i)];
+    KINTSUGI_CHECK(
+        tensors_[i].alias_of.empty() ||
+            (owner.key == tensors_[i].alias_of && owner.dtype == tensors_[i].dtype && owner.shape == tensors_[i].shape),
+        Name(tensors_[i]) + " is an alias of '" + tensors_[i].alias_of + "', and its bytes are those of " +
+            Name(owner));
+  }
 }
 
 void Catalog::ResolveAliases() {
   NameAliases();
+  // What somebody's alias became an alias itself: both are the last one's.
+  for (uint32_t i = 0; i < tensors_.size(); ++i)
+    if (!tensors_[i].alias_of.empty()) tensors_[i].alias_of = tensors_[OwnerOf(i)].key;
   std::vector<bool> has_pieces(tensors_.size());
   for (const CatalogPiece& piece : pieces_) has_pieces[piece.tensor] = true;
   std::multimap<uint32_t, uint32_t> aliases;  // by owner
@@ -233,8 +256,6 @@ uint64_t Catalog::ByteCount() const {
 }
 
 Status Catalog::CheckPiece(const CatalogPiece& piece) const {
-  KINTSUGI_CHECK(piece.tensor < tensors_.size() && piece.file < files_.size(),
-                 "a piece is of a tensor and in a file that a reader has added");
   const CatalogTensor& tensor = tensors_[piece.tensor];
   const MappedFile& file = *files_[piece.file];
   const auto bad = [&](const std::string& what) {
@@ -280,7 +301,8 @@ Status Catalog::CheckCopy(const CatalogPiece& first, const CatalogPiece& copy) c
   if (is_same_place || !first.blocks.empty() || first.bytes == 0 || layout::Product(first.shape) == 0)
     return Status::Ok();
   KINTSUGI_CHECK(first.bytes == copy.bytes || !first.strides.empty() || !copy.strides.empty(),
-                 "copies of a piece that are dense are as long");
+                 "copies of a piece of " + Name(tensors_[first.tensor]) + " that are dense have " +
+                     std::to_string(first.bytes) + " and " + std::to_string(copy.bytes) + " bytes");
   const bool is_equal = first.strides.empty() && copy.strides.empty() &&
                         std::memcmp(left.bytes().data() + first.at, right.bytes().data() + copy.at, first.bytes) == 0;
   left.DropPages();
@@ -359,8 +381,9 @@ Status Catalog::Finish(bool whole) {
     for (const int64_t length : tensor.shape)
       if (length < 0) return {StatusCode::kDataLoss, "'" + path_ + "': " + Name(tensor) + " has a negative length"};
     KINTSUGI_RETURN_IF_ERROR(BytesOf(tensor, tensor.shape).status().Annotate("'" + path_ + "'"));
-    keys.push_back(KeyOf(tensor));
+    keys.push_back(KeyMetaOf(tensor));
   }
+  CheckAliases();
   std::vector<NumberedPiece> pieces;
   for (const CatalogPiece& piece : pieces_) {
     KINTSUGI_RETURN_IF_ERROR(CheckPiece(piece));
@@ -368,11 +391,15 @@ Status Catalog::Finish(bool whole) {
   }
   KINTSUGI_RETURN_IF_ERROR(CheckObjects());
   NumberedMetadata built = BuildMetadata(keys, pieces);
-  KINTSUGI_CHECK(built.number_of.size() == pieces_.size(), "each piece has a number");
+  KINTSUGI_CHECK(built.number_of.size() == pieces_.size(),
+                 std::to_string(built.number_of.size()) + " numbers for " + std::to_string(pieces_.size()) + " pieces");
   metadata_ = std::move(built.metadata);
   piece_of_.assign(metadata_.piece_count(), UINT32_MAX);
   size_t copies = 0;
   for (uint32_t i = 0; i < pieces.size(); ++i) {
+    KINTSUGI_CHECK(built.number_of[i] < piece_of_.size(), "piece " + std::to_string(i) + " is number " +
+                                                              std::to_string(built.number_of[i]) + " of " +
+                                                              std::to_string(piece_of_.size()));
     uint32_t& piece = piece_of_[built.number_of[i]];
     if (piece == UINT32_MAX) {
       piece = i;
@@ -381,7 +408,10 @@ Status Catalog::Finish(bool whole) {
     KINTSUGI_RETURN_IF_ERROR(CheckCopy(pieces_[piece], pieces_[i]));
     ++copies;
   }
-  KINTSUGI_CHECK(copies + metadata_.piece_count() == pieces_.size(), "a piece of the metadata is stored, or a copy is");
+  KINTSUGI_CHECK(copies + metadata_.piece_count() == pieces_.size(),
+                 std::to_string(pieces_.size()) + " pieces of '" + path_ + "' are not " +
+                     std::to_string(metadata_.piece_count()) + " of the metadata and " + std::to_string(copies) +
+                     " copies");
   if (copies > 0) AddNote(std::to_string(copies) + " pieces are stored more than once: the first copy of each is read");
   // A tensor of which no piece is there is in no metadata.
   if (whole && metadata_.keys.size() != tensors_.size())
@@ -396,8 +426,11 @@ Result<reshard::SourceView> Catalog::SourceOf(uint32_t metadata_piece) const {
   const layout::KeyMeta& key = metadata_.keys[metadata_.KeyOfPiece(metadata_piece)];
   const MappedFile& file = *files_[piece.file];
   KINTSUGI_CHECK(piece.at <= file.size_bytes() && piece.bytes <= file.size_bytes() - piece.at,
-                 "a piece lies in its file");
-  KINTSUGI_CHECK(piece.strides.empty() || piece.strides.size() == key.axes, "each axis has a stride");
+                 std::to_string(piece.bytes) + " bytes from " + std::to_string(piece.at) + " on of '" + file.path() +
+                     "', which has " + std::to_string(file.size_bytes()));
+  KINTSUGI_CHECK(piece.strides.empty() || piece.strides.size() == key.axes,
+                 std::to_string(piece.strides.size()) + " strides of '" + key.name + "', which has " +
+                     std::to_string(key.axes) + " axes");
   reshard::SourceView view;
   view.memory.data = const_cast<uint8_t*>(file.bytes().data() + piece.at);
   view.memory.size_bytes = piece.bytes;
@@ -438,7 +471,9 @@ NumberedMetadata BuildMetadata(const std::vector<layout::KeyMeta>& keys, const s
   const uint32_t main = builder.AddReplicaId(main_id);
   std::vector<uint32_t> key_of;
   for (const layout::KeyMeta& key : keys) key_of.push_back(builder.AddKey(key));
-  for (const NumberedPiece& piece : pieces) KINTSUGI_CHECK(piece.key < keys.size(), "a piece is of one of the keys");
+  for (const NumberedPiece& piece : pieces)
+    KINTSUGI_CHECK(piece.key < keys.size(),
+                   "a piece of key " + std::to_string(piece.key) + " of " + std::to_string(keys.size()));
   // Equal pieces are one: sorted by what they are.
   std::vector<uint32_t> order(pieces.size());
   for (uint32_t i = 0; i < pieces.size(); ++i) order[i] = i;
@@ -454,7 +489,12 @@ NumberedMetadata BuildMetadata(const std::vector<layout::KeyMeta>& keys, const s
   built.number_of.resize(pieces.size());
   uint32_t number = 0;
   for (size_t i = 0; i < order.size(); ++i) {
-    if (i > 0 && less(order[i - 1], order[i])) ++number;
+    if (i > 0) {
+      const uint32_t before = pieces[order[i - 1]].key, own = pieces[order[i]].key;
+      KINTSUGI_CHECK(before == own || keys[before].name != keys[own].name,
+                     "'" + keys[own].name + "' is key " + std::to_string(before) + " and " + std::to_string(own));
+      number += less(order[i - 1], order[i]);
+    }
     built.number_of[order[i]] = number;
     if (i > 0 && number == built.number_of[order[i - 1]]) continue;
     const NumberedPiece& piece = pieces[order[i]];
@@ -462,7 +502,8 @@ NumberedMetadata BuildMetadata(const std::vector<layout::KeyMeta>& keys, const s
   }
   built.metadata = builder.Build();
   KINTSUGI_CHECK(built.metadata.piece_count() == (order.empty() ? 0 : number + 1),
-                 "metadata numbers its pieces otherwise");
+                 "metadata numbers " + std::to_string(built.metadata.piece_count()) + " pieces, here they are " +
+                     std::to_string(number + 1));
   return built;
 }
 

@@ -125,7 +125,13 @@ class Catalog {
   void AddAlias(std::string alias, std::string key) { aliases_.emplace_back(std::move(alias), std::move(key)); }
   // Of tensors that are the same bytes, all but the first become its aliases.
   void MarkShared();
-  void AddPiece(CatalogPiece piece) { pieces_.push_back(std::move(piece)); }
+  void AddPiece(CatalogPiece piece) {
+    KINTSUGI_CHECK(piece.tensor < tensors_.size() && piece.file < files_.size(),
+                   "a piece of tensor " + std::to_string(piece.tensor) + " in file " + std::to_string(piece.file) +
+                       ", where '" + path_ + "' has " + std::to_string(tensors_.size()) + " tensors and " +
+                       std::to_string(files_.size()) + " files");
+    pieces_.push_back(std::move(piece));
+  }
   void AddObject(CatalogObject object) { objects_.push_back(std::move(object)); }
   // Those that only say again what the catalog says.
   void DropObjects(const std::function<bool(const CatalogObject&)>& is_dropped) { std::erase_if(objects_, is_dropped); }
@@ -136,13 +142,23 @@ class Catalog {
   // The regular file at `path`; of two of one name the first. One that cannot be read is a note.
   void AddSideFile(const std::string& name, const std::string& path);
   bool IsSideFile(uint32_t file) const;
-  void AddSum(const CatalogSum& sum) { sums_.push_back(sum); }
+  void AddSum(const CatalogSum& sum) {
+    KINTSUGI_CHECK(sum.file < files_.size() && sum.at <= files_[sum.file]->size_bytes() &&
+                       sum.bytes <= files_[sum.file]->size_bytes() - sum.at,
+                   "a CRC of bytes " + std::to_string(sum.at) + " and " + std::to_string(sum.bytes) +
+                       " behind them of file " + std::to_string(sum.file) + " of '" + path_ + "', which ends before");
+    sums_.push_back(sum);
+  }
   // Where copies of a tensor are cut differently, a piece stays if it fits beside those that were added before it.
   // REQUIRES: every piece lies within its tensor.
   Status DropOverlaps();
   // Checksums of a whole file's blocks, from our sidecar.
   void SetFileBlocks(uint32_t file, std::vector<checkpoint::Checksum> blocks) {
-    KINTSUGI_CHECK(file < files_.size(), "checksums are of one of the catalog's files");
+    KINTSUGI_CHECK(file < files_.size(), "checksums of file " + std::to_string(file) + " of the " +
+                                             std::to_string(files_.size()) + " of '" + path_ + "'");
+    KINTSUGI_CHECK(blocks.size() == checkpoint::BlockCount(files_[file]->size_bytes()),
+                   std::to_string(blocks.size()) + " checksums for the " + std::to_string(files_[file]->size_bytes()) +
+                       " bytes of '" + files_[file]->path() + "'");
     file_blocks_.resize(files_.size());
     file_blocks_[file] = std::move(blocks);
   }
@@ -183,7 +199,9 @@ class Catalog {
   const layout::Metadata& metadata() const { return metadata_; }
   // The catalog's piece behind a piece of the metadata.
   const CatalogPiece& PieceOf(uint32_t metadata_piece) const {
-    KINTSUGI_CHECK(metadata_piece < piece_of_.size(), "a piece is the metadata's, which Finish makes");
+    KINTSUGI_CHECK(metadata_piece < piece_of_.size() && piece_of_[metadata_piece] < pieces_.size(),
+                   "piece " + std::to_string(metadata_piece) + " of the " + std::to_string(piece_of_.size()) + " of '" +
+                       path_ + "', which Finish makes");
     return pieces_[piece_of_[metadata_piece]];
   }
   Result<reshard::SourceView> SourceOf(uint32_t metadata_piece) const;
@@ -201,6 +219,7 @@ class Catalog {
   void NameAliases();
   // ... and gives aliases the pieces of what they are aliases of.
   void ResolveAliases();
+  void CheckAliases() const;
   uint32_t OwnerOf(uint32_t tensor) const;
   std::vector<std::vector<uint32_t>> PiecesByTensor() const;
   // REQUIRES: the lists are those of two tensors of one type and shape.
@@ -235,6 +254,8 @@ struct NumberedMetadata {
   layout::Metadata metadata;
   std::vector<uint32_t> number_of;  // by piece; equal pieces have one number
 };
+// REQUIRES: keys of different names.
 NumberedMetadata BuildMetadata(const std::vector<layout::KeyMeta>& keys, const std::vector<NumberedPiece>& pieces);
+layout::KeyMeta KeyMetaOf(const CatalogTensor& tensor);
 
 }  // namespace kintsugi::formats

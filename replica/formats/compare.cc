@@ -103,7 +103,9 @@ Status CompareTensors(const Catalog& left, const Catalog& right, const Content& 
   const std::vector<WantedBox> wanted = Whole(both);
   KINTSUGI_ASSIGN_OR_RETURN(const auto a, WindowPlan::Make(both, wanted, left, nullptr, kCompareWindowBytes));
   KINTSUGI_ASSIGN_OR_RETURN(const auto b, WindowPlan::Make(both, wanted, right, nullptr, kCompareWindowBytes));
-  KINTSUGI_CHECK(a->window_bytes_max() == b->window_bytes_max(), "both sides are cut alike");
+  KINTSUGI_CHECK(a->window_bytes_max() == b->window_bytes_max(), "windows of " + std::to_string(a->window_bytes_max()) +
+                                                                     " and " + std::to_string(b->window_bytes_max()) +
+                                                                     " bytes are compared");
   std::vector<uint8_t> x(a->window_bytes_max()), y(a->window_bytes_max());
   const uint64_t total = BytesOf(both);
   uint64_t since_drop = 0;
@@ -112,7 +114,9 @@ Status CompareTensors(const Catalog& left, const Catalog& right, const Content& 
     found.key = both[i].key;
     for (uint32_t w = a->first_window(i); w < a->end_window(i); ++w) {
       const uint64_t size = a->BytesOf(w);
-      KINTSUGI_CHECK(size == b->BytesOf(w), "both sides are cut alike");
+      KINTSUGI_CHECK(size == b->BytesOf(w), "window " + std::to_string(w) + " of '" + found.key + "' has " +
+                                                std::to_string(size) + " and " + std::to_string(b->BytesOf(w)) +
+                                                " bytes");
       if (size == 0) continue;
       KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const p, a->Fill(w, x));
       KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const q, b->Fill(w, y));
@@ -128,6 +132,8 @@ Status CompareTensors(const Catalog& left, const Catalog& right, const Content& 
     if (found.elements > 0) result->differences.push_back(std::move(found));
     ++result->tensors;
   }
+  KINTSUGI_CHECK(result->bytes == total,
+                 std::to_string(result->bytes) + " bytes were compared of " + std::to_string(total));
   return Status::Ok();
 }
 
@@ -251,7 +257,9 @@ Result<std::optional<Difference>> CompareWithin(const Catalog& catalog, const st
   std::vector<uint8_t> left_bytes(x->window_bytes_max()), right_bytes(y->window_bytes_max());
   for (uint32_t w = x->first_window(0); w < x->end_window(0); ++w) {
     const uint64_t size = x->BytesOf(w);
-    KINTSUGI_CHECK(size == y->BytesOf(w), "both sides are cut alike");
+    KINTSUGI_CHECK(size == y->BytesOf(w), "window " + std::to_string(w) + " of '" + left + "' has " +
+                                              std::to_string(size) + " bytes, of '" + right + "' " +
+                                              std::to_string(y->BytesOf(w)));
     if (size == 0) continue;
     KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const p, x->Fill(w, left_bytes));
     KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const q, y->Fill(w, right_bytes));
@@ -289,6 +297,9 @@ Result<std::map<std::string, uint64_t>> LogicalDigests(const Catalog& catalog,
     const uint64_t parts[] = {HashBytes(head.data(), head.size()), checkpoint::DigestOf(hasher.Finish())};
     digests[content[i].key] = HashBytes(parts, sizeof(parts));
   }
+  KINTSUGI_CHECK(done == total && digests.size() == content.size(),
+                 "digests of " + std::to_string(digests.size()) + " tensors of " + std::to_string(done) +
+                     " bytes, of " + std::to_string(content.size()) + " and " + std::to_string(total));
   return digests;
 }
 

@@ -343,7 +343,7 @@ std::vector<uint32_t> OwnersOf(const Content& content) {
 
 std::vector<layout::Box> CutsOf(const CatalogTensor& tensor, const LayOptions& options) {
   const layout::Box whole = layout::WholeBox(tensor.shape);
-  KINTSUGI_CHECK(options.shards > 0, "a tensor is cut over ranks");
+  KINTSUGI_CHECK(options.shards > 0, "'" + tensor.key + "' is cut over " + std::to_string(options.shards) + " ranks");
   std::vector<layout::Box> boxes(static_cast<size_t>(options.shards), whole);
   int axis = -1;
   for (const CutRule& rule : options.cuts)
@@ -353,18 +353,21 @@ std::vector<layout::Box> CutsOf(const CatalogTensor& tensor, const LayOptions& o
     }
   const bool is_cut = axis >= 0 && axis < whole.axes && options.shards > 1 && !IsEmpty(whole);
   const int64_t length = is_cut ? whole.length(axis) : 0;
-  const int64_t chunk = is_cut ? (length + options.shards - 1) / options.shards : 0;
+  const int64_t chunk = is_cut ? length / options.shards + (length % options.shards != 0) : 0;
   for (int shard = 0; shard < options.shards; ++shard) {
     layout::Box& box = boxes[static_cast<size_t>(shard)];
     if (is_cut) {
-      box.lo[axis] = std::min(length, shard * chunk);
-      box.hi[axis] = std::min(length, (shard + 1) * chunk);
+      box.lo[axis] = shard > length / chunk ? length : shard * chunk;
+      box.hi[axis] = box.lo[axis] + std::min(chunk, length - box.lo[axis]);
     } else if (shard > 0) {
       boxes.resize(1);
       break;
     }
   }
   while (boxes.size() > 1 && IsEmpty(boxes.back())) boxes.pop_back();
+  KINTSUGI_CHECK(!is_cut || (boxes.front().lo[axis] == 0 && boxes.back().hi[axis] == length),
+                 "'" + tensor.key + "' of " + std::to_string(length) + " over " + std::to_string(options.shards) +
+                     " ranks ends with " + Describe(boxes.back()));
   return boxes;
 }
 

@@ -6,6 +6,7 @@
 #include "replica/formats/compare.h"
 #include "replica/save/file_system.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 #include "runtime/base/json.h"
 
 namespace kintsugi::formats {
@@ -69,6 +70,11 @@ DigestsMatch CompareDigests(const DigestsByKey& expected, const DigestsByKey& fo
     else
       ++verdict.equal;
   }
+  KINTSUGI_CHECK(verdict.equal + verdict.other.size() + verdict.missing.size() == expected.size() &&
+                     verdict.equal + verdict.other.size() <= found.size(),
+                 std::to_string(expected.size()) + " digests against " + std::to_string(found.size()) + ": " +
+                     std::to_string(verdict.equal) + " equal, " + std::to_string(verdict.other.size()) + " other, " +
+                     std::to_string(verdict.missing.size()) + " missing");
   verdict.more = found.size() - verdict.equal - verdict.other.size();
   return verdict;
 }

@@ -101,7 +101,8 @@ std::shared_ptr<const MappedFile> MappedFile::Holding(std::string name, std::str
 
 std::shared_ptr<const MappedFile> MappedFile::Unpacked(const MappedFile& file, std::unique_ptr<uint8_t[]> bytes,
                                                        uint64_t size_bytes) {
-  KINTSUGI_CHECK(bytes != nullptr || size_bytes == 0, "what was unpacked lies somewhere");
+  KINTSUGI_CHECK(bytes != nullptr || size_bytes == 0,
+                 "'" + file.path_ + "' was unpacked into " + std::to_string(size_bytes) + " bytes that are nowhere");
   std::shared_ptr<MappedFile> unpacked(new MappedFile(file.path_, file.name_));
   unpacked->seen_ = file.seen_;
   unpacked->size_bytes_ = size_bytes;
@@ -111,6 +112,7 @@ std::shared_ptr<const MappedFile> MappedFile::Unpacked(const MappedFile& file, s
 }
 
 Status MappedFile::Load(int fd) {
+  KINTSUGI_CHECK(data_ == nullptr, "'" + path_ + "' is loaded twice");
   if (size_bytes_ == 0) return Status::Ok();
   if (size_bytes_ > kSmallBytes) {
     void* const data = ::mmap(nullptr, size_bytes_, PROT_READ, MAP_SHARED, fd, 0);

@@ -8,6 +8,7 @@
 #include "replica/aoa/state_names.h"
 #include "replica/formats/model_buffers.h"
 #include "replica/plan/aoa_tensors.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 
@@ -43,6 +44,8 @@ Result<Catalog> ModelOnly(const Catalog& source) {
         {name->second, tensor.dtype, tensor.shape, {}, owner == names.end() ? std::string() : owner->second});
   }
   for (const CatalogPiece& piece : source.pieces()) {
+    KINTSUGI_CHECK(piece.tensor < numbers.size(), "a piece of tensor " + std::to_string(piece.tensor) + " of the " +
+                                                      std::to_string(numbers.size()) + " of '" + source.path() + "'");
     if (!numbers[piece.tensor]) continue;
     CatalogPiece kept = piece;
     kept.tensor = *numbers[piece.tensor];

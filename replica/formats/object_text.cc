@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "callbacks/state/key.h"
+#include "runtime/base/check.h"
 #include "runtime/base/json.h"
 
 namespace kintsugi::formats {
@@ -12,10 +13,16 @@ namespace kintsugi::formats {
 using Json = nlohmann::json;
 
 std::string ObjectToText(const CatalogObject& object) {
+  KINTSUGI_CHECK(object.data.size() <= kObjectBytesMax, "object '" + object.key + "' has " +
+                                                            std::to_string(object.data.size()) + " bytes, at most " +
+                                                            std::to_string(kObjectBytesMax) + " were read");
   std::string encoded((object.data.size() + 2) / 3 * 4 + 1, '\0');
   const int size = ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(encoded.data()),
                                      reinterpret_cast<const unsigned char*>(object.data.data()),
                                      static_cast<int>(object.data.size()));
+  KINTSUGI_CHECK(size >= 0 && static_cast<size_t>(size) + 1 == encoded.size(),
+                 "object '" + object.key + "' of " + std::to_string(object.data.size()) + " bytes became " +
+                     std::to_string(size) + " of base64");
   encoded.resize(static_cast<size_t>(size));
   Json path = Json::array();
   // Tensors have their names alone here: a place in a list would be one among names.

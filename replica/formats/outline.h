@@ -61,10 +61,15 @@ struct OutlineFile {
   }
   // `element_bytes` is the size of one element of the tensor.
   void AddTensor(uint32_t tensor, const layout::Box& box, uint64_t element_bytes, int crc = -1) {
-    KINTSUGI_CHECK(element_bytes > 0, "a tensor's elements have bytes");
+    const auto volume = Volume(box);
+    KINTSUGI_CHECK(element_bytes > 0 && volume && static_cast<uint64_t>(*volume) <= INT64_MAX / element_bytes,
+                   "'" + name + "': " + Describe(box) + " of tensor " + std::to_string(tensor) + ", each element of " +
+                       std::to_string(element_bytes) + " bytes, has no length");
+    KINTSUGI_CHECK(crc < crc_slots,
+                   "'" + name + "': a CRC in slot " + std::to_string(crc) + " of " + std::to_string(crc_slots));
     Segment segment;
     segment.kind = Segment::Kind::kTensor;
-    segment.size_bytes = static_cast<uint64_t>(*Volume(box)) * element_bytes;
+    segment.size_bytes = static_cast<uint64_t>(*volume) * element_bytes;
     segment.tensor = tensor;
     segment.box = box;
     segment.crc = crc;
@@ -72,7 +77,7 @@ struct OutlineFile {
     segments.push_back(std::move(segment));
   }
   void AddLate(uint64_t size, std::function<std::string(std::span<const uint32_t>)> late) {
-    KINTSUGI_CHECK(late != nullptr, "late bytes are made by something");
+    KINTSUGI_CHECK(late != nullptr, "'" + name + "': nothing makes its " + std::to_string(size) + " late bytes");
     Segment segment;
     segment.kind = Segment::Kind::kLate;
     segment.size_bytes = size;

@@ -32,6 +32,8 @@ std::optional<uint64_t> StepOf(const Format& format, const std::string& name) {
 }
 
 Status MoveTracker(const std::string& root, const StepNames& names, FileSystem& files) {
+  KINTSUGI_CHECK(!names.tracker.empty() && !names.tracker_text.empty(),
+                 "no tracker of '" + root + "' says that '" + names.name + "' is the newest");
   const std::string aside = Join(root, names.tracker + ".tmp");
   KINTSUGI_RETURN_IF_ERROR(checkpoint::WriteSmallFile(files, aside, names.tracker_text));
   KINTSUGI_RETURN_IF_ERROR(files.Rename(aside, Join(root, names.tracker)));
@@ -40,6 +42,8 @@ Status MoveTracker(const std::string& root, const StepNames& names, FileSystem& 
 
 // Under another name first, so that no reader takes a half-removed one for whole.
 Status RemoveOld(const std::string& root, const std::string& name, FileSystem& files) {
+  KINTSUGI_CHECK(!name.empty() && name.find('/') == std::string::npos,
+                 "'" + name + "' is no checkpoint's name in '" + root + "', and would be removed");
   const std::string aside = Join(root, name + std::string(kRemoved));
   KINTSUGI_RETURN_IF_ERROR(files.Remove(aside));
   KINTSUGI_RETURN_IF_ERROR(files.Rename(Join(root, name), aside));
@@ -62,6 +66,8 @@ void Rotate(const std::string& root, const Format& format, uint64_t step, const 
   std::sort(steps.rbegin(), steps.rend());
   for (size_t i = static_cast<size_t>(keep.count()); i < steps.size(); ++i) {
     if (keep.KeepsForGood(Step(steps[i]))) continue;
+    KINTSUGI_CHECK(steps[i] < step, "'" + root + "': step " + std::to_string(steps[i]) + " would be removed for step " +
+                                        std::to_string(step));
     if (const Status removed = RemoveOld(root, format.StepNamesOf(steps[i]).name, files); !removed.ok())
       warnings->push_back(removed.message());
   }
@@ -125,7 +131,9 @@ Result<SavedAs> SaveAs(const std::string& source, const std::string& root, const
   SavedAs saved{std::move(converted.path), converted.written, std::move(converted.left_out)};
   saved.warnings.insert(saved.warnings.end(), warnings.begin(), warnings.end());
   // What the conversion has to say beside what is known of the source, which it begins with.
-  KINTSUGI_CHECK(converted.notes.size() >= notes_before, "a conversion forgot what is known of its source");
+  KINTSUGI_CHECK(converted.notes.size() >= notes_before, "of " + std::to_string(notes_before) + " notes on '" + source +
+                                                             "' a conversion kept " +
+                                                             std::to_string(converted.notes.size()));
   saved.warnings.insert(saved.warnings.end(), converted.notes.begin() + static_cast<ptrdiff_t>(notes_before),
                         converted.notes.end());
   if (!options.moves_tracker) return saved;

@@ -47,14 +47,15 @@ Result<WrittenFile> ReadFile(const JsonField& entry) {
   return file;
 }
 
+bool IsListed(const std::string& name, const std::vector<WrittenFile>& files) {
+  return !name.empty() &&
+         std::any_of(files.begin(), files.end(), [&](const WrittenFile& file) { return file.name == name; });
+}
+
 // Of the files that are listed, so that none leads out of the folder.
 Result<std::vector<std::string>> ReadSideFiles(const JsonField& list, const std::vector<WrittenFile>& files) {
   KINTSUGI_ASSIGN_OR_RETURN(std::vector<std::string> side_files, list.Texts(kNameBytesMax));
-  const auto is_listed = [&](const std::string& name) {
-    return !name.empty() &&
-           std::any_of(files.begin(), files.end(), [&](const WrittenFile& file) { return file.name == name; });
-  };
-  if (!std::all_of(side_files.begin(), side_files.end(), is_listed))
+  if (!std::all_of(side_files.begin(), side_files.end(), [&](const auto& name) { return IsListed(name, files); }))
     return list.Fail("names a side file that is none of its files");
   return side_files;
 }
@@ -68,12 +69,17 @@ std::string SidecarPath(const std::string& path, bool is_folder) {
 std::string EncodeSidecar(const Sidecar& sidecar) {
   Json files = Json::array();
   for (const WrittenFile& file : sidecar.files) {
-    KINTSUGI_CHECK(file.blocks.size() == BlockCount(file.size_bytes), "a file has a checksum for each block");
+    KINTSUGI_CHECK(file.blocks.size() == BlockCount(file.size_bytes),
+                   "'" + file.name + "' of " + std::to_string(file.size_bytes) + " bytes has " +
+                       std::to_string(file.blocks.size()) + " checksums of blocks");
     files.push_back({{"name", file.name}, {"bytes", file.size_bytes}, {"blocks", checkpoint::ToHex(file.blocks)}});
   }
   Json body = {{"schema", kSchema},          {"format", sidecar.format},
                {"step", sidecar.step},       {"checksum", checkpoint::kChecksumName},
                {"block_bytes", kBlockBytes}, {"files", std::move(files)}};
+  for (const std::string& name : sidecar.side_files)
+    KINTSUGI_CHECK(IsListed(name, sidecar.files), "the side file '" + name + "' is none of the sidecar's " +
+                                                      std::to_string(sidecar.files.size()) + " files");
   if (!sidecar.side_files.empty()) body["side_files"] = sidecar.side_files;
   if (sidecar.is_model_alone) body["model_alone"] = true;
   checkpoint::PutTensorSums(sidecar.tensor_sums, &body);
@@ -123,6 +129,9 @@ Result<SidecarVerdict> VerifySidecar(const std::string& path, bool is_folder, co
       return Status(StatusCode::kDataLoss, "'" + name + "' has " + std::to_string(file->size_bytes()) +
                                                " bytes instead of " + std::to_string(listed.size_bytes) +
                                                ": use another checkpoint");
+    KINTSUGI_CHECK(listed.blocks.size() == BlockCount(listed.size_bytes),
+                   "'" + name + "' is listed with " + std::to_string(listed.blocks.size()) + " checksums for " +
+                       std::to_string(listed.size_bytes) + " bytes");
     for (uint64_t i = 0; i < listed.blocks.size(); ++i) {
       const uint64_t at = i * kBlockBytes, size = std::min(kBlockBytes, listed.size_bytes - at);
       KINTSUGI_RETURN_IF_ERROR(file->Read(at, block.data(), size));

@@ -65,11 +65,16 @@ void PieceSums::Add(const std::string& path, uint64_t at, std::span<const uint8_
     Come& come = come_[piece.tensor];
     come.sum += piece.place.SumAt(from - piece.at, bytes.subspan(from - at, to - from));
     come.bytes += to - from;
+    KINTSUGI_CHECK(come.bytes <= come.wanted, "'" + path + "', byte " + std::to_string(from) + ": " +
+                                                  std::to_string(come.bytes) + " bytes came of tensor " +
+                                                  std::to_string(piece.tensor) + ", which has " +
+                                                  std::to_string(come.wanted));
   }
 }
 
 std::optional<uint64_t> PieceSums::Of(uint32_t tensor) const {
-  KINTSUGI_CHECK(tensor < come_.size(), "a tensor is the catalog's");
+  KINTSUGI_CHECK(tensor < come_.size(),
+                 "the sum of tensor " + std::to_string(tensor) + " of " + std::to_string(come_.size()));
   const Come& come = come_[tensor];
   return come.bytes == come.wanted ? std::optional(come.sum) : std::nullopt;
 }

@@ -16,7 +16,8 @@ std::vector<layout::Box> CutInOrder(const layout::Box& box, int64_t elements_max
     slice /= box.length(axis);
     if (slice <= elements_max) break;
   }
-  KINTSUGI_CHECK(axis < box.axes && slice > 0, "one element fits");
+  KINTSUGI_CHECK(axis < box.axes && slice > 0,
+                 "no axis of " + Describe(box) + " has slices of " + std::to_string(elements_max) + " elements");
   const int64_t step = std::max<int64_t>(1, elements_max / slice);
   std::vector<layout::Box> cut;
   layout::Box at = box;
@@ -38,19 +39,8 @@ std::vector<layout::Box> CutInOrder(const layout::Box& box, int64_t elements_max
   }
 }
 
-layout::KeyMeta KeyMetaOf(const CatalogTensor& tensor) {
-  KINTSUGI_CHECK(tensor.shape.size() <= static_cast<size_t>(layout::kAxesMax),
-                 "a tensor with too many axes was refused");
-  layout::KeyMeta key;
-  key.name = tensor.key;
-  key.dtype = tensor.dtype;
-  key.axes = static_cast<uint8_t>(tensor.shape.size());
-  std::copy(tensor.shape.begin(), tensor.shape.end(), key.global_shape.begin());
-  return key;
-}
-
 uint64_t WindowPlan::BytesOf(uint32_t window) const {
-  KINTSUGI_CHECK(window < windows_.size(), "a window is the plan's");
+  KINTSUGI_CHECK(window < windows_.size(), NoWindow(window));
   const NumberedPiece& piece = windows_[window];
   return static_cast<uint64_t>(*Volume(piece.box)) * DTypeSize(tensors_[piece.key].dtype);
 }
@@ -62,19 +52,32 @@ Result<std::unique_ptr<WindowPlan>> WindowPlan::Make(const Content& tensors, std
   plan->tensors_ = tensors;
   for (const WantedBox& one : wanted) {
     plan->first_.push_back(static_cast<uint32_t>(plan->windows_.size()));
-    KINTSUGI_CHECK(one.tensor < tensors.size(), "a box that is wanted is of one of the tensors");
-    const auto size = static_cast<int64_t>(DTypeSize(tensors[one.tensor].dtype));
-    KINTSUGI_CHECK(size > 0, "a tensor's elements have bytes");
+    KINTSUGI_CHECK(one.tensor < tensors.size(),
+                   "a box is wanted of tensor " + std::to_string(one.tensor) + " of " + std::to_string(tensors.size()));
+    const CatalogTensor& tensor = tensors[one.tensor];
+    const auto size = static_cast<int64_t>(DTypeSize(tensor.dtype));
+    KINTSUGI_CHECK(size > 0, "elements of '" + tensor.key + "' have no bytes");
+    KINTSUGI_CHECK(
+        static_cast<size_t>(one.box.axes) == tensor.shape.size() && Contains(layout::WholeBox(tensor.shape), one.box),
+        Describe(one.box) + " is wanted of '" + tensor.key + "' " + DescribeShape(tensor.shape));
+    uint64_t bytes = 0;
     for (const layout::Box& box : CutInOrder(one.box, static_cast<int64_t>(window_bytes) / size)) {
       plan->windows_.push_back({one.tensor, box, layout::kNotFlat});
-      plan->bytes_max_ = std::max(plan->bytes_max_, plan->BytesOf(static_cast<uint32_t>(plan->windows_.size() - 1)));
+      const uint64_t own = plan->BytesOf(static_cast<uint32_t>(plan->windows_.size() - 1));
+      plan->bytes_max_ = std::max(plan->bytes_max_, own);
+      bytes += own;
     }
+    KINTSUGI_CHECK(
+        bytes == static_cast<uint64_t>(*Volume(one.box)) * static_cast<uint64_t>(size),
+        "windows of " + std::to_string(bytes) + " bytes over " + Describe(one.box) + " of '" + tensor.key + "'");
   }
   plan->first_.push_back(static_cast<uint32_t>(plan->windows_.size()));
   std::vector<layout::KeyMeta> keys;
   for (const CatalogTensor& tensor : tensors) keys.push_back(KeyMetaOf(tensor));
   plan->numbered_ = BuildMetadata(keys, plan->windows_);
-  KINTSUGI_CHECK(plan->numbered_.number_of.size() == plan->windows_.size(), "each window has a number");
+  KINTSUGI_CHECK(plan->numbered_.number_of.size() == plan->windows_.size(),
+                 std::to_string(plan->numbered_.number_of.size()) + " numbers for " +
+                     std::to_string(plan->windows_.size()) + " windows");
   const layout::Metadata& target = plan->numbered_.metadata;
   const reshard::SourceOf source_of = [&source](uint32_t piece) { return source.SourceOf(piece); };
   const plan::PlanOptions options{.allow_cast = true};

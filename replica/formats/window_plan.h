@@ -33,19 +33,32 @@ class WindowPlan {
   WindowPlan(const WindowPlan&) = delete;
 
   // The windows of wanted box `number`, in order.
-  uint32_t first_window(uint32_t number) const { return first_[number]; }
+  uint32_t first_window(uint32_t number) const {
+    KINTSUGI_CHECK(size_t{number} + 1 < first_.size(),
+                   "wanted box " + std::to_string(number) + " of " + std::to_string(first_.size() - 1));
+    return first_[number];
+  }
   uint32_t end_window(uint32_t number) const { return first_[number + 1]; }
   uint64_t BytesOf(uint32_t window) const;
-  const layout::Box& BoxOf(uint32_t window) const { return windows_[window].box; }
+  const layout::Box& BoxOf(uint32_t window) const {
+    KINTSUGI_CHECK(window < windows_.size(), NoWindow(window));
+    return windows_[window].box;
+  }
   uint64_t window_bytes_max() const { return bytes_max_; }
   // In `buffer`, or where they lie in a source.
   Result<const uint8_t*> Fill(uint32_t window, std::span<uint8_t> buffer) const {
-    KINTSUGI_CHECK(window < windows_.size() && filler_, "a window is the plan's");
+    KINTSUGI_CHECK(window < windows_.size() && filler_, NoWindow(window));
+    KINTSUGI_CHECK(BytesOf(window) <= buffer.size(), "window " + std::to_string(window) + " of " +
+                                                         std::to_string(BytesOf(window)) + " bytes for a buffer of " +
+                                                         std::to_string(buffer.size()));
     return filler_->Fill(numbered_.number_of[window], buffer);
   }
 
  private:
   WindowPlan() = default;
+  std::string NoWindow(uint32_t window) const {
+    return "window " + std::to_string(window) + " of a plan of " + std::to_string(windows_.size());
+  }
 
   Content tensors_;
   std::vector<NumberedPiece> windows_;
@@ -59,6 +72,5 @@ class WindowPlan {
 
 // A box cut into boxes of whole rows (or parts of one), in row-major order, each of at most `elements_max` elements.
 std::vector<layout::Box> CutInOrder(const layout::Box& box, int64_t elements_max);
-layout::KeyMeta KeyMetaOf(const CatalogTensor& tensor);
 
 }  // namespace kintsugi::formats

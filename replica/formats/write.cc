@@ -51,7 +51,8 @@ class FileStream {
   }
   Status Finish() {
     KINTSUGI_RETURN_IF_ERROR(Flush({}));
-    KINTSUGI_CHECK(at_ == written_.size_bytes, "what was appended was written");
+    KINTSUGI_CHECK(at_ == written_.size_bytes, "'" + written_.name + "': " + std::to_string(at_) +
+                                                   " bytes written of " + std::to_string(written_.size_bytes));
     KINTSUGI_RETURN_IF_ERROR(file_->Sync());
     written_.blocks = hasher_.Finish();
     return Status::Ok();
@@ -66,7 +67,8 @@ class FileStream {
     KINTSUGI_RETURN_IF_ERROR(file_->Write(at_, pieces));
     at_ += size;
     gathered_.clear();
-    KINTSUGI_CHECK(flushed_ <= at_, "what is flushed was written");
+    KINTSUGI_CHECK(flushed_ <= at_, "'" + written_.name + "': flushed up to byte " + std::to_string(flushed_) +
+                                        ", written up to " + std::to_string(at_));
     if (at_ - flushed_ < kWriteBytes) return Status::Ok();
     // The disk works while the next bytes are made.
     file_->StartFlush(flushed_, at_ - flushed_);
@@ -167,12 +169,20 @@ class Writing {
 
   Status MakeFolders() {
     KINTSUGI_RETURN_IF_ERROR(files_.MakeFolder(checkpoint::ParentOf(destination_)));
+    KINTSUGI_CHECK(outline_.is_folder || (outline_.files.size() == 1 && outline_.marks.empty()),
+                   "'" + destination_ + "' is one file, and " + std::to_string(outline_.files.size()) + " with " +
+                       std::to_string(outline_.marks.size()) + " marks are laid out");
     if (!outline_.is_folder) return Status::Ok();
     folders_.insert(aside_);
+    std::set<std::string_view> names;
     for (const auto* files : {&outline_.files, &outline_.marks})
-      for (const OutlineFile& file : *files)
+      for (const OutlineFile& file : *files) {
+        KINTSUGI_CHECK(names.insert(file.name).second, "'" + destination_ + "': '" + file.name + "' is written twice");
+        KINTSUGI_CHECK(!file.name.starts_with('/') && ("/" + file.name + "/").find("/../") == std::string::npos,
+                       "'" + destination_ + "': '" + file.name + "' leads out of it");
         for (size_t at = file.name.find('/'); at != std::string::npos; at = file.name.find('/', at + 1))
           folders_.insert(Join(aside_, file.name.substr(0, at)));
+      }
     for (const std::string& folder : folders_) KINTSUGI_RETURN_IF_ERROR(files_.MakeFolder(folder));
     return Status::Ok();
   }
@@ -214,7 +224,8 @@ class Writing {
     work();
     for (std::thread& thread : threads) thread.join();
     if (failed_) return failure_;
-    KINTSUGI_CHECK(done_ == total_, "every segment of every file was written");
+    KINTSUGI_CHECK(done_ == total_,
+                   "'" + destination_ + "': " + std::to_string(done_) + " bytes written of " + std::to_string(total_));
     const std::vector<checkpoint::TensorSum> sums = sums_.Sums();
     KINTSUGI_RETURN_IF_ERROR(CompareSums(sums));
     KINTSUGI_RETURN_IF_ERROR(SyncFolders());
@@ -253,6 +264,7 @@ class Writing {
     for (const Segment& segment : file.segments) {
       SegmentHasher hasher(segment.size_bytes);
       uint64_t sum = 0;
+      const uint64_t begin = stream.written().size_bytes;
       if (segment.kind == Segment::Kind::kTensor) {
         const ShardedTensor shard = ShardOf(segment);
         LogicalSum adding(shard);
@@ -266,13 +278,16 @@ class Writing {
       } else {
         const std::string late = segment.kind == Segment::Kind::kLate ? segment.late(crcs) : std::string();
         const std::string& bytes = segment.kind == Segment::Kind::kLate ? late : segment.bytes;
-        KINTSUGI_CHECK(bytes.size() == segment.size_bytes, "a segment has another length than its outline says");
         const std::span<const uint8_t> view(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
         if (segment.crc >= 0) AddToCrc(segment, view, crcs);
         if (file.wants_segment_blocks) hasher.Update(view);
         KINTSUGI_RETURN_IF_ERROR(stream.Append(view));
         Advance(view.size());
       }
+      KINTSUGI_CHECK(stream.written().size_bytes - begin == segment.size_bytes,
+                     "'" + file.name + "', byte " + std::to_string(begin) + ": " +
+                         std::to_string(stream.written().size_bytes - begin) + " bytes of a segment that has " +
+                         std::to_string(segment.size_bytes) + " by its outline");
       if (!file.wants_segment_blocks) continue;
       stream.written().segment_bytes.push_back(segment.size_bytes);
       stream.written().segment_blocks.push_back(hasher.blocks.Finish());
@@ -280,17 +295,20 @@ class Writing {
       stream.written().segment_sums.push_back(sum);
     }
     KINTSUGI_RETURN_IF_ERROR(stream.Finish());
-    KINTSUGI_CHECK(stream.written().size_bytes == file.size_bytes, "a file has the size that its outline says");
+    KINTSUGI_CHECK(stream.written().size_bytes == file.size_bytes,
+                   "'" + file.name + "' has " + std::to_string(stream.written().size_bytes) +
+                       " bytes, by its outline " + std::to_string(file.size_bytes));
     *written = std::move(stream.written());
     return Status::Ok();
   }
 
   // A segment's box as a shard of its tensor; its windows follow one another in it.
   ShardedTensor ShardOf(const Segment& segment) const {
-    KINTSUGI_CHECK(segment.tensor < tensors_.size(), "a segment's tensor is one of the content's");
+    KINTSUGI_CHECK(segment.tensor < tensors_.size(),
+                   "a segment of tensor " + std::to_string(segment.tensor) + " of " + std::to_string(tensors_.size()));
     const CatalogTensor& tensor = tensors_[segment.tensor];
     KINTSUGI_CHECK(static_cast<size_t>(segment.box.axes) == tensor.shape.size(),
-                   "a segment has the axes of its tensor");
+                   "a segment " + Describe(segment.box) + " of '" + tensor.key + "' " + DescribeShape(tensor.shape));
     ShardedTensor shard;
     shard.key = tensor.key;
     shard.dtype = tensor.dtype;
@@ -304,7 +322,8 @@ class Writing {
 
   // Segments of one slot are one run of bytes, in order.
   static void AddToCrc(const Segment& segment, std::span<const uint8_t> bytes, std::vector<uint32_t>& crcs) {
-    KINTSUGI_CHECK(segment.crc >= 0 && static_cast<size_t>(segment.crc) < crcs.size(), "a CRC has a slot of its file");
+    KINTSUGI_CHECK(segment.crc >= 0 && static_cast<size_t>(segment.crc) < crcs.size(),
+                   "a CRC in slot " + std::to_string(segment.crc) + " of " + std::to_string(crcs.size()));
     uint32_t& crc = crcs[static_cast<size_t>(segment.crc)];
     crc = ::crc32_gzip_refl(crc, bytes.data(), bytes.size());
   }
@@ -315,7 +334,6 @@ class Writing {
     if (options_.poll) KINTSUGI_RETURN_IF_ERROR(options_.poll());
     const uint64_t size = plan_->BytesOf(window);
     if (size == 0) return Status::Ok();
-    KINTSUGI_CHECK(size <= buffer.size(), "a thread's buffer holds a window");
     KINTSUGI_ASSIGN_OR_RETURN(const uint8_t* const data, plan_->Fill(window, buffer));
     for (uint64_t at = 0; at < size; at += kPassBytes) {
       const std::span<const uint8_t> bytes(data + at, std::min(kPassBytes, size - at));
@@ -339,6 +357,9 @@ class Writing {
       KINTSUGI_ASSIGN_OR_RETURN(bytes, mark.content(written_));
     } else {
       for (const Segment& segment : mark.segments) bytes += segment.bytes;
+      KINTSUGI_CHECK(bytes.size() == mark.size_bytes, "the mark '" + mark.name + "' of " +
+                                                          std::to_string(mark.size_bytes) + " bytes has " +
+                                                          std::to_string(bytes.size()) + " that are known");
     }
     KINTSUGI_RETURN_IF_ERROR(checkpoint::WriteSmallFile(files_, PathOf(mark), bytes));
     WrittenFile written;
@@ -351,6 +372,9 @@ class Writing {
 
   Status Publish(bool is_there) {
     const std::string parent = checkpoint::ParentOf(destination_);
+    KINTSUGI_CHECK(written_.size() == outline_.files.size() + outline_.marks.size(),
+                   "'" + destination_ + "' of " + std::to_string(outline_.files.size() + outline_.marks.size()) +
+                       " files would be published with " + std::to_string(written_.size()));
     if (outline_.is_folder && is_there) {
       KINTSUGI_RETURN_IF_ERROR(files_.Exchange(aside_, destination_));
       KINTSUGI_RETURN_IF_ERROR(files_.SyncFolder(parent));
@@ -374,6 +398,8 @@ class Writing {
   void Advance(uint64_t bytes) {
     const MutexLock lock(mutex_);
     done_ += bytes;
+    KINTSUGI_CHECK(done_ <= total_,
+                   "'" + destination_ + "': " + std::to_string(done_) + " bytes written of " + std::to_string(total_));
     if (options_.progress) options_.progress(done_, total_);
   }
   void Fail(const Status& status) {

@@ -10,6 +10,7 @@
 #include "replica/formats/torch/state_dict.h"
 #include "replica/formats/values.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::dcp {
 namespace {
@@ -297,6 +298,8 @@ TupleParts* TupleOf(const Path& path, Tuples* tuples) {
 // As torch.save writes the tuple.
 Status LayTuple(const Content& content, const TupleParts& tuple, OutlineFile* file) {
   const auto within = [&](const Path& path) {
+    KINTSUGI_CHECK(tuple.path.size() < path.size(),
+                   "'" + JoinPath(path) + "' is not within the tuple '" + JoinPath(tuple.path) + "'");
     return Path(path.begin() + static_cast<ptrdiff_t>(tuple.path.size()), path.end());
   };
   std::vector<torch::Leaf> leaves;
@@ -398,6 +401,8 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& given
     const std::string name = NameIn(options.model, tensor);
     TensorEntry entry{name, tensor.dtype, tensor.shape, {}};
     const std::vector<layout::Box> boxes = CutsOf(tensor, options);
+    KINTSUGI_CHECK(boxes.size() <= files.size(), "'" + name + "' has " + std::to_string(boxes.size()) + " chunks for " +
+                                                     std::to_string(files.size()) + " files");
     for (size_t rank = 0; rank < boxes.size(); ++rank) {
       const layout::Box& box = boxes[rank];
       Chunk chunk;

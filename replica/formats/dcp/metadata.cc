@@ -4,6 +4,7 @@
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/torch/tensor.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::dcp {
 namespace {
@@ -210,6 +211,9 @@ class Encoder {
     writer_.EmptyList();
     if (!entry.chunks.empty()) writer_.Mark();
     for (const Chunk& chunk : entry.chunks) {
+      KINTSUGI_CHECK(chunk.offset.size() == entry.shape.size() && chunk.shape.size() == entry.shape.size(),
+                     "a chunk " + DescribeShape(chunk.shape) + " at " + DescribeShape(chunk.offset) + " of '" +
+                         entry.key + "' " + DescribeShape(entry.shape));
       New("ChunkStorageMetadata");
       writer_.EmptyDict();
       writer_.Mark();
@@ -243,6 +247,9 @@ class Encoder {
     writer_.SetItems();
   }
   void WriteStored(const StorageEntry& stored) {
+    KINTSUGI_CHECK(stored.at <= INT64_MAX && stored.bytes <= INT64_MAX - stored.at,
+                   "'" + stored.key + "' of " + std::to_string(stored.bytes) + " bytes at byte " +
+                       std::to_string(stored.at) + " of '" + stored.file + "'");
     New("MetadataIndex");
     writer_.EmptyDict();
     writer_.Mark();

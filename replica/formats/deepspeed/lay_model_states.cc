@@ -5,6 +5,7 @@
 #include "replica/formats/deepspeed/model_states.h"
 #include "replica/formats/pickle/writer.h"
 #include "replica/layout/flat_range.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::deepspeed {
 namespace {
@@ -128,7 +129,14 @@ Storage StorageOf(const Content& content, uint32_t number) {
 }
 
 void AppendRange(const Content& content, uint32_t number, FlatRange range, int64_t zeros, Storage* storage) {
+  KINTSUGI_CHECK(number < content.size() && zeros >= 0 && 0 <= range.start && range.start <= range.stop &&
+                     range.stop <= *layout::Product(content[number].shape),
+                 "elements " + std::to_string(range.start) + " to " + std::to_string(range.stop) + " of tensor " +
+                     std::to_string(number) + " with " + std::to_string(zeros) + " zeros behind them");
   const layout::Box whole = layout::WholeBox(content[number].shape);
+  KINTSUGI_CHECK(storage->element_bytes == 0 || storage->element_bytes == DTypeSize(content[number].dtype),
+                 "'" + content[number].key + "' goes into a storage of elements of " +
+                     std::to_string(storage->element_bytes) + " bytes");
   storage->element_bytes = DTypeSize(content[number].dtype);
   if (range.start < range.stop)
     for (const layout::Box& box : layout::BoxesOf(whole, range)) storage->boxes.push_back({number, box, 0});

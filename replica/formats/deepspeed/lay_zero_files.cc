@@ -5,6 +5,7 @@
 #include "replica/formats/deepspeed/zero_files.h"
 #include "replica/formats/pickle/writer.h"
 #include "replica/layout/flat_range.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::deepspeed {
 namespace {
@@ -60,6 +61,7 @@ class Writer {
 
   Status Check() const {
     for (const auto& group : sorted_.groups) {
+      KINTSUGI_CHECK(!group.empty(), "one of " + std::to_string(sorted_.groups.size()) + " groups has no parameter");
       const auto& first = sorted_.states.at(group[0]);
       for (const std::string& parameter : group) {
         const auto& own = sorted_.states.at(parameter);
@@ -85,6 +87,12 @@ class Writer {
   }
 
   bool is_cut_by_parameter() const { return options_.zero_stage == 3; }
+
+  static int64_t ElementsOf(const Partition& partition) {
+    int64_t elements = 0;
+    for (const Piece& piece : partition.pieces) elements += piece.range.stop - piece.range.start + piece.behind;
+    return elements;
+  }
 
   // Stage 3: this rank's equal part of each parameter, with padding where it ends before.
   Partition PartsOf(const std::vector<std::string>& group, int rank) const {
@@ -115,7 +123,18 @@ class Writer {
       if (from < to) partition.pieces.push_back({parameter, {from - at, to - at}, from - start});
       at += elements;
     }
+    KINTSUGI_CHECK(at == total && ElementsOf(partition) + partition.padding == partition.length,
+                   "rank " + std::to_string(rank) + " has " + std::to_string(ElementsOf(partition)) + " elements and " +
+                       std::to_string(partition.padding) + " of padding in a part of " +
+                       std::to_string(partition.length) + " of " + std::to_string(total));
     return partition;
+  }
+
+  static uint64_t SizeOf(const Storage& storage) {
+    uint64_t bytes = 0;
+    for (const auto& box : storage.boxes)
+      bytes += static_cast<uint64_t>(*Volume(box.box)) * storage.element_bytes + box.zeros;
+    return bytes;
   }
 
   // A flat buffer as a leaf of the pickle and a storage.
@@ -128,6 +147,9 @@ class Writer {
       AppendRange(content_, NumberOf(piece.parameter, state), piece.range, piece.behind, &storage);
     const int64_t length = partition.length - (is_padded ? 0 : partition.padding);
     if (is_padded) AppendRange(content_, NumberOf(group[0], state), {0, 0}, partition.padding, &storage);
+    KINTSUGI_CHECK(SizeOf(storage) == static_cast<uint64_t>(length) * storage.element_bytes,
+                   "'" + JoinPath(path) + "' of " + std::to_string(length) + " elements is laid out in " +
+                       std::to_string(SizeOf(storage)) + " bytes");
     const std::string key = std::to_string(storages->size());
     leaves->push_back({std::move(path), [key, dtype = first.dtype, length](PickleWriter* writer) {
                          torch::WriteTensor(key, dtype, {length}, writer);

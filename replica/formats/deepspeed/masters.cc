@@ -8,6 +8,7 @@
 #include "kernels/host_cast.h"
 #include "replica/formats/deepspeed/names.h"
 #include "replica/layout/element_types.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::deepspeed {
 namespace {
@@ -57,6 +58,9 @@ class Elements {
     if (at < own.start || at >= own.stop) return nullptr;
     const int64_t element = piece.strides.empty() ? at - own.start : strided;
     const auto size = static_cast<int64_t>(DTypeSize(catalog_.tensors()[piece.tensor].dtype));
+    KINTSUGI_CHECK(element >= 0 && static_cast<uint64_t>((element + 1) * size) <= piece.bytes,
+                   "element " + std::to_string(element) + " of '" + catalog_.tensors()[piece.tensor].key +
+                       "' in a piece of " + std::to_string(piece.bytes) + " bytes");
     return catalog_.files()[piece.file]->bytes().data() + piece.at + element * size;
   }
 

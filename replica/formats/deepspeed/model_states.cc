@@ -6,6 +6,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/pickle/writer.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::deepspeed {
 namespace {
@@ -201,6 +202,9 @@ class ModelStatesReader {
   Status AddTensor(const std::string& name) {
     std::vector<torch::PickledTensor> stored;
     std::vector<Shape> shapes;
+    KINTSUGI_CHECK(modules_.size() == files_[0].size(), std::to_string(modules_.size()) + " modules in the " +
+                                                            std::to_string(files_[0].size()) +
+                                                            " files of data-parallel rank 0 in '" + folder_ + "'");
     for (size_t rank = 0; rank < files_[0].size(); ++rank) {
       const OpenFile& file = files_[0][rank];
       const Tree& tree = file.archive.tree;
@@ -343,6 +347,9 @@ Result<OpenFile> Open(Catalog* catalog, const std::string& folder, const std::st
 }
 
 void AddRange(Catalog* catalog, const std::vector<SlicePart>& parts, const SliceRange& range) {
+  KINTSUGI_CHECK(range.tensor < catalog->tensors().size() && 0 <= range.start && range.start <= range.stop,
+                 "elements " + std::to_string(range.start) + " to " + std::to_string(range.stop) + " of tensor " +
+                     std::to_string(range.tensor) + " of " + std::to_string(catalog->tensors().size()));
   const auto size = DTypeSize(catalog->tensors()[range.tensor].dtype);
   for (const SlicePart& part : parts) {
     const int64_t volume = *Volume(part.box);

@@ -64,7 +64,7 @@ Result<Slices> SlicesOf(const std::string& name, const std::vector<Shape>& shape
   const auto bad = [&](const std::string& what) {
     return Status(StatusCode::kInvalidArgument, "'" + place + "': parameter '" + PrintableKey(name) + "': " + what);
   };
-  KINTSUGI_CHECK(!shapes.empty(), "a parameter has a slice on each model-parallel rank");
+  KINTSUGI_CHECK(!shapes.empty(), "'" + place + "': parameter '" + name + "' is on no model-parallel rank");
   Slices slices;
   slices.shape = shapes.front();
   for (const Shape& shape : shapes) slices.elements.push_back(layout::Product(shape).value_or(0));
@@ -122,6 +122,9 @@ Result<Slices> SlicesOf(const std::string& name, const std::vector<Shape>& shape
     slices.parts.push_back(std::move(parts));
     at += part;
   }
+  KINTSUGI_CHECK(at * slices.sub_parts == length && slices.parts.size() == slices.elements.size(),
+                 "'" + place + "': " + std::to_string(slices.parts.size()) + " slices of '" + name + "' end at " +
+                     std::to_string(at) + " of " + std::to_string(length) + " along axis " + std::to_string(axis));
   if (axis == 0 && Fits(patterns.vocabulary, name)) {
     slices.is_vocabulary = true;
     if (!patterns.vocabulary_rows || *patterns.vocabulary_rows <= 0 || *patterns.vocabulary_rows > length)
@@ -135,7 +138,9 @@ Result<Slices> SlicesOf(const std::string& name, const std::vector<Shape>& shape
 }
 
 FlatRange PartOf(int64_t elements, int rank, int ranks) {
-  KINTSUGI_CHECK(ranks > 0 && 0 <= rank && rank < ranks, "a part is of one of the ranks");
+  KINTSUGI_CHECK(elements >= 0 && 0 <= rank && rank < ranks, "part " + std::to_string(rank) + " of " +
+                                                                 std::to_string(ranks) + " of " +
+                                                                 std::to_string(elements) + " elements");
   const int64_t part = elements / ranks + (elements % ranks != 0);
   if (part == 0 || rank > elements / part) return {elements, elements};
   const int64_t start = rank * part;

@@ -6,6 +6,7 @@
 #include "kernels/host_cast.h"
 #include "replica/formats/pickle/writer.h"
 #include "replica/layout/element_types.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::deepspeed {
 namespace {
@@ -226,6 +227,10 @@ class Reader {
   // Elements [start, stop) of a model-parallel rank's slice, which lie from element `at` of each buffer on.
   Status AddParameter(const OpenFile& file, const Parameter& parameter, const std::vector<Buffer>& buffers, int model,
                       FlatRange range, int64_t at, bool is_cut) {
+    KINTSUGI_CHECK(static_cast<size_t>(model) < parameter.slices.parts.size() && at >= 0 && range.start <= range.stop,
+                   "'" + parameter.name + "': elements " + std::to_string(range.start) + " to " +
+                       std::to_string(range.stop) + " at " + std::to_string(at) + " of slice " + std::to_string(model) +
+                       " of " + std::to_string(parameter.slices.parts.size()));
     for (const Buffer& buffer : buffers) {
       const Path path = StatePath(parameter.name, buffer.state);
       if (buffer.elements < 0) {
@@ -259,6 +264,10 @@ class Reader {
                            int data) {
     const int64_t length = buffers[0].elements;
     if (data == 0) part_lengths_.push_back(length);
+    KINTSUGI_CHECK(group < part_lengths_.size() && group < states_.groups.size() && length >= 0,
+                   "group " + std::to_string(group) + " of " + std::to_string(states_.groups.size()) + ", of which " +
+                       std::to_string(part_lengths_.size()) + " have a length on rank 0 and " + std::to_string(length) +
+                       " elements here");
     const int64_t part = part_lengths_[group];
     if (length > part)
       return Bad(

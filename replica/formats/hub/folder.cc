@@ -6,6 +6,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/sidecar.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::hub {
 namespace {
@@ -86,6 +87,7 @@ bool AreOneModel(const std::vector<ModelFile>& these, const std::vector<ModelFil
 }
 
 Result<ModelFile> ChooseModel(Catalog* catalog, const std::string& folder, const std::vector<ModelFile>& models) {
+  KINTSUGI_CHECK(!models.empty(), "'" + folder + "' has no model to choose");
   std::string others;
   for (size_t i = 1; i < models.size(); ++i) others += (i > 1 ? ", '" : "'") + PrintableKey(models[i].name) + "'";
   if (models.front().is_variant && models.size() > 1)

@@ -6,6 +6,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/mapped_file.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 #include "runtime/base/json.h"
 
 namespace kintsugi::formats::hub {
@@ -66,6 +67,8 @@ Result<std::string> PlaceOf(const std::string& folder, const std::string& file) 
 }
 
 std::string EncodeIndex(const Index& index) {
+  for (const auto& [tensor, file] : index.file_of)
+    KINTSUGI_CHECK(!file.empty(), "an index says of '" + tensor + "' that no file has it");
   const nlohmann::json json = {{"metadata", {{"total_size", index.total_bytes.value_or(0)}}},
                                {"weight_map", index.file_of}};
   return json.dump(2) + "\n";

@@ -10,6 +10,7 @@
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/torch/lay.h"
 #include "replica/formats/values.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::megatron {
 namespace {
@@ -113,6 +114,9 @@ class RankFiles {
                              }});
       return Status::Ok();
     }
+    KINTSUGI_CHECK(groups.vectors < groups.groups.size() && groups.matrices < groups.groups.size(),
+                   "parameters are of groups " + std::to_string(groups.matrices) + " and " +
+                       std::to_string(groups.vectors) + " of " + std::to_string(groups.groups.size()));
     std::vector<std::vector<const RankParameter*>> members(groups.groups.size());
     for (const RankParameter* parameter : trained_)
       members[IsVector(*parameter) ? groups.vectors : groups.matrices].push_back(parameter);
@@ -132,6 +136,8 @@ class RankFiles {
         for (const auto& [word, tensor] : parameter->states) leaves_.push_back(TensorLeaf(Then(state, word), tensor));
       }
     }
+    KINTSUGI_CHECK(number == trained_.size(), std::to_string(number) + " states of an optimizer for " +
+                                                  std::to_string(trained_.size()) + " parameters");
     if (has_masters) AddMasters(members);
     return Status::Ok();
   }
@@ -312,6 +318,9 @@ class RankFiles {
       torch::LaidStorage storage{{}, DTypeSize(DType::kFloat32)};
       for (size_t i = 0; i < order.size(); ++i) {
         const RankTensor& tensor = of(*order[i]);
+        KINTSUGI_CHECK(!tensor.boxes.empty() && tensor.shape == order[i]->weight.shape,
+                       "'" + std::string(name) + "' of '" + order[i]->name + "' is " + DescribeShape(tensor.shape) +
+                           " in " + std::to_string(tensor.boxes.size()) + " boxes");
         storage.boxes.insert(storage.boxes.end(), tensor.boxes.begin(), tensor.boxes.end());
         storage.boxes.back().zeros = static_cast<uint64_t>(gaps[i]) * storage.element_bytes;
       }

@@ -6,6 +6,7 @@
 
 #include "callbacks/state/key.h"
 #include "replica/aoa/state_names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::megatron {
 namespace {
@@ -193,6 +194,9 @@ Status Shards::CheckStages() {
 int Shards::StageOf(const Place& place) const {
   if (place.section == 0 || place.section == kUnknownSection) return 0;
   if (place.section == kLastSection) return options_.stages - 1;
+  KINTSUGI_CHECK(0 <= place.layer && place.layer < layers_ && layers_ % options_.stages == 0,
+                 "'" + place.name + "' is of layer " + std::to_string(place.layer) + " of " + std::to_string(layers_) +
+                     " in " + std::to_string(options_.stages) + " stages");
   return static_cast<int>(place.layer / (layers_ / options_.stages));
 }
 
@@ -217,6 +221,9 @@ layout::Box Shards::BoxOf(const Part& part, int axis, int64_t low, int64_t high)
     box.lo[before + axis] = low;
     box.hi[before + axis] = high;
   }
+  KINTSUGI_CHECK(
+      Contains(layout::WholeBox(content_[part.tensor].shape), box),
+      Describe(box) + " of '" + content_[part.tensor].key + "' " + DescribeShape(content_[part.tensor].shape));
   return box;
 }
 
@@ -275,10 +282,18 @@ Result<RankTensor> Shards::CutFor(const Place& place, const Whole& whole, int te
     add(first, 0, length);
     made.shape[at] = length / ranks;
   }
+  int64_t elements = 0;
+  for (const auto& box : made.boxes) elements += *Volume(box.box);
+  KINTSUGI_CHECK(elements == layout::Product(made.shape),
+                 "'" + name + "': rank " + std::to_string(tensor_rank) + " of " + std::to_string(ranks) + " has " +
+                     std::to_string(elements) + " elements of " + DescribeShape(made.shape));
   return made;
 }
 
 Result<std::vector<RankParameter>> Shards::PartOf(int stage, int tensor_rank) const {
+  KINTSUGI_CHECK(0 <= stage && stage < options_.stages && 0 <= tensor_rank && tensor_rank < options_.shards,
+                 "rank " + std::to_string(tensor_rank) + " of " + std::to_string(options_.shards) + " in stage " +
+                     std::to_string(stage) + " of " + std::to_string(options_.stages));
   std::vector<RankParameter> parameters;
   for (const auto& [place, states] : parameters_) {
     if (StageOf(place) != stage) continue;

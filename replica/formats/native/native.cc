@@ -184,7 +184,12 @@ class Native final : public Format {
     const checkpoint::SaveIdentity identity{"converted", Step(options.step), Generation(1), options.shards};
     const std::string folder = checkpoint::FolderName(identity.step) + "/";
     std::vector<std::vector<layout::Box>> cuts;
-    for (const CatalogTensor& tensor : content) cuts.push_back(CutsOf(tensor, options));
+    for (const CatalogTensor& tensor : content) {
+      cuts.push_back(CutsOf(tensor, options));
+      KINTSUGI_CHECK(cuts.back().size() <= static_cast<size_t>(options.shards),
+                     "'" + tensor.key + "' has " + std::to_string(cuts.back().size()) + " cuts for " +
+                         std::to_string(options.shards) + " ranks");
+    }
     const std::vector<uint32_t> owners = OwnersOf(content);
     for (uint32_t i = 0; i < content.size(); ++i)
       if (owners[i] != i) cuts[i].clear();  // no bytes of its own: a name beside its owner's
@@ -203,6 +208,8 @@ class Native final : public Format {
       OutlineFile mark;
       mark.name = folder + checkpoint::PartName(Rank(rank));
       mark.content = [parts, rank](std::span<const WrittenFile> before) -> Result<std::string> {
+        KINTSUGI_CHECK(static_cast<size_t>(rank) < parts->size(),
+                       "part " + std::to_string(rank) + " of " + std::to_string(parts->size()));
         Part& part = (*parts)[static_cast<size_t>(rank)];
         FillBlocks(before, &part);
         return checkpoint::Encode(part);
@@ -261,7 +268,9 @@ class Native final : public Format {
       const layout::Box& box = cuts[i][static_cast<size_t>(rank)];
       if (checkpoint::Aligned(at) != at) file.AddBytes(std::string(checkpoint::Aligned(at) - at, '\0'));
       at = checkpoint::Aligned(at);
-      KINTSUGI_CHECK(file.size_bytes == at, "a tensor stands where its part says");
+      KINTSUGI_CHECK(file.size_bytes == at, "'" + content[i].key + "' stands at byte " +
+                                                std::to_string(file.size_bytes) + " of '" + file.name +
+                                                "', by its part at " + std::to_string(at));
       file.AddTensor(i, box, DTypeSize(content[i].dtype));
       StoredTensor stored;
       stored.tensor.key = content[i].key;
@@ -275,7 +284,8 @@ class Native final : public Format {
       at += stored.extent.size_bytes;
       shard.tensors.push_back(std::move(stored));
     }
-    KINTSUGI_CHECK(file.size_bytes == at, "a shard's file ends with its last tensor");
+    KINTSUGI_CHECK(file.size_bytes == at, "'" + file.name + "' has " + std::to_string(file.size_bytes) +
+                                              " bytes, its last tensor ends at " + std::to_string(at));
     shard.file_bytes = at;
     part->shards.push_back(std::move(shard));
     return file;
@@ -316,7 +326,10 @@ class Native final : public Format {
         KINTSUGI_CHECK(written.segment_blocks.size() == written.segment_bytes.size() &&
                            written.segment_sums.size() == written.segment_bytes.size() &&
                            written.segment_sub_blocks.size() == written.segment_bytes.size(),
-                       "each segment has checksums and a sum");
+                       "'" + written.name + "': " + std::to_string(written.segment_bytes.size()) + " segments with " +
+                           std::to_string(written.segment_blocks.size()) + " checksums, " +
+                           std::to_string(written.segment_sub_blocks.size()) + " of their parts and " +
+                           std::to_string(written.segment_sums.size()) + " sums");
         uint64_t at = 0;
         size_t next = 0;
         for (size_t i = 0; i < written.segment_bytes.size(); ++i) {
@@ -329,7 +342,9 @@ class Native final : public Format {
           }
           at += size;
         }
-        KINTSUGI_CHECK(next == shard.tensors.size(), "a tensor of a native shard has no checksums");
+        KINTSUGI_CHECK(next == shard.tensors.size(), "'" + written.name + "': of " +
+                                                         std::to_string(shard.tensors.size()) + " tensors " +
+                                                         std::to_string(next) + " have checksums");
       }
       if (name == part->objects_file && !part->objects.empty()) part->objects[0].extent.blocks = written.blocks;
     }

@@ -7,6 +7,7 @@
 #include "replica/formats/object_text.h"
 #include "replica/formats/pickle/writer.h"
 #include "replica/formats/values.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::paddle {
 namespace {
@@ -117,6 +118,9 @@ class Reader {
                  "its bytes are " + DescribeNode(tree_, bytes) + ": saved with pickle protocol 2; save it with 4");
     array->bytes = payload.text.size();
     array->at = array->bytes > 0 ? static_cast<uint64_t>(payload.text.data() - text_.data()) : 0;
+    KINTSUGI_CHECK(array->at <= text_.size() && array->bytes <= text_.size() - array->at,
+                   "'" + place_ + "': an array of " + std::to_string(array->bytes) + " bytes at byte " +
+                       std::to_string(array->at) + " of " + std::to_string(text_.size()));
     return Status::Ok();
   }
 
@@ -220,6 +224,8 @@ Status LayArrays(const Content& content, const std::vector<LaidTensor>& tensors,
   writer.EmptyDict();
   writer.Mark();
   for (const LaidTensor& laid : tensors) {
+    KINTSUGI_CHECK(laid.number < content.size(), "'" + file->name + "' has tensor " + std::to_string(laid.number) +
+                                                     " of " + std::to_string(content.size()));
     const CatalogTensor& tensor = content[laid.number];
     const std::string_view code = CodeOf(tensor.dtype);
     if (code.empty())
@@ -228,14 +234,20 @@ Status LayArrays(const Content& content, const std::vector<LaidTensor>& tensors,
                                                 ", which Paddle does not load: leave it out (--only)"};
     Shape shape;
     for (int axis = 0; axis < laid.box.axes; ++axis) shape.push_back(laid.box.length(axis));
-    OpenArray(tensor.key, shape, code, static_cast<uint64_t>(*Volume(laid.box)) * DTypeSize(tensor.dtype), &writer);
+    const uint64_t size = static_cast<uint64_t>(*Volume(laid.box)) * DTypeSize(tensor.dtype);
+    OpenArray(tensor.key, shape, code, size, &writer);
     file->AddBytes(writer.Take());
     file->AddTensor(laid.number, laid.box, DTypeSize(tensor.dtype));
+    KINTSUGI_CHECK(file->segments.back().size_bytes == size, "'" + tensor.key + "' is an array of " +
+                                                                 std::to_string(size) + " bytes, laid out are " +
+                                                                 std::to_string(file->segments.back().size_bytes));
     CloseArray(&writer);
   }
   const std::vector<ScalarArray> scalars = ScalarsOf(objects);
   // Its loader takes nothing but arrays in a file, so objects are arrays of bytes.
   const auto add = [&](const std::string& key, const Shape& shape, DType dtype, const std::string& bytes) {
+    KINTSUGI_CHECK(static_cast<uint64_t>(*layout::Product(shape)) * DTypeSize(dtype) == bytes.size(),
+                   "'" + key + "' " + DescribeShape(shape) + " has " + std::to_string(bytes.size()) + " bytes");
     OpenArray(key, shape, CodeOf(dtype), bytes.size(), &writer);
     file->AddBytes(writer.Take() + bytes);
     CloseArray(&writer);

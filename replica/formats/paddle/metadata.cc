@@ -6,6 +6,7 @@
 #include "replica/formats/pickle/writer.h"
 #include "replica/layout/box.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::paddle {
 namespace {
@@ -173,6 +174,9 @@ class Encoder {
     writer_.Numbers(numbers);
   }
   void WriteLocal(const StateEntry& tensor, const LocalTensor& local) {
+    KINTSUGI_CHECK(local.offset.size() == tensor.shape.size() && local.shape.size() == tensor.shape.size(),
+                   "a part " + DescribeShape(local.shape) + " at " + DescribeShape(local.offset) + " of '" +
+                       tensor.key + "' " + DescribeShape(tensor.shape));
     Object("LocalTensorMetadata", [&] {
       Field("global_offset");
       writer_.Numbers(local.offset);

@@ -10,6 +10,7 @@
 #include "replica/formats/paddle/arrays.h"
 #include "replica/formats/paddle/metadata.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -179,6 +180,8 @@ class Paddle final : public Format {
       const CatalogTensor& tensor = content[i];
       paddle::StateEntry entry{tensor.key, tensor.dtype, tensor.shape, {}};
       const std::vector<layout::Box> boxes = CutsOf(tensor, options);
+      KINTSUGI_CHECK(boxes.size() <= ranks.size(), "'" + tensor.key + "' has " + std::to_string(boxes.size()) +
+                                                       " parts for " + std::to_string(ranks.size()) + " files");
       for (size_t rank = 0; rank < boxes.size(); ++rank) {
         paddle::LocalTensor local;
         for (int axis = 0; axis < boxes[rank].axes; ++axis) {

@@ -4,6 +4,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/pickle/opcodes.h"
 #include "replica/formats/pickle/tree.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::pickle {
 namespace {
@@ -28,6 +29,9 @@ class Parser {
       if (const Status status = Step(); !status.ok()) return status;
     }
     if (stack_.size() != 1 || stack_[0] == kMark) return Bad("it leaves " + std::to_string(stack_.size()) + " values");
+    KINTSUGI_CHECK(
+        begin_ < at_ && at_ <= input_.size(),
+        "'" + place_ + "': the pickle ends at byte " + std::to_string(at_) + " of " + std::to_string(input_.size()));
     tree_.root = stack_[0];
     tree_.size_bytes = at_;
     return std::move(tree_);
@@ -137,6 +141,8 @@ class Parser {
     return true;
   }
   NodeId Pop() {
+    KINTSUGI_CHECK(!stack_.empty() && stack_.back() != kMark,
+                   "'" + place_ + "', byte " + std::to_string(base_ + begin_) + ": nothing is there to be taken");
     const NodeId id = stack_.back();
     stack_.pop_back();
     return id;
@@ -145,6 +151,9 @@ class Parser {
   bool TakeMarked(std::vector<NodeId>* items) {
     if (marks_.empty()) return false;
     const size_t mark = marks_.back();
+    KINTSUGI_CHECK(mark < stack_.size() && stack_[mark] == kMark, "'" + place_ + "': a mark at " +
+                                                                      std::to_string(mark) + " of a stack of " +
+                                                                      std::to_string(stack_.size()) + " is none");
     marks_.pop_back();
     items->assign(stack_.begin() + static_cast<std::ptrdiff_t>(mark) + 1, stack_.end());
     stack_.resize(mark);
@@ -167,8 +176,7 @@ class Parser {
     if (!Has(1)) return Bad("there is nothing to append to");
     const NodeId target = stack_.back();
     const Kind kind = tree_.KindOf(target);
-    if (kind != Kind::kList && kind != Kind::kSet && kind != Kind::kCall)
-      return Bad("it appends to what is no list");
+    if (kind != Kind::kList && kind != Kind::kSet && kind != Kind::kCall) return Bad("it appends to what is no list");
     if (kind == Kind::kCall)
       AddTo(&MoreOf(target).appended, items);
     else
@@ -188,6 +196,8 @@ class Parser {
     return Status::Ok();
   }
   Tree::Lists& MoreOf(NodeId call) {
+    KINTSUGI_CHECK(tree_.KindOf(call) == Kind::kCall,
+                   "'" + place_ + "': node " + std::to_string(call) + " is no call, and gets what is appended to one");
     tree_.nodes_[call].has_more = true;
     return tree_.lists_[call];
   }

@@ -5,7 +5,7 @@
 namespace kintsugi::formats::pickle {
 
 Node Tree::operator[](NodeId id) const {
-  const Packed& packed = nodes_[id];
+  const Packed& packed = PackedOf(id);
   Node node{.kind = packed.kind, .is_new = packed.is_new, .at = base_ + packed.at};
   const Lists* const lists = packed.has_more ? &lists_.at(id) : nullptr;
   switch (packed.kind) {
@@ -49,21 +49,26 @@ Node Tree::operator[](NodeId id) const {
 
 Tree::Range Tree::AddIds(Items ids) {
   if (ids.empty()) return {0, 0};
+  KINTSUGI_CHECK(ids.size() <= kBlock,
+                 "a list of " + std::to_string(ids.size()) + " nodes for a block of " + std::to_string(kBlock));
   if (pool_.empty() || kBlock - pool_.back().size() < ids.size()) pool_.emplace_back().reserve(kBlock);
   std::vector<NodeId>& block = pool_.back();
+  // Two bytes of a pickle, which has no more than 4 GiB, name a node, and a block is half full at least.
+  KINTSUGI_CHECK(pool_.size() <= UINT32_MAX / kBlock + 1, std::to_string(pool_.size()) + " blocks of nodes");
   const auto begin = static_cast<uint32_t>((pool_.size() - 1) * kBlock + block.size());
   block.insert(block.end(), ids.begin(), ids.end());
   return {begin, static_cast<uint32_t>(ids.size())};
 }
 
 bool Tree::IsGlobal(NodeId id, std::string_view module, std::string_view name) const {
-  const Packed& packed = nodes_[id];
+  const Packed& packed = PackedOf(id);
   return packed.kind == Kind::kGlobal && TextAt(packed.range) == module && TextAt(packed.name) == name;
 }
 
 std::optional<Items> Tree::ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const {
   if (id >= size() || KindOf(id) != Kind::kCall) return std::nullopt;
   const Items call = ItemsAt(nodes_[id].range);
+  KINTSUGI_CHECK(call.size() == 2, "a call of " + std::to_string(call.size()) + " parts, not of what and arguments");
   if (!IsGlobal(call[0], module, name)) return std::nullopt;
   return (*this)[call[1]].items;
 }

@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/base/check.h"
 #include "runtime/base/result.h"
 
 namespace kintsugi::formats::pickle {
@@ -74,16 +75,14 @@ class Tree {
   size_t size() const { return nodes_.size(); }
   // REQUIRES: id < size().
   Node operator[](NodeId id) const;
-  Kind KindOf(NodeId id) const { return nodes_[id].kind; }
+  Kind KindOf(NodeId id) const { return PackedOf(id).kind; }
   bool IsGlobal(NodeId id, std::string_view module, std::string_view name) const;
   // The arguments of a call of this global; nothing for anything else.
   std::optional<Items> ArgumentsOf(NodeId id, std::string_view module, std::string_view name) const;
   // Whether it is an object of this class, wherever the class is defined, and what was built into it; kNoNode for
   // anything else.
   bool IsOfClass(NodeId id, std::string_view name) const;
-  NodeId StateOf(NodeId id, std::string_view name) const {
-    return IsOfClass(id, name) ? (*this)[id].state : kNoNode;
-  }
+  NodeId StateOf(NodeId id, std::string_view name) const { return IsOfClass(id, name) ? (*this)[id].state : kNoNode; }
   // A dictionary's value (of a call's set items too, as of an OrderedDict); kNoNode where there is none.
   NodeId Get(NodeId dict, std::string_view key) const;
   // Key, value, ...: of a dictionary, or of a call that makes one (OrderedDict, defaultdict); nothing for
@@ -122,9 +121,22 @@ class Tree {
   // Ids of short lists, in blocks that none of them leaves.
   static constexpr uint32_t kBlock = 1 << 16;
 
-  std::string_view TextAt(Range range) const { return input_.substr(range.begin, range.size); }
+  const Packed& PackedOf(NodeId id) const {
+    KINTSUGI_CHECK(id < nodes_.size(), "node " + std::to_string(id) + " of " + std::to_string(nodes_.size()));
+    return nodes_[id];
+  }
+  std::string_view TextAt(Range range) const {
+    KINTSUGI_CHECK(range.begin <= input_.size() && range.size <= input_.size() - range.begin,
+                   "a text of " + std::to_string(range.size) + " bytes at byte " + std::to_string(range.begin) +
+                       " of a pickle of " + std::to_string(input_.size()));
+    return input_.substr(range.begin, range.size);
+  }
   Items ItemsAt(Range range) const {
     if (range.size == 0) return {};
+    KINTSUGI_CHECK(
+        range.begin / kBlock < pool_.size() && range.begin % kBlock + range.size <= pool_[range.begin / kBlock].size(),
+        "a list of " + std::to_string(range.size) + " nodes from " + std::to_string(range.begin) +
+            " on leaves its block of the " + std::to_string(pool_.size()));
     return Items(pool_[range.begin / kBlock]).subspan(range.begin % kBlock, range.size);
   }
   // Puts them into the pool. REQUIRES: at most kBlock.

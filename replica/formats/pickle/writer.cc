@@ -13,7 +13,7 @@ constexpr uint64_t kVisitsMax = uint64_t{1} << 26;
 
 void AppendNumber(std::string* bytes, uint64_t value, int size) {
   KINTSUGI_CHECK(size == 8 || value >> (8 * size) == 0 || static_cast<int64_t>(value) < 0,
-                 "a number is written in as many bytes as it has");
+                 std::to_string(value) + " is written in " + std::to_string(size) + " bytes");
   char raw[8];
   std::memcpy(raw, &value, sizeof(raw));
   bytes->append(raw, static_cast<size_t>(size));
@@ -127,13 +127,13 @@ class TreeWriter {
   Status WriteGlobal(NodeId id, const Node& node) {
     // Protocol 2 knows builtins by their older name; torch's loader maps both.
     const std::string_view module = node.text == "__builtin__" ? "builtins" : node.text;
-    if (!IsSafeGlobal(module, node.name))
-      return Bad(node, DescribeNode(tree_, id) + " is not in the safe subset");
+    if (!IsSafeGlobal(module, node.name)) return Bad(node, DescribeNode(tree_, id) + " is not in the safe subset");
     writer_->Global(module, node.name);
     return Status::Ok();
   }
   Status WriteCall(const Node& node, int depth) {
-    KINTSUGI_CHECK(node.items.size() == 2, "a call is of a function and its arguments");
+    KINTSUGI_CHECK(node.items.size() == 2, "'" + place_ + "', byte " + std::to_string(node.at) + ": a call of " +
+                                               std::to_string(node.items.size()) + " parts");
     KINTSUGI_RETURN_IF_ERROR(Write(node.items[0], depth + 1));
     KINTSUGI_RETURN_IF_ERROR(Write(node.items[1], depth + 1));
     if (node.is_new)
@@ -175,7 +175,7 @@ void PickleWriter::Int(int64_t value) {
 void PickleWriter::BigInt(std::string_view two_complement) {
   // LONG4 is not in torch's set.
   KINTSUGI_CHECK(two_complement.size() <= kBigIntBytesMax && kBigIntBytesMax <= UINT8_MAX,
-                 "a long number has a length of 8 bits");
+                 "a number of " + std::to_string(two_complement.size()) + " bytes has a length of 8 bits");
   bytes_ += "\x8a";
   AppendNumber(&bytes_, two_complement.size(), 1);
   bytes_ += two_complement;
@@ -187,7 +187,8 @@ void PickleWriter::Float(double value) {
 }
 
 void PickleWriter::Text(std::string_view text) {
-  KINTSUGI_CHECK(text.size() <= UINT32_MAX, "a text has a length of 32 bits");
+  KINTSUGI_CHECK(text.size() <= UINT32_MAX,
+                 "a text of " + std::to_string(text.size()) + " bytes has a length of 32 bits");
   bytes_ += 'X';
   AppendNumber(&bytes_, text.size(), 4);
   bytes_ += text;

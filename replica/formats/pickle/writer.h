@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "replica/formats/pickle/tree.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::pickle {
 
@@ -56,6 +57,7 @@ class PickleWriter {
 
   // The bytes with STOP; the writer is empty afterwards.
   std::string Finish() {
+    KINTSUGI_CHECK(!bytes_.empty(), "a pickle is finished that nothing was written into since it was taken");
     bytes_ += '.';
     return std::move(bytes_);
   }

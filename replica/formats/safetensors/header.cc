@@ -10,6 +10,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/foreign.h"
 #include "replica/layout/box.h"
+#include "runtime/base/check.h"
 #include "runtime/base/json.h"
 
 namespace kintsugi::formats::safetensors {
@@ -277,6 +278,8 @@ Result<FileHeader> ReadHeader(std::string_view file, const std::string& path) {
   const bool parsed = Json::sax_parse(json.begin(), json.end(), &collector);
   if (!parsed || !collector.AtEnd())
     return bad("header: " + (collector.mistake().empty() ? std::string("it is cut off") : collector.mistake()));
+  KINTSUGI_CHECK(header.data_at <= file.size(), "'" + path + "': data from byte " + std::to_string(header.data_at) +
+                                                    " on of " + std::to_string(file.size()));
   KINTSUGI_RETURN_IF_ERROR(CheckTensors(&header, file.size() - header.data_at, path));
   return header;
 }
@@ -322,6 +325,8 @@ Result<std::string> WriteHeader(const std::vector<HeaderTensor>& tensors,
                     "tensor '" + tensor.name + "': safetensors has no type " + std::string(DTypeName(tensor.dtype)));
     if (tensor.name == "__metadata__")
       return Status(StatusCode::kInvalidArgument, "no tensor of a safetensors file may be called '__metadata__'");
+    KINTSUGI_CHECK(tensor.begin <= tensor.end, "tensor '" + tensor.name + "' from data byte " +
+                                                   std::to_string(tensor.begin) + " to " + std::to_string(tensor.end));
     if (json.size() > 1) json += ',';
     json += Json(tensor.name).dump() + ":{\"dtype\":\"" + std::string(*type) +
             "\",\"shape\":" + Json(tensor.shape).dump() + ",\"data_offsets\":[" + std::to_string(tensor.begin) + ',' +

@@ -220,6 +220,10 @@ class Safetensors final : public Format {
     const auto add = [&](const std::vector<uint32_t>& numbers, const std::string& base,
                          std::map<std::string, std::string> first) -> Result<hub::Index> {
       const std::vector<std::vector<uint32_t>> files = Share(content, numbers, bytes_max);
+      size_t shared = 0;
+      for (const auto& file : files) shared += file.size();
+      KINTSUGI_CHECK(shared == numbers.size(), "of " + std::to_string(numbers.size()) + " tensors of '" + base + "' " +
+                                                   std::to_string(shared) + " are in its files");
       hub::Index index;
       index.total_bytes = 0;
       for (size_t i = 0; i < files.size(); ++i) {
@@ -244,9 +248,14 @@ class Safetensors final : public Format {
         const uint64_t data_at = file.size_bytes;
         for (const uint32_t number : files[i])
           file.AddTensor(number, layout::WholeBox(content[number].shape), DTypeSize(content[number].dtype));
-        KINTSUGI_CHECK(file.size_bytes - data_at == at, "the tensors of a file take the bytes that its header says");
+        KINTSUGI_CHECK(file.size_bytes - data_at == at, "'" + file.name + "': tensors of " +
+                                                            std::to_string(file.size_bytes - data_at) +
+                                                            " bytes, by its header " + std::to_string(at));
         outline.files.push_back(std::move(file));
       }
+      KINTSUGI_CHECK(index.file_of.size() == numbers.size(), "the index of '" + base + "' has " +
+                                                                 std::to_string(index.file_of.size()) + " names for " +
+                                                                 std::to_string(numbers.size()) + " tensors");
       return index;
     };
     std::map<std::string, std::string> first, kept;

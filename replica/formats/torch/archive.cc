@@ -7,6 +7,7 @@
 #include "replica/formats/foreign.h"
 #include "replica/formats/torch/old_archive.h"
 #include "replica/layout/box.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::torch {
 namespace {
@@ -64,6 +65,10 @@ Result<Archive> Understand(Archive archive) {
                   bad("it is TorchScript (torch.jit.save), which is not read: load it by torch.jit.load, and save its "
                       "state_dict()")
                       .message());
+  KINTSUGI_CHECK(
+      std::is_sorted(archive.entries.begin(), archive.entries.end(),
+                     [](const zip::Entry& a, const zip::Entry& b) { return a.name < b.name; }),
+      "'" + place + "': its " + std::to_string(archive.entries.size()) + " records are in no order of names");
   archive.has_sums = zip::HasSums(archive.entries);
   KINTSUGI_RETURN_IF_ERROR(zip::CheckReadable(*pickled, place));
   if (const zip::Entry* order = archive.Find("byteorder")) {
@@ -152,6 +157,9 @@ Result<const zip::Entry*> EntryOf(const Archive& archive, const PickledTensor& s
   if (entry->size_bytes != stored.storage_bytes)
     return bad("its storage has " + std::to_string(entry->size_bytes) + " bytes, the pickle says " +
                std::to_string(stored.storage_bytes));
+  KINTSUGI_CHECK(entry->at <= archive.bytes.size() && entry->size_bytes <= archive.bytes.size() - entry->at,
+                 "'" + archive.place + "': record '" + entry->name + "' of " + std::to_string(entry->size_bytes) +
+                     " bytes at byte " + std::to_string(entry->at) + " of " + std::to_string(archive.bytes.size()));
   const uint64_t size = DTypeSize(stored.dtype);
   if (stored.offset > entry->size_bytes / size)
     return bad("it begins at element " + std::to_string(stored.offset) + ", behind the end of its storage");
@@ -167,8 +175,12 @@ Result<const zip::Entry*> EntryOf(const Archive& archive, const PickledTensor& s
 
 bool AreEqual(const Archive& left_archive, const PickledTensor& left, const Archive& right_archive,
               const PickledTensor& right) {
-  const zip::Entry& mine = *left_archive.Find("data/" + left.storage);
-  const zip::Entry& yours = *right_archive.Find("data/" + right.storage);
+  const zip::Entry* const found[] = {left_archive.Find("data/" + left.storage),
+                                     right_archive.Find("data/" + right.storage)};
+  KINTSUGI_CHECK(found[0] && found[1], "storages '" + left.storage + "' of '" + left_archive.place + "' and '" +
+                                           right.storage + "' of '" + right_archive.place +
+                                           "' are compared, and one is not there");
+  const zip::Entry &mine = *found[0], &yours = *found[1];
   if (left.shape != right.shape || left.dtype != right.dtype) return false;
   if (left_archive.has_sums && right_archive.has_sums && mine.crc == yours.crc && mine.size_bytes == yours.size_bytes &&
       left.offset == right.offset && left.strides == right.strides)

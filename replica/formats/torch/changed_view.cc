@@ -1,6 +1,7 @@
 #include "replica/formats/torch/changed_view.h"
 
 #include "replica/layout/box.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::torch {
 namespace {
@@ -43,6 +44,8 @@ Status CheckView(const PickledTensor& tensor) {
 Result<std::string> ElementsOfView(const PickledTensor& tensor, std::span<const uint8_t> stored) {
   const uint64_t element = DTypeSize(tensor.dtype), real = RealBytes(tensor.dtype);
   const int64_t count = *layout::Product(tensor.shape);
+  KINTSUGI_CHECK(real > 0 && static_cast<uint64_t>(count) <= kViewBytesMax / element,
+                 Describe(tensor) + " was not refused, and is made of " + std::to_string(count) + " elements");
   const auto out = [&] { return Status(StatusCode::kDataLoss, Describe(tensor) + " reaches out of its storage"); };
   // Of each component, whether its sign is another: both of a negated one, the imaginary one of a conjugated one.
   const bool flips_first = tensor.is_negated,
@@ -70,6 +73,8 @@ Result<std::string> ElementsOfView(const PickledTensor& tensor, std::span<const 
       index[axis] = 0;
     }
   }
+  KINTSUGI_CHECK(elements.size() == static_cast<size_t>(count) * element,
+                 Describe(tensor) + " became " + std::to_string(elements.size()) + " bytes");
   return elements;
 }
 

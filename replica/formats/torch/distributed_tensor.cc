@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "replica/layout/box.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::torch {
 namespace {
@@ -17,6 +18,9 @@ constexpr size_t kMeshRanksMax = size_t{1} << 17;
 
 // The part of `length` that number `index` of `count` gets, as torch.chunk cuts.
 Span ChunkOf(int64_t length, int64_t count, int64_t index) {
+  KINTSUGI_CHECK(
+      length >= 0 && 0 <= index && index < count,
+      "part " + std::to_string(index) + " of " + std::to_string(count) + " of " + std::to_string(length) + " elements");
   const __int128 chunk = length / count + (length % count > 0);
   const auto at = [&](int64_t i) { return static_cast<int64_t>(std::min<__int128>(length, i * chunk)); };
   return {at(index), at(index + 1)};
@@ -52,6 +56,8 @@ class SpecReader {
   Result<DistributedTensor> Read() const {
     // (function, class, arguments of the function, state).
     const pickle::Items arguments = *tree_.ArgumentsOf(id_, "torch._tensor", "_rebuild_from_type_v2");
+    KINTSUGI_CHECK(arguments.size() == 4,
+                   "'" + archive_.place + "': a DTensor of " + std::to_string(arguments.size()) + " parts");
     const auto& made = tree_[arguments[2]].items;  // class, type, sizes, strides, offset, ..
     const NodeId local = InState(arguments[3], "_local_tensor"), spec = InState(arguments[3], "_spec");
     const auto shape = made.size() > 2 ? tree_.NumbersOf(made[2]) : std::nullopt;
@@ -85,6 +91,9 @@ class SpecReader {
       if (!range.ok()) return Status(range.status().code(), Bad(range.status().message()).message());
       tensor.offset.push_back(range->begin);
     }
+    KINTSUGI_CHECK(tensor.offset.size() == tensor.shape.size() && tensor.mesh,
+                   "'" + archive_.place + "': a DTensor of " + DescribeShape(tensor.shape) + " at " +
+                       DescribeShape(tensor.offset));
     return tensor;
   }
 
@@ -214,6 +223,8 @@ class SpecReader {
     if (rank && *rank != mesh.rank)
       return Bad("a mesh of rank " + std::to_string(*rank) + " whose coordinate " + DescribeShape(mesh.coordinate) +
                  " is rank " + std::to_string(mesh.rank) + "'s");
+    KINTSUGI_CHECK(ranks.size() == static_cast<size_t>(*places),
+                   "a mesh of " + std::to_string(*places) + " places has " + std::to_string(ranks.size()) + " ranks");
     std::sort(ranks.begin(), ranks.end());
     if (std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) return Bad("a mesh with a rank twice");
     mesh.ranks = std::move(ranks);
@@ -305,6 +316,10 @@ Result<Span> RangeOf(int64_t axis, int64_t length, int64_t local, const std::vec
                      const std::vector<int64_t>& mesh, const std::vector<int64_t>& coordinate,
                      const std::optional<std::vector<int64_t>>& said_order) {
   const std::string place = "axis " + std::to_string(axis) + " of " + std::to_string(length);
+  KINTSUGI_CHECK(placements.size() == mesh.size() && coordinate.size() == mesh.size(),
+                 place + ": " + std::to_string(placements.size()) + " placements, a mesh of " +
+                     std::to_string(mesh.size()) + " dimensions, " + std::to_string(coordinate.size()) +
+                     " coordinates");
   // One cut after the other, each of what the one before left.
   std::vector<size_t> order;
   bool is_strided = false;

@@ -1,5 +1,7 @@
 #include "replica/formats/torch/lay.h"
 
+#include "runtime/base/check.h"
+
 namespace kintsugi::formats::torch {
 
 OutlineFile LayArchive(const std::string& name, std::string pickled, const std::vector<LaidStorage>& storages) {
@@ -10,6 +12,10 @@ OutlineFile LayArchive(const std::string& name, std::string pickled, const std::
   AddSmallEntries(&layer);
   for (size_t i = 0; i < storages.size(); ++i) {
     const std::string entry = "data/" + std::to_string(i);
+    KINTSUGI_CHECK(storages[i].boxes.empty() || (storages[i].bytes.empty() && storages[i].element_bytes > 0),
+                   "'" + name + "': storage " + std::to_string(i) + " of " + std::to_string(storages[i].boxes.size()) +
+                       " boxes, each element of " + std::to_string(storages[i].element_bytes) + " bytes, has " +
+                       std::to_string(storages[i].bytes.size()) + " bytes of its own too");
     if (storages[i].boxes.empty())
       layer.AddBytes(entry, storages[i].bytes);
     else

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "callbacks/state/key.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::torch {
 namespace {
@@ -35,10 +36,16 @@ class Reader {
     at_ += tree.size_bytes;
     return tree;
   }
-  void Skip(uint64_t bytes) { at_ += bytes; }
+  void Skip(uint64_t bytes) {
+    KINTSUGI_CHECK(bytes <= left(), "'" + place_ + "': " + std::to_string(bytes) + " bytes behind byte " +
+                                        std::to_string(base_ + at_) + ", which has " + std::to_string(left()));
+    at_ += bytes;
+  }
   uint64_t at() const { return at_; }
   uint64_t left() const { return bytes_.size() - at_; }
   uint64_t NextCount() {
+    KINTSUGI_CHECK(left() >= 8, "'" + place_ + "': a count at byte " + std::to_string(base_ + at_) + ", of " +
+                                    std::to_string(left()) + " bytes");
     uint64_t count = 0;
     for (int i = 7; i >= 0; --i) count = count << 8 | static_cast<uint8_t>(bytes_[at_ + static_cast<uint64_t>(i)]);
     at_ += 8;

@@ -14,6 +14,7 @@
 #include "replica/formats/torch/rank_files.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/save/names.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats {
 namespace {
@@ -90,7 +91,8 @@ class Family {
     for (const NamedFile& named : names) {
       RankFile& opened = files_.emplace_back();
       opened.named = named;
-      KINTSUGI_ASSIGN_OR_RETURN(torch::ArchiveFile found, torch::OpenArchiveFile(Join(folder_, named.name), named.name));
+      KINTSUGI_ASSIGN_OR_RETURN(torch::ArchiveFile found,
+                                torch::OpenArchiveFile(Join(folder_, named.name), named.name));
       opened.number = torch::AddTo(catalog_, found);
       opened.file = std::move(found.file);
       opened.archive = std::move(found.archive);
@@ -112,6 +114,7 @@ class Family {
       return family_->AddCopy(key, path, {&file_, stored, {}}, std::nullopt);
     }
     Status AddPart(const std::string& key, const Path& path, const DistributedTensor& part) override {
+      KINTSUGI_CHECK(part.mesh != nullptr, "'" + key + "' of '" + file_.file->path() + "' is a part over no mesh");
       if (part.mesh->rank != file_.named.parsed.rank)
         return {StatusCode::kDataLoss, "'" + file_.file->path() + "' is called rank " +
                                            std::to_string(file_.named.parsed.rank) + "'s; the mesh of '" +
@@ -178,6 +181,9 @@ class Family {
   }
 
   Status AddCopy(const std::string& key, const Path& path, Copy copy, std::optional<Shape> whole) {
+    KINTSUGI_CHECK(numbers_.size() == tensors_.size(), std::to_string(numbers_.size()) + " names for the " +
+                                                           std::to_string(tensors_.size()) + " tensors of '" + folder_ +
+                                                           "'");
     const auto [at, is_new] = numbers_.emplace(key, tensors_.size());
     if (is_new) tensors_.push_back({key, path, whole, {}});
     Found& found = tensors_[at->second];

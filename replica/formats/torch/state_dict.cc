@@ -8,6 +8,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/torch/changed_view.h"
 #include "replica/formats/torch/key_text.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::torch {
 namespace {
@@ -312,12 +313,18 @@ Result<StoredRange> StoredRangeOf(Catalog* catalog, const Archive& archive, cons
                                   const std::string& key) {
   KINTSUGI_ASSIGN_OR_RETURN(const zip::Entry* const entry, EntryOf(archive, stored, key));
   const uint64_t before = stored.offset * DTypeSize(stored.dtype);
+  KINTSUGI_CHECK(before <= entry->size_bytes, "'" + archive.place + "': tensor '" + key + "' begins at byte " +
+                                                  std::to_string(before) + " of a storage of " +
+                                                  std::to_string(entry->size_bytes));
   if (archive.has_sums) catalog->AddSum({file, archive.base + entry->at, entry->size_bytes, entry->crc});
   return StoredRange{archive.base + entry->at + before, entry->size_bytes - before};
 }
 
 Status AddStoredPiece(Catalog* catalog, const Archive& archive, const PickledTensor& stored, uint32_t file,
                       uint32_t tensor, const Shape& offset) {
+  KINTSUGI_CHECK(tensor < catalog->tensors().size() && offset.size() == stored.shape.size(),
+                 "'" + archive.place + "': a piece " + DescribeShape(stored.shape) + " at " + DescribeShape(offset) +
+                     " of tensor " + std::to_string(tensor) + " of " + std::to_string(catalog->tensors().size()));
   KINTSUGI_ASSIGN_OR_RETURN(const StoredRange range,
                             StoredRangeOf(catalog, archive, stored, file, catalog->tensors()[tensor].key));
   const auto elements = static_cast<uint64_t>(*layout::Product(stored.shape));
@@ -491,6 +498,9 @@ Result<std::string> TorchBlobOf(const CatalogObject& object) {
   std::string blob;
   for (const Segment& segment : file.segments)
     blob += segment.kind == Segment::Kind::kLate ? segment.late({}) : segment.bytes;
+  KINTSUGI_CHECK(blob.size() == file.size_bytes, "object '" + object.key + "' was laid out in " +
+                                                     std::to_string(file.size_bytes) + " bytes and has " +
+                                                     std::to_string(blob.size()));
   return blob;
 }
 

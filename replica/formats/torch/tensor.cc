@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "replica/layout/box.h"
+#include "runtime/base/check.h"
 
 namespace kintsugi::formats::torch {
 namespace {
@@ -58,6 +59,9 @@ Result<StoredStorage> StorageOf(const Tree& tree, NodeId persistent, const std::
   };
   // ("storage", class, key, device, elements), in files without a zip followed by None or by (key, first element,
   // elements) of a part of it.
+  KINTSUGI_CHECK(tree[persistent].kind == Kind::kPersistent && tree[persistent].items.size() == 1,
+                 "'" + place + "': node " + std::to_string(persistent) + " is read as a storage, and is " +
+                     DescribeNode(tree, persistent));
   const auto& id = tree[tree[persistent].items[0]];
   if (id.kind != Kind::kTuple || id.items.size() < 5 || id.items.size() > 6) return bad("a storage that is none");
   const auto key = tree.TextOf(id.items[2]);
@@ -177,6 +181,8 @@ Result<std::optional<PickledTensor>> TensorOf(const Tree& tree, NodeId id, const
     if (stride < 0) return bad(id, "a tensor with a negative stride");
   if (__builtin_add_overflow(static_cast<uint64_t>(*offset), storage.view_offset, &tensor.offset))
     return bad(id, "a tensor whose offset has more than 64 bits");
+  KINTSUGI_CHECK(DTypeSize(tensor.dtype) > 0,
+                 "'" + place + "': a tensor in storage '" + tensor.storage + "' is of no type");
   tensor.shape = *shape;
   tensor.strides = *strides;
   return std::optional<PickledTensor>(std::move(tensor));
@@ -204,6 +210,8 @@ void WriteTensor(const std::string& storage, DType dtype, const Shape& shape, pi
   for (const StorageClass& one : kClasses)
     if (one.dtype == DTypeName(dtype)) name = one.name;
   const bool untyped = name == "UntypedStorage";
+  KINTSUGI_CHECK(layout::Product(shape).has_value(), "storage '" + storage + "' is written as " + DescribeShape(shape) +
+                                                         ", more elements than 63 bits count");
   const auto elements = static_cast<int64_t>(*layout::Product(shape));
   writer->Global("torch._utils", untyped ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
   writer->Mark();

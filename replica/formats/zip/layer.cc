@@ -44,7 +44,8 @@ std::string CentralEntry(const CentralFields& fields) {
   Put<uint32_t>(&entry, fields.crc);
   Put<uint32_t>(&entry, Small(fields.size_bytes));
   Put<uint32_t>(&entry, Small(fields.size_bytes));
-  KINTSUGI_CHECK(fields.name.size() <= UINT16_MAX, "a record's name has a length of 16 bits");
+  KINTSUGI_CHECK(fields.name.size() <= UINT16_MAX,
+                 "a record's name of " + std::to_string(fields.name.size()) + " bytes, counted in 16 bits");
   Put<uint16_t>(&entry, static_cast<uint16_t>(fields.name.size()));
   Put<uint16_t>(&entry, static_cast<uint16_t>(extra.empty() ? 0 : extra.size() + 4));
   Put<uint16_t>(&entry, 0);
@@ -76,7 +77,9 @@ void Layer::AddHeader(LaidEntry entry) {
   extra += "FB";
   Put<uint16_t>(&extra, static_cast<uint16_t>(padding));
   extra.append(padding, 'Z');
-  KINTSUGI_CHECK(entry.name.size() <= UINT16_MAX && extra.size() <= UINT16_MAX, "a header counts both in 16 bits");
+  KINTSUGI_CHECK(entry.name.size() <= UINT16_MAX && extra.size() <= UINT16_MAX,
+                 "a record's name of " + std::to_string(entry.name.size()) + " bytes and fields of " +
+                     std::to_string(extra.size()) + ", counted in 16 bits");
   std::string header;
   Put<uint32_t>(&header, 0x04034b50);
   Put<uint16_t>(&header, entry.size_bytes >= kSmallMax ? 45 : 20);
@@ -90,7 +93,7 @@ void Layer::AddHeader(LaidEntry entry) {
   Put<uint16_t>(&header, static_cast<uint16_t>(extra.size()));
   header += entry.name + extra;
   at_ += header.size();
-  KINTSUGI_CHECK(at_ % kAlignment == 0, "a record's data is aligned");
+  KINTSUGI_CHECK(at_ % kAlignment == 0, "record '" + entry.name + "' has its data at byte " + std::to_string(at_));
   file_->AddBytes(std::move(header));
   entries_.push_back(std::move(entry));
 }
@@ -108,17 +111,22 @@ void Layer::AddBoxes(const std::string& name, const std::vector<PaddedBox>& boxe
   for (const PaddedBox& padded : boxes)
     size += static_cast<uint64_t>(*Volume(padded.box)) * element_bytes + padded.zeros;
   AddHeader({name, 0, size, 0, slot});
+  const uint64_t begin = file_->size_bytes;
   for (const PaddedBox& padded : boxes) {
     // A tensor without elements is written too, where it stands alone.
     if (!IsEmpty(padded.box) || (boxes.size() == 1 && padded.zeros == 0))
       file_->AddTensor(padded.tensor, padded.box, element_bytes, slot);
     if (padded.zeros > 0) file_->AddBytes(std::string(padded.zeros, '\0'), slot);
   }
+  KINTSUGI_CHECK(file_->size_bytes - begin == size, "record '" + name + "' of " + std::to_string(size) +
+                                                        " bytes was laid out in " +
+                                                        std::to_string(file_->size_bytes - begin));
   at_ += size;
   const bool is_large = size >= kSmallMax;
   const uint64_t descriptor_bytes = is_large ? 24 : 16;
   file_->AddLate(descriptor_bytes, [slot, size, is_large](std::span<const uint32_t> crcs) {
-    KINTSUGI_CHECK(static_cast<size_t>(slot) < crcs.size(), "a record's CRC has a slot");
+    KINTSUGI_CHECK(static_cast<size_t>(slot) < crcs.size(),
+                   "a record's CRC in slot " + std::to_string(slot) + " of " + std::to_string(crcs.size()));
     std::string descriptor;
     Put<uint32_t>(&descriptor, 0x08074b50);
     Put<uint32_t>(&descriptor, crcs[static_cast<size_t>(slot)]);
@@ -136,9 +144,13 @@ uint64_t Layer::Finish() {
   const uint64_t directory_at = at_;
   const auto directory = [entries = entries_](std::span<const uint32_t> crcs) {
     std::string bytes;
-    for (const LaidEntry& entry : entries)
+    for (const LaidEntry& entry : entries) {
+      KINTSUGI_CHECK(entry.slot < static_cast<int>(crcs.size()), "record '" + entry.name + "' has its CRC in slot " +
+                                                                     std::to_string(entry.slot) + " of " +
+                                                                     std::to_string(crcs.size()));
       bytes += CentralEntry({entry.name, entry.header_at, entry.size_bytes,
                              entry.slot >= 0 ? crcs[static_cast<size_t>(entry.slot)] : entry.crc, entry.slot >= 0});
+    }
     return bytes;
   };
   const std::vector<uint32_t> none(static_cast<size_t>(file_->crc_slots));
@@ -174,7 +186,9 @@ uint64_t Layer::Finish() {
   Put<uint16_t>(&end, 0);
   at_ += end.size();
   file_->AddBytes(std::move(end));
-  KINTSUGI_CHECK(at_ <= file_->size_bytes, "an archive lies in its file");
+  KINTSUGI_CHECK(at_ == file_->size_bytes - first_, "an archive of " + std::to_string(at_) + " bytes takes " +
+                                                        std::to_string(file_->size_bytes - first_) + " of '" +
+                                                        file_->name + "'");
   return at_;
 }
 

@@ -49,7 +49,8 @@ class Directory {
   }
   template <typename T>
   T Get(uint64_t at) const {
-    KINTSUGI_CHECK(Has(at, sizeof(T)), "a field that is read lies in the archive");
+    KINTSUGI_CHECK(Has(at, sizeof(T)), "'" + place_ + "': a field at byte " + std::to_string(base_ + at) +
+                                           " of an archive of " + std::to_string(archive_.size()));
     T value;
     std::memcpy(&value, archive_.data() + at, sizeof(T));
     return value;
@@ -189,7 +190,8 @@ uint32_t Crc32(std::string_view bytes) {
 
 Status CheckCrc(std::string_view archive, const Entry& entry, const std::string& place) {
   KINTSUGI_CHECK(entry.at <= archive.size() && entry.size_bytes <= archive.size() - entry.at,
-                 "a record that was listed lies in the archive");
+                 "'" + place + "': record '" + entry.name + "' of " + std::to_string(entry.size_bytes) +
+                     " bytes at byte " + std::to_string(entry.at) + " of " + std::to_string(archive.size()));
   const uint32_t found = Crc32(archive.substr(entry.at, entry.size_bytes));
   if (found == entry.crc) return Status::Ok();
   return {StatusCode::kDataLoss, "'" + place + "': the record '" + PrintableKey(entry.name) + "' has CRC " +

@@ -59,23 +59,28 @@ Result<UnpackedBytes> Unpack(std::string_view archive, std::vector<Entry>* entri
   uint64_t total = 0;
   for (const Entry& entry : *entries) {
     if (entry.unpacked_bytes && *entry.unpacked_bytes / kRatioMax > entry.size_bytes)
-      return bad(entry, "is said to unpack to " + std::to_string(*entry.unpacked_bytes) + " bytes, more than deflated bytes can");
+      return bad(entry, "is said to unpack to " + std::to_string(*entry.unpacked_bytes) +
+                            " bytes, more than deflated bytes can");
     total += (BytesOf(entry) + kLineBytes - 1) / kLineBytes * kLineBytes;
     if (total > HalfOfMemory())
-      return Status(StatusCode::kResourceExhausted,
-                    "'" + place + "': its records are compressed and need more than " + std::to_string(HalfOfMemory()) +
-                        " bytes unpacked, half of this machine's memory; unpack it and store it without compression (zip -0)");
+      return Status(
+          StatusCode::kResourceExhausted,
+          "'" + place + "': its records are compressed and need more than " + std::to_string(HalfOfMemory()) +
+              " bytes unpacked, half of this machine's memory; unpack it and store it without compression (zip -0)");
   }
   UnpackedBytes unpacked{std::make_unique_for_overwrite<uint8_t[]>(total), total};
   uint64_t at = 0;
   for (Entry& entry : *entries) {
     const uint64_t bytes = BytesOf(entry);
-    KINTSUGI_CHECK(at <= total && bytes <= total - at, "a record has its place among the unpacked bytes");
+    KINTSUGI_CHECK(at <= total && bytes <= total - at, "'" + place + "': record '" + entry.name + "' of " +
+                                                           std::to_string(bytes) + " bytes at byte " +
+                                                           std::to_string(at) + " of " + std::to_string(total));
     uint8_t* const to = unpacked.data.get() + at;
     const std::string_view source = archive.substr(entry.at, entry.size_bytes);
     if (entry.unpacked_bytes) {
       if (!Inflate(source, to, bytes))
-        return bad(entry, "does not unpack to the " + std::to_string(bytes) + " bytes that its directory says: it is damaged");
+        return bad(entry,
+                   "does not unpack to the " + std::to_string(bytes) + " bytes that its directory says: it is damaged");
       if (Crc32({reinterpret_cast<const char*>(to), bytes}) != entry.crc)
         return bad(entry, "has another CRC than its directory says: it is damaged");
       entry.unreadable.clear();
@@ -89,7 +94,8 @@ Result<UnpackedBytes> Unpack(std::string_view archive, std::vector<Entry>* entri
     entry.size_bytes = bytes;
     at += end;
   }
-  KINTSUGI_CHECK(at == total, "the records fill what was made for them");
+  KINTSUGI_CHECK(at == total, "'" + place + "': records fill " + std::to_string(at) + " bytes of the " +
+                                  std::to_string(total) + " that were made for them");
   return unpacked;
 }
 

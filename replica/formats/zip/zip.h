@@ -27,7 +27,7 @@ struct Entry {
   uint64_t at = 0;  // byte of the archive where the data begins
   uint64_t size_bytes = 0;
   uint32_t crc = 0;
-  std::string unreadable{};  // why its bytes are not those of the record
+  std::string unreadable{};                  // why its bytes are not those of the record
   std::optional<uint64_t> unpacked_bytes{};  // of one that is deflated
 };
 
@@ -53,7 +53,7 @@ Status CheckCrc(std::string_view archive, const Entry& entry, const std::string&
 class Layer {
  public:
   // Offsets in the archive count from here. `root` stands before every name.
-  Layer(OutlineFile* file, std::string root) : file_(file), root_(std::move(root)) {}
+  Layer(OutlineFile* file, std::string root) : file_(file), root_(std::move(root)), first_(file->size_bytes) {}
 
   void AddBytes(const std::string& name, std::string bytes);
   void AddTensor(const std::string& name, uint32_t tensor, const layout::Box& box, uint64_t element_bytes) {
@@ -80,7 +80,8 @@ class Layer {
 
   OutlineFile* const file_;
   const std::string root_;
-  uint64_t at_ = 0;  // from the archive's start
+  const uint64_t first_;  // byte of the file where the archive starts
+  uint64_t at_ = 0;       // from the archive's start
   std::vector<LaidEntry> entries_;
 };
 
