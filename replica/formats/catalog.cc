@@ -60,6 +60,12 @@ std::string JoinPath(const Path& path) {
   return key;
 }
 
+Path TextPath(std::initializer_list<std::string_view> parts) {
+  Path path;
+  for (const std::string_view part : parts) path.push_back({PathPart::Kind::kText, std::string(part), 0});
+  return path;
+}
+
 std::string_view FormName(CatalogObject::Form form) {
   switch (form) {
     case CatalogObject::Form::kBytes:
@@ -343,7 +349,7 @@ Status Catalog::DropOverlaps() {
   std::vector<bool> is_dropped(pieces_.size());
   for (const auto& [tensor, same] : by_tensor) {
     std::map<decltype(place_of(0)), uint32_t> first;  // equal copies are one, and are no overlap
-    int64_t elements = 0;
+    __int128 elements = 0;                            // strides may give few bytes many
     for (const uint32_t i : same)
       if (first.emplace(place_of(i), i).second)
         for (const layout::Box& box : BoxesOf(pieces_[i])) elements += *Volume(box);
@@ -367,6 +373,12 @@ Status Catalog::DropOverlaps() {
 
 Status Catalog::Finish(bool whole) {
   ResolveAliases();
+  // Of a storage that many tensors lie in there is one.
+  const auto place_of = [](const CatalogSum& sum) { return std::pair(sum.file, sum.at); };
+  std::sort(sums_.begin(), sums_.end(), [&](const auto& a, const auto& b) { return place_of(a) < place_of(b); });
+  sums_.erase(
+      std::unique(sums_.begin(), sums_.end(), [&](const auto& a, const auto& b) { return place_of(a) == place_of(b); }),
+      sums_.end());
   std::vector<layout::KeyMeta> keys;
   std::unordered_set<std::string> names;
   for (const CatalogTensor& tensor : tensors_) {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <set>
@@ -51,6 +52,8 @@ using Path = std::vector<PathPart>;
 // The parts joined by dots: the flat name that torch's DCP gives.
 std::string JoinPath(const Path& path);
 inline Path PathOf(std::string key) { return {{PathPart::Kind::kText, std::move(key), 0}}; }
+// Text, text, ..
+Path TextPath(std::initializer_list<std::string_view> parts);
 
 struct CatalogTensor {
   std::string key;

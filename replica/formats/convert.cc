@@ -13,6 +13,7 @@
 #include "replica/formats/hub/folder.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/formats/values.h"
+#include "replica/layout/metadata.h"
 #include "replica/plan/aoa_tensors.h"
 #include "replica/save/names.h"
 
@@ -240,6 +241,10 @@ Result<Converted> Convert(const std::string& source_path, const std::string& des
 Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destination, const ConvertOptions& options,
                                  checkpoint::FileSystem& files) {
   KINTSUGI_ASSIGN_OR_RETURN(const Format* const to, FormatNamed(options.to_format));
+  for (const auto& [what, count] : {std::pair("ranks", options.lay.shards), std::pair("stages", options.lay.stages)})
+    if (count < 1 || count > layout::kRanksMax)
+      return Status(StatusCode::kInvalidArgument, "a state is laid out for 1 to " + std::to_string(layout::kRanksMax) +
+                                                      " " + what + ", not for " + std::to_string(count));
   std::optional<deepspeed::RunNames> called;
   if (to->keeps_zero_states() && options.statements.empty()) {
     KINTSUGI_ASSIGN_OR_RETURN(called, deepspeed::CalledAsDeepSpeed(given));
@@ -327,6 +332,17 @@ Result<Converted> ConvertCatalog(const Catalog& given, const std::string& destin
   std::string_view place = destination;  // a shell completes a folder's name with a slash
   while (place.size() > 1 && place.back() == '/') place.remove_suffix(1);
   converted.path = options.into_root ? checkpoint::Join(place, names.name) : std::string(place);
+  // A view may have each of its elements many times.
+  unsigned __int128 bytes = 0;
+  for (const CatalogTensor& tensor : content) {
+    const auto elements = layout::Product(tensor.shape);
+    bytes += static_cast<unsigned __int128>(elements.value_or(INT64_MAX)) * DTypeSize(tensor.dtype);
+    if (!elements || bytes > INT64_MAX)
+      return Status(StatusCode::kInvalidArgument, "with '" + PrintableKey(tensor.key) + "' " +
+                                                      DescribeShape(tensor.shape) +
+                                                      " what is to be written has more bytes than 63 bits count: leave "
+                                                      "it out (--only)");
+  }
   KINTSUGI_ASSIGN_OR_RETURN(Outline outline, to->Lay(content, objects, lay, converted.path));
   NoteUnwritten(content, outline, &converted.notes);
   converted.notes.insert(converted.notes.end(), outline.notes.begin(), outline.notes.end());

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 
+#include "callbacks/state/key.h"
 #include "replica/save/file_system.h"
 #include "replica/save/names.h"
 #include "runtime/base/check.h"
@@ -171,6 +172,15 @@ std::string FollowNamedLink(const std::string& path) {
   std::error_code error;
   const fs::path target = fs::canonical(path, error);
   return error || target.extension() != fs::path(path).extension() ? path : target.string();
+}
+
+Result<std::string> PlaceIn(const std::string& folder, const std::string& file) {
+  for (size_t slash = file.find('/'); slash != std::string::npos; slash = file.find('/', slash + 1))
+    if (const std::string way = checkpoint::Join(folder, file.substr(0, slash)); IsLink(way))
+      return Status(StatusCode::kInvalidArgument, "'" + way + "' is a symbolic link to a folder, which '" +
+                                                      PrintableKey(file) +
+                                                      "' leads through: put the folder itself there");
+  return checkpoint::Join(folder, file);
 }
 
 bool IsFile(const std::string& path) { return KindOfPath(path) == PathKind::kFile; }

@@ -65,6 +65,8 @@ bool IsLink(const std::string& path);
 // What somebody who named this path means: a link to a file is followed wherever it leads, unless its own name alone has the
 // ending that tells what it is.
 std::string FollowNamedLink(const std::string& path);
+// Where a file lies that a checkpoint's own text names. kInvalidArgument: a folder on the way is a link.
+Result<std::string> PlaceIn(const std::string& folder, const std::string& file);
 // Names in a folder, sorted.
 Result<std::vector<std::string>> SortedNames(const std::string& folder);
 

@@ -11,6 +11,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/pickle/tree.h"
 #include "replica/layout/box.h"
+#include "runtime/base/check.h"
 #include "runtime/base/ids.h"
 
 namespace kintsugi::formats {
@@ -46,9 +47,11 @@ std::optional<Buffer> BufferOf(const pickle::Tree& tree, pickle::NodeId name, pi
   const auto dtype = type ? DTypeFromName(*type) : std::nullopt;
   if (!dtype || !shape || tree[words[2]].kind != pickle::Kind::kBool) return std::nullopt;
   const auto elements = layout::Product(*shape);
-  if (!elements || *elements < 0) return std::nullopt;
-  return Buffer{std::string(*text), *dtype, *shape, static_cast<uint64_t>(*elements) * DTypeSize(*dtype),
-                tree[words[2]].number != 0};
+  uint64_t bytes = 0;
+  if (!elements || __builtin_mul_overflow(static_cast<uint64_t>(*elements), DTypeSize(*dtype), &bytes) ||
+      std::any_of(shape->begin(), shape->end(), [](int64_t length) { return length < 0; }))
+    return std::nullopt;
+  return Buffer{std::string(*text), *dtype, *shape, bytes, tree[words[2]].number != 0};
 }
 
 // Nothing: the object does not say what its bytes are.
@@ -123,7 +126,13 @@ std::vector<std::string> AddModelBuffers(const Catalog& source, const std::strin
     uint64_t at = 0;
     for (const Buffer& buffer : buffers.list) {
       const std::string name = prefix + buffer.name;
-      if (buffer.is_kept && taken.insert(name).second) {
+      const std::string why = buffer.shape.size() > static_cast<size_t>(layout::kAxesMax)
+                                  ? "it has " + std::to_string(buffer.shape.size()) + " axes, at most " +
+                                        std::to_string(layout::kAxesMax) + " are read: flatten some"
+                                  : std::string(ValidateKey(name).message());
+      if (buffer.is_kept && !why.empty()) {
+        catalog->AddNote("the model's buffer '" + PrintableKey(name) + "' is left out: " + why);
+      } else if (buffer.is_kept && taken.insert(name).second) {
         CatalogPiece piece;
         piece.tensor = catalog->AddTensor({name, buffer.dtype, buffer.shape, {}});
         piece.offset = Shape(buffer.shape.size());
@@ -136,6 +145,8 @@ std::vector<std::string> AddModelBuffers(const Catalog& source, const std::strin
       }
       at += buffer.bytes;
     }
+    KINTSUGI_CHECK(at == buffers.bytes.size(), "the buffers of '" + key + "' end at byte " + std::to_string(at) +
+                                                   " of " + std::to_string(buffers.bytes.size()));
   }
   return added;
 }

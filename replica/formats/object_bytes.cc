@@ -12,18 +12,9 @@ Result<std::string> BytesIn(const pickle::Tree& tree, const CatalogObject& objec
   if (const auto arguments = tree.ArgumentsOf(tree.root, "_codecs", "encode"); arguments && arguments->size() == 2) {
     const auto text = tree.TextOf((*arguments)[0]), codec = tree.TextOf((*arguments)[1]);
     if (text && codec == "latin1") {
-      std::string bytes;
-      for (size_t i = 0; i < text->size(); ++i) {
-        const auto lead = static_cast<uint8_t>((*text)[i]);
-        if (lead < 0x80) {
-          bytes += (*text)[i];
-        } else if (lead <= 0xc3 && i + 1 < text->size()) {
-          bytes += static_cast<char>((lead << 6) | (static_cast<uint8_t>((*text)[++i]) & 0x3f));
-        } else {
-          return Status(StatusCode::kDataLoss, "object '" + object.key + "': its text is no latin1");
-        }
-      }
-      return bytes;
+      auto bytes = pickle::FromLatin1(*text);
+      if (!bytes) return Status(StatusCode::kDataLoss, "object '" + object.key + "': its text is no latin1");
+      return *std::move(bytes);
     }
   }
   // What Python makes of no bytes at all.

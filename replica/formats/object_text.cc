@@ -2,11 +2,13 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "callbacks/state/key.h"
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
+#include "runtime/base/utf8.h"
 
 namespace kintsugi::formats {
 
@@ -25,9 +27,11 @@ std::string ObjectToText(const CatalogObject& object) {
                      std::to_string(size) + " of base64");
   encoded.resize(static_cast<size_t>(size));
   Json path = Json::array();
-  // Tensors have their names alone here: a place in a list would be one among names.
-  const bool is_in_list = !object.path.empty() && object.path.front().IsIndex();
-  for (const PathPart& part : is_in_list ? Path() : object.path) {
+  // Tensors have their names alone here: a place in a list would be one among names. What is no UTF-8 is no text of JSON.
+  const bool is_left_out = (!object.path.empty() && object.path.front().IsIndex()) ||
+                           std::any_of(object.path.begin(), object.path.end(),
+                                       [](const PathPart& part) { return ToUtf8(part.text) != part.text; });
+  for (const PathPart& part : is_left_out ? Path() : object.path) {
     const auto kind = part.kind == PathPart::Kind::kValue ? PathPart::Kind::kText : part.kind;  // a key by its text
     path.push_back({{"kind", static_cast<int>(kind)}, {"text", part.text}, {"number", part.number}});
   }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "callbacks/state/key.h"
 #include "replica/save/json_tensor_sums.h"
 #include "replica/save/names.h"
 #include "replica/save/seal.h"
@@ -100,8 +102,10 @@ Result<Sidecar> DecodeSidecar(const std::string& text, const std::string& name) 
   KINTSUGI_RETURN_IF_ERROR(body.Read("block_bytes", &block_bytes));
   if (block_bytes != kBlockBytes) return body.Fail("its blocks have another size");
   KINTSUGI_ASSIGN_OR_RETURN(const std::vector<JsonField> files, body.ListOf("files"));
+  std::set<std::string> names;
   for (const JsonField& entry : files) {
     KINTSUGI_ASSIGN_OR_RETURN(WrittenFile file, ReadFile(entry));
+    if (!names.insert(file.name).second) return entry.Fail("'" + PrintableKey(file.name) + "' is listed twice");
     sidecar.files.push_back(std::move(file));
   }
   if (const auto list = body.Find("side_files")) {

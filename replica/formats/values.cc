@@ -1,5 +1,6 @@
 #include "replica/formats/values.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -149,7 +150,11 @@ std::vector<CatalogObject> CloseValues(const std::vector<CatalogObject>& objects
       if (const auto one = ScalarOf(attribute); one && values.Set(attribute.key, *one).ok()) ++taken;
     if (taken == 0 || taken < attributes.size()) closed.push_back(object);
   }
-  if (!values.all().empty()) closed.push_back({std::string(kValuesKey), Form::kBytes, values.Encode(), {}});
+  if (values.all().empty()) return closed;
+  std::string key(kValuesKey);  // another object may be called so
+  while (std::any_of(closed.begin(), closed.end(), [&](const CatalogObject& object) { return object.key == key; }))
+    key += '_';
+  closed.push_back({key, Form::kBytes, values.Encode(), {}});
   return closed;
 }
 

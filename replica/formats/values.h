@@ -41,7 +41,7 @@ CatalogObject ScalarObject(const std::string& name, const Values::Value& value);
 // Values that ranks of a run saved become objects of their own: those of the first rank, since values are the same on
 // all. Other objects stay.
 std::vector<CatalogObject> OpenValues(const std::vector<CatalogObject>& objects, std::vector<std::string>* notes);
-// The reverse, for a native checkpoint: all scalars become one registration's bytes, under `kValuesKey`.
+// The reverse, for a native checkpoint: all scalars become one registration's bytes, under `kValuesKey` where no other is called so.
 std::vector<CatalogObject> CloseValues(const std::vector<CatalogObject>& objects);
 inline constexpr std::string_view kValuesKey = "values";
 

@@ -160,9 +160,13 @@ class Writing {
     const auto names = files_.List(checkpoint::ParentOf(destination_));
     if (!names.ok()) return;
     const std::string prefix = checkpoint::BaseName(destination_) + std::string(kUnfinished);
-    for (const std::string& name : *names)
-      if (name.starts_with(prefix) && !IsAlive(name.substr(prefix.size())))
-        (void)files_.Remove(Join(checkpoint::ParentOf(destination_), name));
+    for (const std::string& name : *names) {
+      if (!name.starts_with(prefix)) continue;
+      std::string process = name.substr(prefix.size());
+      if (const std::string side = SidecarPath("", false); process.ends_with(side))
+        process.resize(process.size() - side.size());
+      if (!IsAlive(process)) (void)files_.Remove(Join(checkpoint::ParentOf(destination_), name));
+    }
   }
 
   std::string PathOf(const OutlineFile& file) const { return file.name.empty() ? aside_ : Join(aside_, file.name); }

@@ -7,6 +7,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/dcp/metadata.h"
 #include "replica/formats/torch/changed_view.h"
+#include "replica/formats/torch/lay.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/formats/values.h"
 #include "replica/save/names.h"
@@ -113,11 +114,10 @@ class Reader {
       if (stored.key != kModelObject) continue;
       uint32_t file = 0;
       KINTSUGI_ASSIGN_OR_RETURN(const std::string_view bytes, BytesOf(stored, &file));
-      const auto value = ScalarOf({stored.key, CatalogObject::Form::kTorch, std::string(bytes), {}});
-      const std::string* const text = value ? std::get_if<std::string>(&*value) : nullptr;
-      KINTSUGI_ASSIGN_OR_RETURN(
-          model_, ModelPart::Decode(text ? *text : "",
-                                    "'" + Join(folder_, stored.file) + "', object '" + stored.key + "'", &own_));
+      const std::string path = Join(folder_, stored.file);
+      KINTSUGI_ASSIGN_OR_RETURN(const torch::Archive archive, torch::OpenArchive(bytes, path, stored.at));
+      KINTSUGI_ASSIGN_OR_RETURN(model_, ModelPart::Decode(archive.tree.TextOf(archive.tree.root).value_or(""),
+                                                          "'" + path + "', object '" + stored.key + "'", &own_));
     }
     return Status::Ok();
   }
@@ -133,7 +133,8 @@ class Reader {
   Result<std::string_view> BytesOf(const StorageEntry& stored, uint32_t* number) {
     auto found = files_.find(stored.file);
     if (found == files_.end()) {
-      auto file = MappedFile::Open(Join(folder_, stored.file), stored.file);
+      KINTSUGI_ASSIGN_OR_RETURN(const std::string place, PlaceIn(folder_, stored.file));
+      auto file = MappedFile::Open(place, stored.file);
       if (file.status().code() == StatusCode::kNotFound)
         return Status(StatusCode::kDataLoss, "'" + Join(folder_, stored.file) + "' is missing, it should hold '" +
                                                  PrintableKey(stored.key) + "': the checkpoint is not whole");
@@ -303,23 +304,21 @@ Status LayTuple(const Content& content, const TupleParts& tuple, OutlineFile* fi
     return Path(path.begin() + static_cast<ptrdiff_t>(tuple.path.size()), path.end());
   };
   std::vector<torch::Leaf> leaves;
-  for (const uint32_t i : tuple.tensors)
-    leaves.push_back({within(content[i].path), [&content, i](pickle::PickleWriter* writer) {
-                        torch::WriteTensor(std::to_string(i), content[i].dtype, content[i].shape, writer);
+  std::vector<torch::LaidStorage> storages;
+  for (const uint32_t i : tuple.tensors) {
+    const CatalogTensor& tensor = content[i];
+    leaves.push_back({within(tensor.path), [&tensor, name = std::to_string(storages.size())](auto* writer) {
+                        torch::WriteTensor(name, tensor.dtype, tensor.shape, writer);
                         return Status::Ok();
                       }});
+    storages.push_back({{{i, layout::WholeBox(tensor.shape), 0}}, DTypeSize(tensor.dtype)});
+  }
   for (const CatalogObject* object : tuple.objects)
     leaves.push_back({within(object->path), [object](pickle::PickleWriter* writer) {
                         return torch::WriteObject(*object, writer).Annotate("object '" + object->key + "'");
                       }});
   KINTSUGI_ASSIGN_OR_RETURN(std::string pickled, torch::WriteStateDict(leaves));
-  zip::Layer layer(file, "archive");
-  layer.AddBytes("data.pkl", std::move(pickled));
-  torch::AddSmallEntries(&layer);
-  for (const uint32_t i : tuple.tensors)
-    layer.AddTensor("data/" + std::to_string(i), i, layout::WholeBox(content[i].shape), DTypeSize(content[i].dtype));
-  torch::AddVersion(&layer);
-  layer.Finish();
+  torch::AppendArchive(file, std::move(pickled), storages);
   return Status::Ok();
 }
 
@@ -412,14 +411,10 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& given
       }
       OutlineFile& file = files[rank];
       const uint64_t at = file.size_bytes;
-      zip::Layer layer(&file, "archive");
       pickle::PickleWriter writer;
       torch::WriteTensor("0", tensor.dtype, chunk.shape, &writer);
-      layer.AddBytes("data.pkl", writer.Finish());
-      torch::AddSmallEntries(&layer);
-      layer.AddTensor("data/0", i, box, DTypeSize(tensor.dtype));
-      torch::AddVersion(&layer);
-      metadata.stored.push_back({name, chunk.offset, FileName(rank), at, layer.Finish()});
+      const uint64_t size = torch::AppendArchive(&file, writer.Finish(), {{{{i, box, 0}}, DTypeSize(tensor.dtype)}});
+      metadata.stored.push_back({name, chunk.offset, FileName(rank), at, size});
       entry.chunks.push_back(std::move(chunk));
     }
     metadata.paths[name] = PathIn(options.model, tensor);

@@ -43,7 +43,14 @@ std::set<std::string> TextsOf(const CatalogObject& object) {
 }
 
 bool IsBelow(const CatalogObject& object, std::string_view name) {
-  return object.path.empty() ? object.key.starts_with(std::string(name) + ".") : object.path[0].text == name;
+  return object.path.empty() ? object.key.starts_with(std::string(name) + ".")
+                             : object.path.size() > 1 && object.path[0].text == name;
+}
+
+// Whether a state whose bytes are another tensor's is that of a tied parameter. All else a parameter has itself.
+bool IsTied(const ParameterState& state, const CatalogTensor& owner) {
+  const auto other = StateOf(owner.path, owner.key);
+  return other && other->parameter != state.parameter && other->state == state.state;
 }
 
 void WriteShapes(const Content& content, const std::vector<std::pair<std::string, uint32_t>>& parameters,
@@ -62,6 +69,12 @@ void WriteShapes(const Content& content, const std::vector<std::pair<std::string
 
 }  // namespace
 
+Path PathInOptimizer(const CatalogObject& object) {
+  KINTSUGI_CHECK(IsBelow(object, kOptimizer), "object '" + object.key + "' is none of the optimizer's");
+  return object.path.empty() ? PathOf(object.key.substr(kOptimizer.size() + 1))
+                             : Path(object.path.begin() + 1, object.path.end());
+}
+
 torch::Leaf ObjectLeaf(Path path, const CatalogObject* object) {
   return {std::move(path), [object](PickleWriter* writer) {
             return torch::WriteObject(*object, writer).Annotate("object '" + object->key + "'");
@@ -72,12 +85,14 @@ Result<Sorted> Sort(const Content& content, const std::vector<CatalogObject>& ob
   Sorted sorted;
   std::vector<std::string> order;
   const std::vector<uint32_t> owners = OwnersOf(content);
+  bool is_deepspeeds = false;  // by the names
   for (uint32_t i = 0; i < content.size(); ++i) {
     const CatalogTensor& tensor = content[i];
     const auto state_name = StateOf(tensor.path, tensor.key);
+    is_deepspeeds = is_deepspeeds || state_name || ModuleOf(tensor.path, tensor.key);
     if (state_name && ModuleOf({}, tensor.alias_of)) {
       sorted.copies[state_name->parameter] = i;
-    } else if (owners[i] != i) {
+    } else if (owners[i] != i && (!state_name || IsTied(*state_name, content[owners[i]]))) {
       // Tied weights are one parameter, which has one set of states.
       if (!state_name)
         sorted.shared.push_back({{i, ModuleOf(tensor.path, tensor.key).value_or(tensor.key)}, owners[i]});
@@ -91,7 +106,16 @@ Result<Sorted> Sort(const Content& content, const std::vector<CatalogObject>& ob
     }
   }
   // Weights of another format: the model's.
-  if (sorted.module.empty() && sorted.states.empty()) std::swap(sorted.module, sorted.others);
+  if (!is_deepspeeds) std::swap(sorted.module, sorted.others);
+  // Tied to what is none of the module's, a tensor has its bytes itself.
+  std::set<uint32_t> in_module;
+  for (const Sorted::Tensor& tensor : sorted.module) in_module.insert(tensor.number);
+  std::erase_if(sorted.shared, [&](const auto& tie) {
+    if (in_module.contains(tie.second)) return false;
+    const CatalogTensor& tensor = content[tie.first.number];
+    (ModuleOf(tensor.path, tensor.key) ? sorted.module : sorted.others).push_back(tie.first);
+    return true;
+  });
   for (const std::string& parameter : order)
     if (!sorted.states[parameter].count(std::string(kMaster)))
       return Status(StatusCode::kInvalidArgument,

@@ -218,8 +218,7 @@ class Writer {
     };
     bool has_groups = false;
     for (const CatalogObject* object : sorted_.optimizer) {
-      Path path = object->path.size() > 1 ? Path(object->path.begin() + 1, object->path.end())
-                                          : PathOf(object->key.substr(kOptimizer.size() + 1));
+      const Path path = PathInOptimizer(*object);
       const bool is_group = path[0].text == "param_groups";
       Path full = is_group ? TextPath({"optimizer_state_dict", base()}) : TextPath({"optimizer_state_dict"});
       full.insert(full.end(), path.begin(), path.end());

@@ -329,12 +329,6 @@ class ModelStatesReader {
 
 }  // namespace
 
-Path TextPath(std::initializer_list<std::string_view> parts) {
-  Path path;
-  for (const std::string_view part : parts) path.push_back({PathPart::Kind::kText, std::string(part), 0});
-  return path;
-}
-
 void AddShared(Catalog* catalog, const ModelStates& states) {
   for (const auto& [alias, owner] : states.shared)
     catalog->AddAlias(JoinPath(TextPath({kModule, alias})), JoinPath(TextPath({kModule, owner})));

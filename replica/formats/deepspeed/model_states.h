@@ -43,7 +43,7 @@ struct ModelStates {
   std::vector<std::vector<Parameter>> groups;  // as the optimizer has them, in the order of its flat buffers
   int data_ranks = 1;                          // of stage 3, where each has a file
   int model_ranks = 1;
-  bool is_cut = false;  // stage 3: parameters are no part of the module
+  bool is_cut = false;           // stage 3: parameters are no part of the module
   bool has_round_robin = false;  // round_robin_gradients: param_slice_mappings are of another order than the buffers
   std::vector<std::pair<std::string, std::string>> shared;  // tied parameters: a name, and whose weights it has
 };
@@ -78,6 +78,7 @@ Storage StorageOf(const Content& content, uint32_t number);
 // Appends elements of tensor `number`, counted row-major, and `zeros` elements behind them.
 void AppendRange(const Content& content, uint32_t number, FlatRange range, int64_t zeros, Storage* storage);
 torch::Leaf ObjectLeaf(Path path, const CatalogObject* object);
-Path TextPath(std::initializer_list<std::string_view> parts);
+// Of one of Sorted::optimizer.
+Path PathInOptimizer(const CatalogObject& object);
 
 }  // namespace kintsugi::formats::deepspeed

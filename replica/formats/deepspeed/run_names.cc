@@ -80,7 +80,9 @@ class Renamer {
     for (const auto& file : source_.files()) named_.AddFile(file);
     for (const std::string& name : order_) AddParameter(name, parameters_.at(name));
     for (const uint32_t number : others_) {
-      becomes_[number].push_back(named_.AddTensor(source_.tensors()[number]));
+      CatalogTensor tensor = source_.tensors()[number];
+      tensor.alias_of = OwnerHere(tensor);
+      becomes_[number].push_back(named_.AddTensor(std::move(tensor)));
       called_[source_.tensors()[number].key].push_back(source_.tensors()[number].key);
     }
     for (const CatalogPiece& piece : source_.pieces())
@@ -147,8 +149,7 @@ class Renamer {
                        PrintableKey(name) + "' is not there");
       return;
     }
-    const std::string owner = source_.tensors()[*weights].alias_of;
-    Add(*weights, ModuleKey(name), owner.empty() ? "" : ModuleKey(OwnName(owner)));
+    Add(*weights, ModuleKey(name), OwnerHere(source_.tensors()[*weights]));
     if (parameter.states.empty()) return;
     const std::string key = JoinPath(StatePath(name, std::string(kMaster)));
     Add(master == parameter.states.end() ? *weights : master->second, key, "");
@@ -162,6 +163,16 @@ class Renamer {
       same += ";";
     }
     groups_[same].push_back(name);
+  }
+
+  // What the owner of its bytes is called here; empty: it has them itself, for the owner is left out or a state.
+  std::string OwnerHere(const CatalogTensor& tensor) const {
+    if (tensor.alias_of.empty()) return "";
+    const auto is_owner = [&](uint32_t number) { return source_.tensors()[number].key == tensor.alias_of; };
+    if (std::any_of(others_.begin(), others_.end(), is_owner)) return tensor.alias_of;
+    const std::string name = OwnName(tensor.alias_of);
+    const auto found = parameters_.find(name);
+    return found != parameters_.end() && found->second.tensor && is_owner(*found->second.tensor) ? ModuleKey(name) : "";
   }
 
   static std::string ModuleKey(const std::string& name) { return std::string(kModule) + "." + name; }

@@ -21,7 +21,6 @@ namespace {
 using checkpoint::Join;
 using deepspeed::OpenFile;
 using deepspeed::Sorted;
-using deepspeed::TextPath;
 using pickle::NodeId;
 using pickle::PickleWriter;
 
@@ -97,9 +96,11 @@ class Universal final : public Format {
   // As DeepSpeed's converter does with all that the module has and no optimizer: buffers, frozen parameters, other names of
   // tied ones.
   std::vector<TypedCopy> CopiesOf(const Content& content) const override {
-    std::set<std::string> parameters;
-    for (const CatalogTensor& tensor : content)
+    std::set<std::string> parameters, keys;
+    for (const CatalogTensor& tensor : content) {
+      keys.insert(tensor.key);
       if (const auto state = deepspeed::StateOf(tensor.path, tensor.key)) parameters.insert(state->parameter);
+    }
     std::vector<TypedCopy> copies;
     for (const CatalogTensor& tensor : content) {
       const auto name = deepspeed::ModuleOf(tensor.path, tensor.key);
@@ -107,7 +108,8 @@ class Universal final : public Format {
           !IsCastable(layout::ElementTypeOf(tensor.dtype), layout::ElementTypeOf(DType::kFloat32)))
         continue;
       const Path path = deepspeed::StatePath(*name, std::string(deepspeed::kMaster));
-      copies.push_back({{JoinPath(path), DType::kFloat32, tensor.shape, path}, tensor.key});
+      if (!keys.contains(JoinPath(path)))
+        copies.push_back({{JoinPath(path), DType::kFloat32, tensor.shape, path}, tensor.key});
     }
     return copies;
   }
@@ -135,9 +137,7 @@ class Universal final : public Format {
           LayParameter(content, sorted, name, {{std::string(deepspeed::kMaster), number}}, folder, &outline));
     std::vector<torch::Leaf> leaves;
     for (const CatalogObject* object : sorted.optimizer) {
-      Path path = object->path.size() > 1 ? Path(object->path.begin() + 1, object->path.end())
-                                          : PathOf(object->key.substr(deepspeed::kOptimizer.size() + 1));
-      leaves.push_back(deepspeed::ObjectLeaf(std::move(path), object));
+      leaves.push_back(deepspeed::ObjectLeaf(deepspeed::PathInOptimizer(*object), object));
     }
     // DeepSpeed loads nothing without it.
     leaves.push_back({TextPath({"ds_version"}), [](PickleWriter* writer) {
@@ -269,7 +269,14 @@ class Universal final : public Format {
                              Outline* outline) {
     const std::string place = folder + std::string(deepspeed::kZero) + "/" + parameter + "/";
     const auto values = sorted.values.find(parameter);
+    const auto check = [&](const std::string& state) -> Status {
+      if (deepspeed::IsFolderName(state + std::string(kEnding))) return Status::Ok();
+      return {StatusCode::kInvalidArgument, "the state '" + PrintableKey(state) + "' of the parameter '" +
+                                                PrintableKey(parameter) +
+                                                "' cannot be a file's name: rename it (--aoa)"};
+    };
     for (const auto& [state, number] : states) {
+      KINTSUGI_RETURN_IF_ERROR(check(state));
       const CatalogTensor& tensor = content[number];
       std::vector<torch::Leaf> leaves;
       const auto write = [&tensor](PickleWriter* writer) {
@@ -289,6 +296,7 @@ class Universal final : public Format {
     if (values == sorted.values.end()) return Status::Ok();
     for (const auto& [state, object] : values->second) {
       if (state.find(':') != std::string::npos) continue;
+      KINTSUGI_RETURN_IF_ERROR(check(state));
       KINTSUGI_ASSIGN_OR_RETURN(OutlineFile file, torch::LayStateDict(place + state + std::string(kEnding),
                                                                       {deepspeed::ObjectLeaf(Path(), object)}, {}));
       outline->files.push_back(std::move(file));

@@ -4,8 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "callbacks/state/key.h"
-#include "replica/formats/mapped_file.h"
-#include "replica/save/names.h"
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
 
@@ -55,15 +53,6 @@ Result<Index> DecodeIndex(std::string_view text, const std::string& path) {
     if (const auto total = metadata->Find("total_size"))
       if (const auto bytes = total->Unsigned(); bytes.ok()) index.total_bytes = *bytes;
   return index;
-}
-
-Result<std::string> PlaceOf(const std::string& folder, const std::string& file) {
-  for (size_t slash = file.find('/'); slash != std::string::npos; slash = file.find('/', slash + 1))
-    if (const std::string way = checkpoint::Join(folder, file.substr(0, slash)); IsLink(way))
-      return Status(StatusCode::kInvalidArgument, "'" + way + "' is a symbolic link to a folder, which '" +
-                                                      PrintableKey(file) +
-                                                      "' of the index leads through: put the folder itself there");
-  return checkpoint::Join(folder, file);
 }
 
 std::string EncodeIndex(const Index& index) {

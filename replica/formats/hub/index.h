@@ -19,8 +19,6 @@ struct Index {
 };
 
 Result<Index> DecodeIndex(std::string_view text, const std::string& path);
-// Where a file of it lies. kInvalidArgument: a folder on the way is a link.
-Result<std::string> PlaceOf(const std::string& folder, const std::string& file);
 std::string EncodeIndex(const Index& index);
 
 }  // namespace kintsugi::formats::hub

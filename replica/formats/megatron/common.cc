@@ -95,12 +95,6 @@ std::vector<torch::Leaf> Common::Leaves(uint64_t step) const {
   return leaves;
 }
 
-Path PathOfTexts(std::initializer_list<std::string_view> parts) {
-  Path path;
-  for (const std::string_view part : parts) path.push_back({PathPart::Kind::kText, std::string(part), 0});
-  return path;
-}
-
 void AddGroups(const std::vector<ParamGroup>& groups, const Path& place, std::vector<torch::Leaf>* leaves) {
   for (size_t i = 0; i < groups.size(); ++i)
     for (const auto& [name, object] : groups[i].settings) {

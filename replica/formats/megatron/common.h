@@ -38,8 +38,6 @@ class Common {
   std::set<std::string> names_;  // at the top
 };
 
-// Text, text, ...; "optimizer", then "state".
-Path PathOfTexts(std::initializer_list<std::string_view> parts);
 // The settings of a group, below `place` (which is the list's).
 void AddGroups(const std::vector<ParamGroup>& groups, const Path& place, std::vector<torch::Leaf>* leaves);
 

@@ -81,11 +81,11 @@ class RankFiles {
  public:
   RankFiles(const std::vector<RankParameter>& parameters, const LayOptions& options) : options_(options) {
     for (const RankParameter& parameter : parameters) {
-      leaves_.push_back(TensorLeaf(PathOfTexts({"model", parameter.name}), parameter.weight));
+      leaves_.push_back(TensorLeaf(TextPath({"model", parameter.name}), parameter.weight));
       if (!parameter.states.empty()) trained_.push_back(&parameter);
     }
     if (parameters.empty())
-      leaves_.push_back({PathOfTexts({"model"}), [](PickleWriter* writer) {
+      leaves_.push_back({TextPath({"model"}), [](PickleWriter* writer) {
                            writer->EmptyDict();
                            return Status::Ok();
                          }});
@@ -101,7 +101,7 @@ class RankFiles {
     KINTSUGI_RETURN_IF_ERROR(Check());
     const bool has_masters =
         std::any_of(trained_.begin(), trained_.end(), [](const auto* one) { return one->master.has_value(); });
-    Path place = PathOfTexts({kOptimizer});
+    Path place = TextPath({kOptimizer});
     if (has_masters || options_.distributed_optimizer) place = Then(std::move(place), kOptimizer);
     AddGroups(groups.groups, Then(place, "param_groups"), &leaves_);
     if (options_.distributed_optimizer) {
@@ -149,7 +149,7 @@ class RankFiles {
     if (root.kind != pickle::Kind::kList || root.items.size() != 1)
       return {StatusCode::kInvalidArgument, "'" + PrintableKey(cell.key) + "' is no list of one rank's random states"};
     CopySink sink(archive, this);
-    return torch::WalkValue(archive, root.items[0], PathOfTexts({kRngState}), {}, &sink);
+    return torch::WalkValue(archive, root.items[0], TextPath({kRngState}), {}, &sink);
   }
 
   void Add(std::vector<torch::Leaf> leaves) {
@@ -281,7 +281,7 @@ class RankFiles {
       for (const RankParameter* parameter : group)
         if (parameter->master) masters.back().push_back(TensorLeaf({}, *parameter->master));
     }
-    leaves_.push_back({PathOfTexts({kOptimizer, "fp32_from_fp16_params"}), [masters](PickleWriter* writer) {
+    leaves_.push_back({TextPath({kOptimizer, "fp32_from_fp16_params"}), [masters](PickleWriter* writer) {
                          writer->EmptyList();
                          writer->Mark();
                          for (const auto& group : masters) {

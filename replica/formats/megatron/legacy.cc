@@ -18,6 +18,7 @@
 #include "replica/formats/megatron/settings.h"
 #include "replica/formats/torch/state_dict.h"
 #include "replica/formats/values.h"
+#include "replica/layout/metadata.h"
 #include "replica/save/names.h"
 
 namespace kintsugi::formats {
@@ -152,7 +153,7 @@ class MegatronLegacy final : public Format {
     const auto number = [&](const char* name) {
       const Values::Value* const value = saved.Find(std::string("args.") + name);
       const auto* const found = value ? std::get_if<int64_t>(value) : nullptr;
-      return found && *found > 0 ? static_cast<int>(*found) : 1;
+      return found && 0 < *found && *found <= layout::kRanksMax ? static_cast<int>(*found) : 1;
     };
     lay->shards = number("tensor_model_parallel_size");
     lay->stages = number("pipeline_model_parallel_size");

@@ -107,11 +107,7 @@ class StateWriter {
     writer_.SetItems();
     writer_.Appends();
     writer_.Appends();
-    const OutlineFile file = torch::LayArchive("", writer_.Finish(), storages_);
-    std::string blob;
-    for (const Segment& segment : file.segments)
-      blob += segment.kind == Segment::Kind::kLate ? segment.late({}) : segment.bytes;
-    return blob;
+    return torch::BytesOf(torch::LayArchive("", writer_.Finish(), storages_));
   }
 
  private:

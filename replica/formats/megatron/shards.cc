@@ -36,6 +36,7 @@ constexpr Module kInLayer[] = {{"input_layernorm", Parallel::kNone},
 constexpr Module kBehind[] = {{"decoder.final_layernorm", Parallel::kNone}, {"output_layer", Parallel::kColumn}};
 // Those of TransformerEngine have the layer norm before a matrix in it.
 constexpr std::string_view kLeaves[] = {"layer_norm_weight", "layer_norm_bias", "weight", "bias"};
+constexpr int64_t kLayersMax = 1 << 20;  // a file may say any number
 constexpr int kLayerSection = 1, kLastSection = 2, kUnknownSection = 3;
 
 // As torch's optimizers call it; nothing where Megatron's keep no such state.
@@ -115,10 +116,15 @@ Status Shards::Add(uint32_t tensor, const std::string& model, const std::string&
   const std::string rest = name.substr(kLayers.size());
   int64_t layer = 0;
   const auto [at, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-  if (error == std::errc() && at != rest.data() + rest.size() && *at == '.')
+  if (error == std::errc() && at != rest.data() + rest.size() && *at == '.') {
+    if (layer < 0 || layer >= kLayersMax)
+      return Refuse(content_[tensor].key, "no model has a layer " + std::to_string(layer) + ": rename it (--aoa)");
     return AddOne(std::string(at + 1, rest.data() + rest.size()), layer, state, {tensor, std::nullopt}, half);
+  }
   const Shape& shape = content_[tensor].shape;
   if (shape.empty()) return Refuse(model, "it has no axis of layers");
+  if (shape[0] > kLayersMax)
+    return Refuse(content_[tensor].key, "no model has " + std::to_string(shape[0]) + " layers: rename it (--aoa)");
   for (int64_t i = 0; i < shape[0]; ++i) KINTSUGI_RETURN_IF_ERROR(AddOne(rest, i, state, {tensor, i}, half));
   return Status::Ok();
 }

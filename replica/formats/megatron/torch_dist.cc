@@ -138,8 +138,7 @@ class TorchDist final : public Format {
     const std::vector<megatron::ParamGroup> groups = megatron::GroupsOfRun(source.objects());
     const auto step = megatron::StepOf(source);
     // One with master weights has a dictionary of its own for them.
-    for (const Path& optimizer :
-         {megatron::PathOfTexts({kOptimizer}), megatron::PathOfTexts({kOptimizer, kOptimizer})}) {
+    for (const Path& optimizer : {TextPath({kOptimizer}), TextPath({kOptimizer, kOptimizer})}) {
       const auto add = [&](Path path, CatalogObject object) {
         object.key = JoinPath(path);
         object.path = std::move(path);

@@ -194,6 +194,16 @@ class Native final : public Format {
     for (uint32_t i = 0; i < content.size(); ++i)
       if (owners[i] != i) cuts[i].clear();  // no bytes of its own: a name beside its owner's
     const bool has_objects = !objects.empty();
+    std::set<std::string> of_none;
+    for (const CatalogObject& object : objects)
+      if (!SplitRankObjectKey(object.key).first) of_none.insert(object.key);
+    for (const CatalogObject& object : objects)
+      if (const auto [rank, key] = SplitRankObjectKey(object.key);
+          rank && rank->value() < options.shards && of_none.contains(key))
+        return Status(StatusCode::kInvalidArgument, "the objects '" + PrintableKey(object.key) + "' and '" +
+                                                        PrintableKey(key) +
+                                                        "', which is no rank's, would be one of rank " +
+                                                        rank->ToString() + ": leave one of them out (--only)");
     auto parts = std::make_shared<std::vector<Part>>();
     for (int rank = 0; rank < options.shards; ++rank) {
       Part part{identity, Rank(rank), {0}, has_objects, {}, "", 0, {}};

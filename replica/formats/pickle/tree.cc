@@ -122,6 +122,21 @@ bool Tree::IsOfClass(NodeId id, std::string_view name) const {
   return callee.kind == Kind::kGlobal && TextAt(callee.name) == name;
 }
 
+std::optional<std::string> FromLatin1(std::string_view text) {
+  std::string bytes;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto lead = static_cast<uint8_t>(text[i]);
+    if (lead < 0x80) {
+      bytes += text[i];
+      continue;
+    }
+    const auto next = static_cast<uint8_t>(i + 1 < text.size() ? text[++i] : 0);
+    if ((lead != 0xc2 && lead != 0xc3) || next >> 6 != 2) return std::nullopt;
+    bytes += static_cast<char>((lead & 3) << 6 | (next & 0x3f));
+  }
+  return bytes;
+}
+
 Status BadNode(const Tree& tree, NodeId id, const std::string& place, const std::string& what) {
   const uint64_t at = id < tree.size() ? tree[id].at : 0;
   return {StatusCode::kDataLoss, "'" + place + "', byte " + std::to_string(at) + ": " + what};

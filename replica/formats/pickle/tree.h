@@ -152,6 +152,9 @@ class Tree {
 // `input` must outlive the tree. `place` is the file, for messages; `base` the byte of the file where the input begins.
 Result<Tree> Parse(std::string_view input, const std::string& place, uint64_t base = 0);
 
+// The bytes that a text was made of, each a code point below 256 (PickleWriter::Bytes); nothing: it is no such text.
+std::optional<std::string> FromLatin1(std::string_view text);
+
 // "module name", a number, a text: for messages and notes.
 std::string DescribeNode(const Tree& tree, NodeId id);
 

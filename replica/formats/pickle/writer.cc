@@ -44,6 +44,9 @@ class TreeWriter {
     const Node& node = tree_[id];
     if (depth + DepthAdded(node.kind) > kDepthMax || ++visits_ > kVisitsMax)
       return Bad(node, "it is nested deeper than " + std::to_string(kDepthMax) + ", or holds itself");
+    if (writer_->size_bytes() + node.text.size() > kPickleBytesMax)
+      return Bad(
+          node, "with all that it shares written again it has more than " + std::to_string(kPickleBytesMax) + " bytes");
     switch (node.kind) {
       case Kind::kNone:
         writer_->None();

@@ -317,7 +317,8 @@ Result<ShardOffsets> OffsetsOf(const FileHeader& header, const std::string& path
 Result<std::string> WriteHeader(const std::vector<HeaderTensor>& tensors,
                                 const std::map<std::string, std::string>& metadata) {
   std::string json = "{";
-  if (!metadata.empty()) json += "\"__metadata__\":" + Json(metadata).dump();
+  if (!metadata.empty())
+    json += "\"__metadata__\":" + Json(metadata).dump(-1, ' ', false, Json::error_handler_t::replace);
   for (const HeaderTensor& tensor : tensors) {
     const auto type = NameOf(tensor.dtype);
     if (!type)

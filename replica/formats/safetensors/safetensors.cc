@@ -373,7 +373,7 @@ class Safetensors final : public Format {
     for (const auto& [tensor, file] : index.file_of) files[file].push_back(tensor);
     std::vector<OpenFile> opened;
     for (const auto& [file, wanted] : files) {
-      KINTSUGI_ASSIGN_OR_RETURN(const std::string place, hub::PlaceOf(folder, file));
+      KINTSUGI_ASSIGN_OR_RETURN(const std::string place, PlaceIn(folder, file));
       auto open = Open(place, file);
       if (open.status().code() == StatusCode::kNotFound)
         return Status(StatusCode::kDataLoss,

@@ -12,12 +12,6 @@
 namespace kintsugi::formats::torch {
 namespace {
 
-Shape DenseStrides(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (size_t axis = shape.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * shape[axis];
-  return strides;
-}
-
 // The elements from a tensor's first to its last in the storage. REQUIRES: it has elements.
 __int128 ReachOf(const PickledTensor& stored) {
   __int128 last = 0;
@@ -210,6 +204,8 @@ bool AreEqual(const Archive& left_archive, const PickledTensor& left, const Arch
 }
 
 bool IsDense(const PickledTensor& stored) {
+  KINTSUGI_CHECK(stored.strides.size() == stored.shape.size(), "a tensor " + DescribeShape(stored.shape) + " with " +
+                                                                   std::to_string(stored.strides.size()) + " strides");
   const Shape dense = DenseStrides(stored.shape);
   for (size_t axis = 0; axis < stored.shape.size(); ++axis)
     if (stored.shape[axis] > 1 && stored.strides[axis] != dense[axis]) return false;

@@ -50,19 +50,7 @@ std::optional<std::string> BytesOf(const Tree& tree, NodeId id) {
   const auto arguments = tree.ArgumentsOf(id, "_codecs", "encode");
   if (!arguments || arguments->size() != 2 || tree.TextOf((*arguments)[1]) != "latin1") return std::nullopt;
   const auto text = tree.TextOf((*arguments)[0]);
-  if (!text) return std::nullopt;
-  std::string bytes;
-  for (size_t i = 0; i < text->size(); ++i) {
-    const auto byte = static_cast<uint8_t>((*text)[i]);
-    if (byte < 0x80) {
-      bytes += (*text)[i];
-    } else if ((byte == 0xc2 || byte == 0xc3) && i + 1 < text->size()) {
-      bytes += static_cast<char>((byte & 3) << 6 | (static_cast<uint8_t>((*text)[++i]) & 0x3f));
-    } else {
-      return std::nullopt;
-    }
-  }
-  return bytes;
+  return text ? pickle::FromLatin1(*text) : std::nullopt;
 }
 
 std::optional<std::string> TextOf(const Tree& tree, NodeId id, int depth) {

@@ -20,7 +20,11 @@ struct LaidStorage {
 };
 
 // Storage I of `storages` is what WriteTensor names "I".
+// Appends an archive to a file; its length.
+uint64_t AppendArchive(OutlineFile* file, std::string pickled, const std::vector<LaidStorage>& storages);
 OutlineFile LayArchive(const std::string& name, std::string pickled, const std::vector<LaidStorage>& storages);
+// The bytes of one whose storages are all known.
+std::string BytesOf(const OutlineFile& archive);
 Result<OutlineFile> LayStateDict(const std::string& name, const std::vector<Leaf>& leaves,
                                  const std::vector<LaidStorage>& storages);
 

@@ -154,15 +154,26 @@ class Family {
 
   // Every rank that the names or the meshes tell of has its file.
   Status CheckRanks() const {
-    std::set<int64_t> wanted, there;
+    std::set<int64_t> there, beyond;
     for (const RankFile& file : files_) there.insert(file.named.parsed.rank);
-    for (int64_t rank = 0; rank < world_.value_or(*there.rbegin() + 1); ++rank) wanted.insert(rank);
-    for (const auto& mesh : meshes_) wanted.insert(mesh->ranks.begin(), mesh->ranks.end());
-    if (world_ && *wanted.rbegin() >= *world_)
+    const int64_t world = world_.value_or(*there.rbegin() + 1);
+    for (const auto& mesh : meshes_)
+      for (const int64_t rank : mesh->ranks)
+        if (rank < 0 || rank >= world) beyond.insert(rank);
+    if (world_ && !beyond.empty())
       return {StatusCode::kDataLoss, "'" + folder_ + "': the files are called those of " + std::to_string(*world_) +
-                                         " ranks, a mesh in them has rank " + std::to_string(*wanted.rbegin())};
-    std::vector<int64_t> missing;
-    std::set_difference(wanted.begin(), wanted.end(), there.begin(), there.end(), std::back_inserter(missing));
+                                         " ranks, a mesh in them has rank " + std::to_string(*beyond.rbegin())};
+    // A name may say of many more than anybody has.
+    constexpr size_t kNamed = 8;
+    std::vector<int64_t> missing;  // the first of them
+    for (int64_t rank = 0; rank < world && missing.size() < kNamed; ++rank)
+      if (!there.contains(rank)) missing.push_back(rank);
+    for (const int64_t rank : beyond)
+      if (missing.size() < kNamed) missing.push_back(rank);
+    const size_t wanted = static_cast<size_t>(world) + beyond.size();
+    KINTSUGI_CHECK(
+        there.size() <= wanted && missing.empty() == (there.size() == wanted),
+        "'" + folder_ + "': of " + std::to_string(wanted) + " ranks " + std::to_string(there.size()) + " are there");
     if (missing.empty()) {
       if (!world_ && meshes_.empty())
         catalog_->AddNote(
@@ -171,12 +182,12 @@ class Family {
             "show");
       return Status::Ok();
     }
-    constexpr size_t kNamed = 8;
     std::string text;
-    for (size_t i = 0; i < std::min(missing.size(), kNamed); ++i) text += (i ? ", " : " ") + std::to_string(missing[i]);
-    if (missing.size() > kNamed) text += " and " + std::to_string(missing.size() - kNamed) + " more";
+    for (const int64_t rank : missing) text += (text.empty() ? " " : ", ") + std::to_string(rank);
+    if (const size_t count = wanted - there.size(); count > missing.size())
+      text += " and " + std::to_string(count - missing.size()) + " more";
     return {StatusCode::kDataLoss, "'" + folder_ + "' has '" + files_.front().named.name + "' and " +
-                                       std::to_string(there.size() - 1) + " more of " + std::to_string(wanted.size()) +
+                                       std::to_string(there.size() - 1) + " more of " + std::to_string(wanted) +
                                        " ranks; missing are those of rank" + text + ": the checkpoint is not whole"};
   }
 

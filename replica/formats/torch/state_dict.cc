@@ -8,6 +8,7 @@
 #include "callbacks/state/key.h"
 #include "replica/formats/torch/changed_view.h"
 #include "replica/formats/torch/key_text.h"
+#include "replica/formats/torch/lay.h"
 #include "runtime/base/check.h"
 
 namespace kintsugi::formats::torch {
@@ -21,6 +22,7 @@ using pickle::PickleWriter;
 using pickle::Tree;
 
 constexpr uint64_t kVisitsMax = uint64_t{1} << 26;
+constexpr int64_t kHolesMax = 1 << 20;  // of a list, behind one another
 // In the order of state_dict().
 constexpr std::string_view kModuleParts[] = {"_parameters", "_buffers", "_modules"};
 
@@ -286,7 +288,15 @@ Status WriteBranch(const Branch& branch, PickleWriter* writer) {
   for (const auto& [part, child] : branch.children) {
     if (is_list) {
       // What was left out keeps its place.
-      for (; next < part.number && next < (int64_t{1} << 20); ++next) writer->None();
+      if (part.number < next || part.number - next > kHolesMax) {
+        const Branch* at = child.get();
+        while (!at->leaf) at = at->children.front().second.get();
+        return {StatusCode::kInvalidArgument, "'" + PrintableKey(JoinPath(at->leaf->path)) +
+                                                  "' is at a place of its list that is none, or far behind the one "
+                                                  "before it (" +
+                                                  std::to_string(next) + "): rename it (--aoa)"};
+      }
+      for (; next < part.number; ++next) writer->None();
       ++next;
     } else if (part.kind == PathPart::Kind::kText) {
       writer->Text(part.text);
@@ -489,19 +499,7 @@ Result<std::string> TorchBlobOf(const CatalogObject& object) {
   if (object.form == CatalogObject::Form::kTorch) return object.data;
   PickleWriter writer;
   KINTSUGI_RETURN_IF_ERROR(WriteObject(object, &writer));
-  OutlineFile file;
-  zip::Layer layer(&file, "archive");
-  layer.AddBytes("data.pkl", writer.Finish());
-  AddSmallEntries(&layer);
-  AddVersion(&layer);
-  layer.Finish();
-  std::string blob;
-  for (const Segment& segment : file.segments)
-    blob += segment.kind == Segment::Kind::kLate ? segment.late({}) : segment.bytes;
-  KINTSUGI_CHECK(blob.size() == file.size_bytes, "object '" + object.key + "' was laid out in " +
-                                                     std::to_string(file.size_bytes) + " bytes and has " +
-                                                     std::to_string(blob.size()));
-  return blob;
+  return BytesOf(LayArchive("", writer.Finish(), {}));
 }
 
 void AddSmallEntries(zip::Layer* layer) {

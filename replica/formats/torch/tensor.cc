@@ -1,5 +1,6 @@
 #include "replica/formats/torch/tensor.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "replica/layout/box.h"
@@ -31,13 +32,15 @@ constexpr StorageClass kClasses[] = {
     {"ComplexDoubleStorage", "complex128"},
 };
 
-Shape DenseElementStrides(const Shape& shape) {
+}  // namespace
+
+Shape DenseStrides(const Shape& shape) {
   Shape strides(shape.size(), 1);
-  for (size_t axis = shape.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * std::max<int64_t>(shape[axis], 1);
+  for (size_t axis = shape.size(); axis-- > 1;)
+    if (__builtin_mul_overflow(strides[axis], std::max<int64_t>(shape[axis], 1), &strides[axis - 1]))
+      strides[axis - 1] = INT64_MAX;
   return strides;
 }
-
-}  // namespace
 
 std::optional<DType> DTypeOfGlobal(const Tree& tree, NodeId id) {
   if (id >= tree.size() || tree[id].kind != Kind::kGlobal || tree[id].text != "torch") return std::nullopt;
@@ -225,7 +228,7 @@ void WriteTensor(const std::string& storage, DType dtype, const Shape& shape, pi
   writer->PersistentId();
   writer->Int(0);
   writer->Numbers(shape);
-  writer->Numbers(DenseElementStrides(shape));
+  writer->Numbers(DenseStrides(shape));
   writer->Bool(false);
   writer->Global("collections", "OrderedDict");
   writer->EmptyTuple();

@@ -41,6 +41,8 @@ Result<std::optional<PickledTensor>> TensorOf(const pickle::Tree& tree, pickle::
 // Any tensor at all below this value, whatever its kind: a persistent id.
 bool HoldsStorage(const pickle::Tree& tree, pickle::NodeId id);
 
+// Row-major, in elements; an axis without any counts as one. At most INT64_MAX, where no tensor with elements has more.
+Shape DenseStrides(const Shape& shape);
 void WriteTensor(const std::string& storage, DType dtype, const Shape& shape, pickle::PickleWriter* writer);
 
 // "torch.float32" as a global; nothing for a type that torch does not have.

@@ -136,7 +136,7 @@ class Torch final : public Format {
     for (const auto& [tensor, file] : index.file_of) wanted[file].insert(tensor);
     for (auto& [file, tensors] : wanted) {
       const size_t before = catalog->tensors().size();
-      KINTSUGI_ASSIGN_OR_RETURN(const std::string place, hub::PlaceOf(checkpoint::ParentOf(path), file));
+      KINTSUGI_ASSIGN_OR_RETURN(const std::string place, PlaceIn(checkpoint::ParentOf(path), file));
       const Status added = AddFile(catalog, place, options);
       if (added.code() == StatusCode::kNotFound)
         return {StatusCode::kDataLoss,
