@@ -349,7 +349,8 @@ Status Catalog::DropOverlaps() {
   std::vector<bool> is_dropped(pieces_.size());
   for (const auto& [tensor, same] : by_tensor) {
     std::map<decltype(place_of(0)), uint32_t> first;  // equal copies are one, and are no overlap
-    __int128 elements = 0;                            // strides may give few bytes many
+    // In 128 bits: strides may give few bytes any number of elements.
+    __int128 elements = 0;
     for (const uint32_t i : same)
       if (first.emplace(place_of(i), i).second)
         for (const layout::Box& box : BoxesOf(pieces_[i])) elements += *Volume(box);

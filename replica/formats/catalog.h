@@ -247,6 +247,14 @@ class Catalog {
   std::vector<uint32_t> piece_of_;
 };
 
+// Where a box begins, and how long it is.
+inline Shape OffsetOf(const layout::Box& box) { return {box.lo.begin(), box.lo.begin() + box.axes}; }
+inline Shape LengthsOf(const layout::Box& box) {
+  Shape lengths;
+  for (int axis = 0; axis < box.axes; ++axis) lengths.push_back(box.length(axis));
+  return lengths;
+}
+
 // The pieces of a layout, and the number that each has in its metadata.
 struct NumberedPiece {
   uint32_t key = 0;  // into `keys`

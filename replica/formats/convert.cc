@@ -25,13 +25,8 @@ aoa::Tensors CutOutputs(const aoa::Engine& engine, const LayOptions& lay) {
   aoa::Tensors tensors;
   for (const auto& [key, output] : engine.outputs()) {
     aoa::Tensor& tensor = tensors[key] = {output.shape, output.dtype, {}};
-    for (const layout::Box& box : CutsOf({key, output.dtype, output.shape, {}}, lay)) {
-      aoa::Shard& shard = tensor.shards.emplace_back();
-      for (int axis = 0; axis < box.axes; ++axis) {
-        shard.offset.push_back(box.lo[axis]);
-        shard.shape.push_back(box.length(axis));
-      }
-    }
+    for (const layout::Box& box : CutsOf({key, output.dtype, output.shape, {}}, lay))
+      tensor.shards.push_back({OffsetOf(box), LengthsOf(box)});
   }
   return tensors;
 }

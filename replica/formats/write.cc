@@ -181,7 +181,8 @@ class Writing {
     std::set<std::string_view> names;
     for (const auto* files : {&outline_.files, &outline_.marks})
       for (const OutlineFile& file : *files) {
-        KINTSUGI_CHECK(names.insert(file.name).second, "'" + destination_ + "': '" + file.name + "' is written twice");
+        const bool is_new = names.insert(file.name).second;
+        KINTSUGI_CHECK(is_new, "'" + destination_ + "': '" + file.name + "' is written twice");
         KINTSUGI_CHECK(!file.name.starts_with('/') && ("/" + file.name + "/").find("/../") == std::string::npos,
                        "'" + destination_ + "': '" + file.name + "' leads out of it");
         for (size_t at = file.name.find('/'); at != std::string::npos; at = file.name.find('/', at + 1))
@@ -317,10 +318,8 @@ class Writing {
     shard.key = tensor.key;
     shard.dtype = tensor.dtype;
     shard.global_shape = tensor.shape;
-    for (int axis = 0; axis < segment.box.axes; ++axis) {
-      shard.global_offset.push_back(segment.box.lo[axis]);
-      shard.local_shape.push_back(segment.box.length(axis));
-    }
+    shard.global_offset = OffsetOf(segment.box);
+    shard.local_shape = LengthsOf(segment.box);
     return shard;
   }
 

@@ -404,11 +404,7 @@ Status LayFolder(const Content& content, const std::vector<CatalogObject>& given
                                                      std::to_string(files.size()) + " files");
     for (size_t rank = 0; rank < boxes.size(); ++rank) {
       const layout::Box& box = boxes[rank];
-      Chunk chunk;
-      for (int axis = 0; axis < box.axes; ++axis) {
-        chunk.offset.push_back(box.lo[axis]);
-        chunk.shape.push_back(box.length(axis));
-      }
+      Chunk chunk{OffsetOf(box), LengthsOf(box)};
       OutlineFile& file = files[rank];
       const uint64_t at = file.size_bytes;
       pickle::PickleWriter writer;

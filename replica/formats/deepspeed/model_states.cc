@@ -352,10 +352,8 @@ void AddRange(Catalog* catalog, const std::vector<SlicePart>& parts, const Slice
     if (stop < start || (stop == start && *layout::Product(catalog->tensors()[range.tensor].shape) > 0)) continue;
     CatalogPiece piece;
     piece.tensor = range.tensor;
-    for (int axis = 0; axis < part.box.axes; ++axis) {
-      piece.offset.push_back(part.box.lo[axis]);
-      piece.shape.push_back(part.box.length(axis));
-    }
+    piece.offset = OffsetOf(part.box);
+    piece.shape = LengthsOf(part.box);
     if (stop - start < volume) piece.flat = FlatRange{start - part.start, stop - part.start};
     piece.file = range.file;
     piece.at = range.at + static_cast<uint64_t>(start - range.start) * size;

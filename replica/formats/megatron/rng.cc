@@ -166,31 +166,8 @@ class StateWriter {
   }
 
   void WriteWords(const std::string& module, const std::string& words) {
-    writer_.Global(module, "_reconstruct");
-    writer_.Mark();
-    writer_.Global("numpy", "ndarray");
-    writer_.Numbers(std::array<int64_t, 1>{0});
-    writer_.Bytes("b");
-    writer_.Tuple();
-    writer_.Call();
-    writer_.Mark();
-    writer_.Int(1);
-    writer_.Numbers(std::array<int64_t, 1>{static_cast<int64_t>(words.size() / sizeof(uint32_t))});
-    writer_.Global("numpy", "dtype");
-    writer_.Mark();
-    writer_.Text("u4");
-    writer_.Bool(false);
-    writer_.Bool(true);
-    writer_.Tuple();
-    writer_.Call();
-    writer_.Mark();
-    writer_.Int(3);
-    writer_.Text("<");
-    for (int i = 0; i < 3; ++i) writer_.None();
-    for (const int64_t number : {-1, -1, 0}) writer_.Int(number);
-    writer_.Tuple();
-    writer_.Build();
-    writer_.Bool(false);
+    const std::array<int64_t, 1> shape{static_cast<int64_t>(words.size() / sizeof(uint32_t))};
+    pickle::OpenNumpyArray(module, "u4", shape, &writer_);
     writer_.Bytes(words);
     writer_.Tuple();
     writer_.Build();

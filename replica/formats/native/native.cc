@@ -286,10 +286,8 @@ class Native final : public Format {
       stored.tensor.key = content[i].key;
       stored.tensor.dtype = content[i].dtype;
       stored.tensor.global_shape = content[i].shape;
-      for (int axis = 0; axis < box.axes; ++axis) {
-        stored.tensor.global_offset.push_back(box.lo[axis]);
-        stored.tensor.local_shape.push_back(box.length(axis));
-      }
+      stored.tensor.global_offset = OffsetOf(box);
+      stored.tensor.local_shape = LengthsOf(box);
       stored.extent = {shard.file, at, file.segments.back().size_bytes, {}};
       at += stored.extent.size_bytes;
       shard.tensors.push_back(std::move(stored));

@@ -145,41 +145,12 @@ class Reader {
   Arrays found_;
 };
 
-void WriteType(std::string_view code, PickleWriter* writer) {
-  writer->Global("numpy", "dtype");
-  writer->Mark();
-  writer->Text(code);
-  writer->Bool(false);
-  writer->Bool(true);
-  writer->Tuple();
-  writer->Call();
-  writer->Mark();
-  writer->Int(3);
-  writer->Text(code.ends_with("1") ? "|" : "<");
-  for (int i = 0; i < 3; ++i) writer->None();
-  for (const int64_t number : {-1, -1, 0}) writer->Int(number);
-  writer->Tuple();
-  writer->Build();
-}
-
 // An array up to its bytes, which come next; then CloseArray.
 void OpenArray(const std::string& key, const Shape& shape, std::string_view code, uint64_t size_bytes,
                PickleWriter* writer) {
   writer->Text(key);
-  // numpy.core is where NumPy 1 has it, and where NumPy 2 still finds it for pickles.
-  writer->Global("numpy.core.multiarray", "_reconstruct");
-  writer->Mark();
-  writer->Global("numpy", "ndarray");
-  const int64_t nothing[] = {0};
-  writer->Numbers(nothing);
-  writer->Bytes("b");
-  writer->Tuple();
-  writer->Call();
-  writer->Mark();
-  writer->Int(1);
-  writer->Numbers(shape);
-  WriteType(code, writer);
-  writer->Bool(false);
+  // Where NumPy 1 has it, and NumPy 2 still finds it for pickles.
+  pickle::OpenNumpyArray("numpy.core.multiarray", code, shape, writer);
   writer->RawBytes(size_bytes);
 }
 
@@ -232,8 +203,7 @@ Status LayArrays(const Content& content, const std::vector<LaidTensor>& tensors,
       return {StatusCode::kInvalidArgument, "tensor '" + PrintableKey(tensor.key) + "' is " +
                                                 std::string(DTypeName(tensor.dtype)) +
                                                 ", which Paddle does not load: leave it out (--only)"};
-    Shape shape;
-    for (int axis = 0; axis < laid.box.axes; ++axis) shape.push_back(laid.box.length(axis));
+    const Shape shape = LengthsOf(laid.box);
     const uint64_t size = static_cast<uint64_t>(*Volume(laid.box)) * DTypeSize(tensor.dtype);
     OpenArray(tensor.key, shape, code, size, &writer);
     file->AddBytes(writer.Take());

@@ -183,11 +183,7 @@ class Paddle final : public Format {
       KINTSUGI_CHECK(boxes.size() <= ranks.size(), "'" + tensor.key + "' has " + std::to_string(boxes.size()) +
                                                        " parts for " + std::to_string(ranks.size()) + " files");
       for (size_t rank = 0; rank < boxes.size(); ++rank) {
-        paddle::LocalTensor local;
-        for (int axis = 0; axis < boxes[rank].axes; ++axis) {
-          local.offset.push_back(boxes[rank].lo[axis]);
-          local.shape.push_back(boxes[rank].length(axis));
-        }
+        paddle::LocalTensor local{OffsetOf(boxes[rank]), LengthsOf(boxes[rank]), std::nullopt};
         metadata.stored.push_back({tensor.key, local.offset, local.shape, std::nullopt, name_of(rank)});
         ranks[rank].push_back({i, boxes[rank]});
         entry.locals.push_back(std::move(local));

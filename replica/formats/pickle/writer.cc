@@ -244,6 +244,36 @@ void PickleWriter::Size(std::span<const int64_t> numbers) {
   Call();
 }
 
+void OpenNumpyArray(std::string_view module, std::string_view code, std::span<const int64_t> shape,
+                    PickleWriter* writer) {
+  constexpr int64_t kNothing[] = {0};
+  writer->Global(module, "_reconstruct");
+  writer->Mark();
+  writer->Global("numpy", "ndarray");
+  writer->Numbers(kNothing);
+  writer->Bytes("b");
+  writer->Tuple();
+  writer->Call();
+  writer->Mark();
+  writer->Int(1);
+  writer->Numbers(shape);
+  writer->Global("numpy", "dtype");
+  writer->Mark();
+  writer->Text(code);
+  writer->Bool(false);
+  writer->Bool(true);
+  writer->Tuple();
+  writer->Call();
+  writer->Mark();
+  writer->Int(3);
+  writer->Text(code.ends_with("1") ? "|" : "<");
+  for (int i = 0; i < 3; ++i) writer->None();
+  for (const int64_t number : {-1, -1, 0}) writer->Int(number);
+  writer->Tuple();
+  writer->Build();
+  writer->Bool(false);
+}
+
 namespace {
 
 struct NamedGlobal {

@@ -69,6 +69,11 @@ class PickleWriter {
   std::string bytes_;
 };
 
+// An array of NumPy up to its bytes, as its ndarray.__reduce__ has it before protocol 5; behind them come Tuple and Build.
+// `module`: "numpy.core.multiarray", or NumPy 2's name of it; `code`: "f4", ..
+void OpenNumpyArray(std::string_view module, std::string_view code, std::span<const int64_t> shape,
+                    PickleWriter* writer);
+
 // Which globals a value may name: what weights_only allows, and plain data classes that only hold attributes.
 bool IsSafeGlobal(std::string_view module, std::string_view name);
 // Of these, what weights_only allows by itself (torch/_weights_only_unpickler.py, 2.13).
