@@ -101,6 +101,7 @@ struct CutState {
   std::vector<ShardedTensor> tensors;
   std::vector<ShardedObject> objects;
   std::vector<Layout> layouts;
+  std::map<std::string, std::string> aliases;  // each with its tensor's key, as RegisterAlias
 };
 
 class KINTSUGI_EXPORT Agent {
@@ -160,10 +161,10 @@ class KINTSUGI_EXPORT Agent {
   // theirs are elsewhere. Rollback, which begins once all of that was compared, goes by what was cut, and once the loop is entered
   // it is what is registered: what was there before is as it was until then, and in AllocateState's memory it is freed then.
   // Where the change comes to nothing what was cut is dropped and freed instead, unless the next handler's context names its
-  // generation (`registered_in`). The same `worlds` on all ranks. On one host, with state in host memory and without aliases; kintsugi::Join's repair moves it.
+  // generation (`registered_in`). The same `worlds` on all ranks. On one host, with state in host memory; kintsugi::Join's repair moves it.
   Status OfferAnyLayout(const std::vector<int>& worlds);
   // In rebuild_group, once a call, where its context says so: memory of its own, objects of the same keys, kinds and take_over,
-  // tensors that together with those of the other ranks are what is registered by now. kInvalidArgument says what does not fit.
+  // the aliases of what it still holds, tensors that together with those of the other ranks are what is registered by now. kInvalidArgument says what does not fit.
   Status CutAnew(const CutState& state);
   // Where other ranks take part the trainer's rollback handler itself lets objects of kOwn go on among them: until then a rank that
   // comes has what the rank had that it is given the state by. Without it such an object keeps ranks from coming.

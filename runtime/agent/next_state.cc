@@ -19,7 +19,7 @@ Status NextState::Take(const CutState& state, Generation generation) {
   if (!registered_.offer().any_layout)
     return {StatusCode::kFailedPrecondition, "state is cut anew where any layout was offered (OfferAnyLayout)"};
   if (next_) return {StatusCode::kFailedPrecondition, "state was cut anew already in this task"};
-  Next next{generation, {}, {}};
+  Next next{generation, {}, {}, {}};
   const StateRegistry& registry = registered_.registry();
   for (const ShardedTensor& tensor : state.tensors) {
     if (tensor.memory.kind == MemoryKind::kDevice)
@@ -32,6 +32,11 @@ Status NextState::Take(const CutState& state, Generation generation) {
         return {StatusCode::kInvalidArgument, "tensor '" + tensor.key + "' is to lie where '" + key +
                                                   "' lies now: what is cut anew has memory of its own"};
   }
+  for (const auto& [alias, key] : state.aliases) KINTSUGI_RETURN_IF_ERROR(next.aliases.Add(alias, key, next.registry));
+  for (const auto& [alias, key] : registered_.aliases().all())
+    if (next.registry.tensors().count(key) && !next.aliases.all().count(alias))
+      return {StatusCode::kInvalidArgument, "alias '" + alias + "' of tensor '" + key +
+                                                "' is gone: names stay where state is cut anew (CutState::aliases)"};
   for (const ShardedObject& object : state.objects) KINTSUGI_RETURN_IF_ERROR(next.registry.AddObject(object));
   for (const ShardedObject& object : registered_.own_objects())
     KINTSUGI_RETURN_IF_ERROR(next.registry.AddObject(object));
@@ -83,7 +88,7 @@ void NextState::Use() {
 
 void NextState::Swap() {
   addresses_.Swap(&next_->registry);
-  registered_.SwapLayouts(&next_->layouts);
+  registered_.Swap(&next_->layouts, &next_->aliases);
 }
 
 // The launcher holds what was there before until here, and what is there now from here on.

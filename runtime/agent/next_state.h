@@ -40,6 +40,7 @@ class NextState {
     Generation generation;
     StateRegistry registry;
     std::map<int, core::GroupClaim> layouts;
+    Aliases aliases;
   };
   void Use();
   void Swap();

@@ -156,8 +156,6 @@ Status Registration::CheckAnyLayout() const {
     return Status(StatusCode::kFailedPrecondition, "any layout is offered (OfferAnyLayout), " + why);
   };
   if (!service_) return refused("and nobody moves state: join through kintsugi::Join");
-  if (!aliases_.all().empty())
-    return refused("and alias '" + aliases_.all().begin()->first + "' would not go with the tensor it names");
   for (const auto& [key, tensor] : registry_.tensors())
     if (tensor.memory.kind == MemoryKind::kDevice)
       return refused("and tensor '" + key + "' lies on a device: state in host memory alone is cut anew");

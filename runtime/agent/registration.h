@@ -73,7 +73,10 @@ class Registration {
   const std::shared_ptr<SnapshotService>& snapshots() const { return snapshots_; }
   const std::map<int, core::GroupClaim>& layouts() const { return layouts_; }
   // Those of state that was cut anew, with the registry. After Begin, on the trainer's thread.
-  void SwapLayouts(std::map<int, core::GroupClaim>* layouts) { layouts_.swap(*layouts); }
+  void Swap(std::map<int, core::GroupClaim>* layouts, Aliases* aliases) {
+    layouts_.swap(*layouts);
+    std::swap(aliases_, *aliases);
+  }
   // With the object that keeps others from coming, of those that are registered by now.
   core::Offer offer() const;
   const TrainerGate& gate() const { return gate_; }
