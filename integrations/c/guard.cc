@@ -109,6 +109,8 @@ Status Next(kintsugi_agent* agent, int64_t timeout_ms, kintsugi_task* task) {
     agent->replaced_ranks = Numbers(call->replaced_ranks);
     agent->crew = Numbers(call->crew);
     told.directory = call->directory.c_str();
+    told.relayout = call->relayout;
+    told.registered_in = call->registered_in.value();
     ShowOrders(agent, *call, &told);
     agent->in_task = true;
   }

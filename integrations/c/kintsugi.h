@@ -379,6 +379,38 @@ KINTSUGI_C_API kintsugi_code kintsugi_offer_worlds(kintsugi_agent* agent, const 
  * then a rank that comes has what the rank had that it is given the state by. Without it such an object keeps ranks from coming.
  * Since version 13. */
 KINTSUGI_C_API kintsugi_code kintsugi_hand_over_objects(kintsugi_agent* agent, kintsugi_error** error);
+/* The trainer can go on with any ranks, in so many, the same on all, ascending: for each crew it cuts its state anew. Where the task of
+ * REBUILD_GROUP says `relayout`, kintsugi_cut_anew says in it what this rank is to hold among those that take part then (a process that
+ * comes for that has registered it: it need not). Pieces come from whoever holds them, ranks that leave among these. What was registered
+ * before is as it was, and counts, until the loop is entered; ROLLBACK goes by what was cut. Where the change comes to nothing what was
+ * cut is dropped, unless the next task names its generation in `registered_in`. On one host, with state in its memory.
+ * Since version 15. */
+KINTSUGI_C_API kintsugi_code kintsugi_offer_any_layout(kintsugi_agent* agent, const int32_t* worlds, size_t world_count,
+                                                       kintsugi_error** error);
+/* A layout of what is cut anew, as kintsugi_set_layout has it. Elements of arrays: they do not grow. */
+typedef struct kintsugi_layout {
+  int32_t layout;
+  int32_t replicas;
+  const int32_t* ranks;
+  size_t rank_count;
+} kintsugi_layout;
+/* One more name of a tensor. Elements of arrays: they do not grow. */
+typedef struct kintsugi_alias {
+  const char* alias;
+  const char* key;
+} kintsugi_alias;
+typedef struct kintsugi_cut {
+  size_t size;
+  const kintsugi_tensor* const* tensors;
+  size_t tensor_count;
+  const kintsugi_layout* layouts;
+  size_t layout_count;
+  const kintsugi_alias* aliases;
+  size_t alias_count;
+} kintsugi_cut;
+/* In REBUILD_GROUP, once: tensors in memory of their own, which together with those of the other ranks are what is registered by now, with
+ * their aliases. Objects stay as they are. INVALID_ARGUMENT says what does not fit, and changes nothing. Since version 15. */
+KINTSUGI_C_API kintsugi_code kintsugi_cut_anew(kintsugi_agent* agent, const kintsugi_cut* cut, kintsugi_error** error);
 /* Steps may be refused (kintsugi_reject, or by the rules of --veto as kintsugi_begin_update is called: it returns then what kintsugi_reject
  * does), and up to `most` (where --veto does not say it) be left out, which the loop does where kintsugi_left_out says so. On all ranks, or
  * on none. Since version 14. */
@@ -482,6 +514,10 @@ typedef struct kintsugi_task {
   /* CLEAN to RENAME: who takes part, ascending; none: all ranks. A rank's place among them is its number. Since version 12. */
   const int32_t* crew;
   size_t crew_count;
+  /* Since version 15. CLEAN to ROLLBACK: whether state is cut anew for the crew (kintsugi_offer_any_layout); and the generation of which
+   * what was cut anew is what is registered, 0: nothing is said. */
+  int32_t relayout;
+  uint64_t registered_in;
 } kintsugi_task;
 
 /* Training begins: nothing is registered after this. */

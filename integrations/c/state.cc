@@ -81,6 +81,33 @@ Result<kintsugi_agent::Object*> Find(kintsugi_agent* agent, const char* key) {
   return found->second.get();
 }
 
+std::vector<Rank> RanksFrom(const int32_t* ranks, size_t count) { return {ranks, ranks + count}; }
+
+// Objects are those that are registered.
+Status CutAnew(kintsugi_agent* agent, const kintsugi_cut* from) {
+  kintsugi_cut given;
+  KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(from, "kintsugi_cut", &given));
+  KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_cut", "tensors", given.tensors, given.tensor_count));
+  KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_cut", "layouts", given.layouts, given.layout_count));
+  KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_cut", "aliases", given.aliases, given.alias_count));
+  CutState state;
+  for (size_t i = 0; i < given.tensor_count; ++i) {
+    KINTSUGI_ASSIGN_OR_RETURN(state.tensors.emplace_back(), c::TensorFrom(given.tensors[i], *agent->agent));
+  }
+  for (size_t i = 0; i < given.layout_count; ++i) {
+    const kintsugi_layout& one = given.layouts[i];
+    KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_layout", "ranks", one.ranks, one.rank_count));
+    state.layouts.push_back({one.layout, RanksFrom(one.ranks, one.rank_count), one.replicas});
+  }
+  for (size_t i = 0; i < given.alias_count; ++i) {
+    const kintsugi_alias& one = given.aliases[i];
+    if (!one.alias || !one.key) return {StatusCode::kInvalidArgument, "an alias needs two names"};
+    state.aliases[one.alias] = one.key;
+  }
+  for (const auto& [key, object] : AgentInternals::registry(*agent->agent).objects()) state.objects.push_back(object);
+  return agent->agent->CutAnew(state);
+}
+
 }  // namespace
 
 Result<ShardedTensor> kintsugi::c::TensorFrom(const kintsugi_tensor* from, const Agent& agent) {
@@ -193,9 +220,7 @@ kintsugi_code kintsugi_set_layout(kintsugi_agent* agent, int32_t layout, const i
       c::AtEdge(agent,
                 [&]() -> Status {
                   KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_set_layout", "ranks", ranks, rank_count));
-                  std::vector<Rank> group;
-                  for (size_t i = 0; i < rank_count; ++i) group.push_back(Rank(ranks[i]));
-                  return agent->agent->SetReplicaLayout(layout, group, replicas);
+                  return agent->agent->SetReplicaLayout(layout, RanksFrom(ranks, rank_count), replicas);
                 }),
       error);
 }
@@ -215,11 +240,24 @@ kintsugi_code kintsugi_offer_worlds(kintsugi_agent* agent, const int32_t* slice,
                 [&]() -> Status {
                   KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_offer_worlds", "slice", slice, slice_count));
                   KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_offer_worlds", "worlds", worlds, world_count));
-                  std::vector<Rank> ranks;
-                  for (size_t i = 0; i < slice_count; ++i) ranks.push_back(Rank(slice[i]));
-                  return agent->agent->OfferWorlds(ranks, {worlds, worlds + world_count});
+                  return agent->agent->OfferWorlds(RanksFrom(slice, slice_count), {worlds, worlds + world_count});
                 }),
       error);
+}
+
+kintsugi_code kintsugi_offer_any_layout(kintsugi_agent* agent, const int32_t* worlds, size_t world_count,
+                                        kintsugi_error** error) {
+  return c::Answer(
+      c::AtEdge(agent,
+                [&]() -> Status {
+                  KINTSUGI_RETURN_IF_ERROR(c::CheckArray("kintsugi_offer_any_layout", "worlds", worlds, world_count));
+                  return agent->agent->OfferAnyLayout({worlds, worlds + world_count});
+                }),
+      error);
+}
+
+kintsugi_code kintsugi_cut_anew(kintsugi_agent* agent, const kintsugi_cut* cut, kintsugi_error** error) {
+  return c::Answer(c::AtEdge(agent, [&] { return CutAnew(agent, cut); }), error);
 }
 
 kintsugi_code kintsugi_register_object(kintsugi_agent* agent, const char* key, kintsugi_object_kind kind,

@@ -90,7 +90,7 @@ def planted(header):
         return header.replace(before, after)
 
     poll = "KINTSUGI_C_API kintsugi_code kintsugi_poll(const kintsugi_agent* agent);"
-    last = "  size_t crew_count;\n} kintsugi_task;"
+    last = "  uint64_t registered_in;\n} kintsugi_task;"
     return [
         ("a function is removed", with_change(poll, ""), True),
         ("a function is added", with_change(poll, poll + "\nKINTSUGI_C_API int32_t kintsugi_more(void);"), False),
@@ -99,7 +99,7 @@ def planted(header):
         ("a result is another", with_change("int32_t kintsugi_rank_of(", "int64_t kintsugi_rank_of("), True),
         ("a member is another", with_change("  int32_t kind; /* kintsugi_task_kind */", "  int64_t kind;"), True),
         ("a member comes between", with_change("  int32_t kind; /* kintsugi_task_kind */", "  int32_t kind; int32_t more;"), True),
-        ("a structure grows at its end", with_change(last, "  size_t crew_count;\n  int32_t more;\n} kintsugi_task;"), False),
+        ("a structure grows at its end", with_change(last, "  uint64_t registered_in;\n  int32_t more;\n} kintsugi_task;"), False),
         ("a structure shrinks", with_change(last, "} kintsugi_task;"), True),
         ("an element of an array grows", with_change("  size_t source_count;\n", "  size_t source_count; int32_t more;\n"), True),
         ("a number means something else", with_change("KINTSUGI_PAUSED = 14", "KINTSUGI_PAUSED = 18"), True),

@@ -575,6 +575,17 @@ static int offer(trainer* t) {
     return fail("a slice of others", error);
   kintsugi_error_free(error);
   error = NULL;
+#if KINTSUGI_ABI_VERSION >= 15
+  kintsugi_cut cut = {.size = sizeof cut, .tensor_count = 1};
+  if (kintsugi_offer_any_layout(t->agent, NULL, 1, NULL) != KINTSUGI_INVALID_ARGUMENT) return fail("any layout in worlds that are NULL", NULL);
+  if (kintsugi_cut_anew(t->agent, NULL, NULL) != KINTSUGI_INVALID_ARGUMENT) return fail("a cut that is NULL", NULL);
+  if (kintsugi_cut_anew(t->agent, &cut, NULL) != KINTSUGI_INVALID_ARGUMENT) return fail("tensors that are NULL", NULL);
+  cut.tensor_count = 0;
+  if (kintsugi_cut_anew(t->agent, &cut, &error) != KINTSUGI_FAILED_PRECONDITION || !strstr(kintsugi_error_text(error), "relayout"))
+    return fail("a cut out of turn", error);
+  kintsugi_error_free(error);
+  error = NULL;
+#endif
   return kintsugi_offer_worlds(t->agent, &self, 1, worlds, 4, &error) == KINTSUGI_OK ? 0 : fail("offer", error);
 }
 #endif
