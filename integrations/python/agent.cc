@@ -17,7 +17,9 @@ Task TaskFrom(const kintsugi_task& given) {
             {given.fault_ranks, given.fault_ranks + given.fault_rank_count},
             {given.replaced_ranks, given.replaced_ranks + given.replaced_rank_count},
             {},
-            {}};
+            {},
+            given.relayout != 0,
+            given.registered_in};
   for (size_t i = 0; i < given.move_count; ++i) {
     const kintsugi_move& move = given.moves[i];
     task.moves.emplace_back(move.layout, move.destination, Ranks(move.sources, move.sources + move.source_count));
@@ -42,7 +44,9 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def_ro("fault_ranks", &Task::fault_ranks)
       .def_ro("replaced_ranks", &Task::replaced_ranks)
       .def_ro("moves", &Task::moves)
-      .def_ro("entries", &Task::entries);
+      .def_ro("entries", &Task::entries)
+      .def_ro("relayout", &Task::relayout)
+      .def_ro("registered_in", &Task::registered_in);
   nb::class_<PythonAgent> agent(module, "Agent");
   agent.def(nb::init<nb::kwargs>())
       .def("leave", &PythonAgent::Leave)
@@ -68,6 +72,7 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("get_object", &PythonAgent::GetObject, nb::arg("key"))
       .def("get_object_of", &PythonAgent::GetObjectOf, nb::arg("rank"), nb::arg("key"), nb::arg("step"))
       .def("offer_worlds", &PythonAgent::OfferWorlds, nb::arg("slice"), nb::arg("worlds"))
+      .def("offer_any_layout", &PythonAgent::OfferAnyLayout, nb::arg("worlds"))
       .def("hand_over_objects", &PythonAgent::HandOverObjects)
       .def("allow_rejects", &PythonAgent::AllowRejects, nb::arg("most"))
       .def("note_computed", &PythonAgent::NoteComputed, nb::arg("of"), nb::arg("numbers"))

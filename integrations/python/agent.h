@@ -28,6 +28,8 @@ struct Task {
   Ranks fault_ranks, replaced_ranks;
   std::vector<std::tuple<int, int, Ranks>> moves;  // layout, destination, sources
   std::vector<std::pair<int, Ranks>> entries;      // layout, holders
+  bool relayout;
+  uint64_t registered_in;
 };
 
 Task TaskFrom(const kintsugi_task& given);
@@ -205,6 +207,10 @@ class PythonAgent {
     Checked([&](kintsugi_error** error) {
       return kintsugi_offer_worlds(get(), slice.data(), slice.size(), worlds.data(), worlds.size(), error);
     });
+  }
+  void OfferAnyLayout(const Ranks& worlds) {
+    Checked(
+        [&](kintsugi_error** error) { return kintsugi_offer_any_layout(get(), worlds.data(), worlds.size(), error); });
   }
   void HandOverObjects() {
     Checked([&](kintsugi_error** error) { return kintsugi_hand_over_objects(get(), error); });

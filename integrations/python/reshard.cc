@@ -1,4 +1,4 @@
-// Shards of two layouts as Python describes them, for kintsugi_reshard.
+// Shards as Python describes them: of two layouts, for kintsugi_reshard; of the one to come, for kintsugi_cut_anew.
 #include <agent.h>
 
 #include <string>
@@ -37,6 +37,10 @@ class Shards {
       pointers_.push_back(&tensor);
     }
   }
+  // Of each, the number of its layout.
+  void SetLayouts(const std::vector<int>& layouts) {
+    for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].layout = layouts.at(i);
+  }
   const kintsugi_tensor* const* data() const { return pointers_.data(); }
   size_t size() const { return pointers_.size(); }
 
@@ -71,12 +75,35 @@ Report Reshard(const PythonAgent& agent, const std::vector<Description>& source,
   return {report.bytes_sent, report.bytes_received, report.bytes_local, report.unread, report.unfilled, report.notes};
 }
 
+// `layout_of`: of each tensor. `layouts`: number, who shares it, how many of them hold the same.
+void CutAnew(const PythonAgent& agent, const std::vector<Description>& tensors, const std::vector<int>& layout_of,
+             const std::vector<std::tuple<int, Ranks, int>>& layouts,
+             const std::map<std::string, std::string>& aliases) {
+  Shards wanted(tensors);
+  wanted.SetLayouts(layout_of);
+  std::vector<kintsugi_layout> all;
+  for (const auto& [layout, ranks, replicas] : layouts)
+    all.push_back({.layout = layout, .replicas = replicas, .ranks = ranks.data(), .rank_count = ranks.size()});
+  std::vector<kintsugi_alias> names;
+  for (const auto& [alias, key] : aliases) names.push_back({alias.c_str(), key.c_str()});
+  kintsugi_cut cut{};
+  cut.size = sizeof cut;
+  cut.tensors = wanted.data();
+  cut.tensor_count = wanted.size();
+  cut.layouts = all.data();
+  cut.layout_count = all.size();
+  cut.aliases = names.data();
+  cut.alias_count = names.size();
+  Checked([&](kintsugi_error** error) { return kintsugi_cut_anew(agent.get(), &cut, error); });
+}
+
 }  // namespace
 
 void BindReshard(nb::class_<PythonAgent>* agent) {
   agent->def("reshard", &Reshard, nb::arg("source"), nb::arg("target"), nb::arg("program"), nb::arg("reverse"),
              nb::arg("cast"), nb::arg("strict"), nb::arg("timeout_ms"), nb::arg("own_error"), nb::arg("ranks"),
              nb::arg("macros"));
+  agent->def("cut_anew", &CutAnew, nb::arg("tensors"), nb::arg("layout_of"), nb::arg("layouts"), nb::arg("aliases"));
 }
 
 }  // namespace kintsugi::python

@@ -72,6 +72,9 @@ class StateMemory {
     CloseFile();
   }
 
+  // Nobody needs its bytes any more. Its addresses stay taken, since what knows them still does.
+  void Discard() { static_cast<void>(madvise(reinterpret_cast<void*>(address_), size_bytes_, MADV_REMOVE)); }
+
   uintptr_t address() const { return address_; }
   nb::object View() const {
     return nb::steal(
@@ -104,6 +107,7 @@ void BindStateMemory(nb::module_& module) {
       .def("fill", &StateMemory::Fill, nb::arg("offset"), nb::arg("source"), nb::arg("size_bytes"))
       .def("fill_with", &StateMemory::FillWith, nb::arg("offset"), nb::arg("source"))
       .def("finish", &StateMemory::Finish)
+      .def("discard", &StateMemory::Discard)
       .def("view", &StateMemory::View)
       .def_prop_ro("address", &StateMemory::address);
 }

@@ -37,7 +37,7 @@ class Dies:
         if stays or (incident.rung == "grow" and self._when == f"{self._phase}:{self._me}"):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def _amid(self, _: kintsugi.Incident) -> None:
+    def _amid(self, incident: kintsugi.Incident) -> None:
         """As soon as a byte of the state has come."""
 
         def watch(before: str) -> None:
@@ -45,5 +45,5 @@ class Dies:
                 pass
             os.kill(os.getpid(), signal.SIGKILL)
 
-        if self._when == f"amid:{self._me}":
+        if self._when == f"amid:{self._me}" and (incident.relayout or self._run.replaces):
             threading.Thread(target=watch, args=[self._digest()], daemon=True).start()

@@ -1,4 +1,5 @@
-"""What elastic_test.py asks of models that all ranks hold alike, of models that the ranks of each replica share out: whole replicas leave and come.
+"""What elastic_test.py asks of models that all ranks hold alike, of models that the ranks of each replica share out: whole replicas leave and come. Where one
+replica takes all ranks, its pieces move.
 
   elastic_cut_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...
 """
@@ -9,8 +10,8 @@ from door import HERE, Door, main, skip_without_torch
 from elastic_test import Elastic
 
 ESSENTIAL = {
-    "HSDP: a rank is lost, and its replica leaves", "tensor parallelism, within an epoch: a replica's place is filled by word, once one that came is lost amid its state",
-    "one replica takes all ranks", "slices", "a mesh beside run.build", "a slice lacks a shard", "types of the trainer",
+    "tensor parallelism, within an epoch: a replica's place is filled by word",
+    "FSDP2 over all ranks: 3, once one that stays is lost amid its new state; one is replaced there; and 4 again", "slices", "a mesh beside run.build", "types of the trainer",
 }  # fmt: skip
 
 
@@ -25,6 +26,8 @@ if __name__ == "__main__":
     skip_without_torch(door)
     elastic = Elastic(door, "torch_elastic_cut.py")
     hsdp, tp, stages = (("--kind", kind) for kind in ("hsdp", "tp", "stages"))
+    fsdp = ("--kind", "fsdp", "--worlds", "2,3,4")
+    there_and_back = [(3, "3", "none"), (4, "none", "3")]
     replica = {"smaller": 2, "left": (0, 1)}
     epochs = ("--loop", "epochs")
 
@@ -34,6 +37,10 @@ if __name__ == "__main__":
 
     def comes_twice(*words, when, paths=None):
         return refilled(*words, die=f"{when}:1.2", orders=((5, 4, True), (8, 4)), paths=paths)
+
+    def moved(*words, orders, die="", faults=()):
+        """An order in vain leaves all as it was."""
+        return elastic.scales(*fsdp, *words, "--steps", "24", orders=orders, changes=there_and_back, die=die, faults=faults, respawns=1)
 
     def mistaken(what, *words, mistake="", expect=(3, 1), options=()):
         return elastic.refused(what, *words, *(("--mistake", mistake) if mistake else ()), expect=expect, options=options)
@@ -58,7 +65,8 @@ if __name__ == "__main__":
         ("HSDP: filled by word", refilled(*hsdp, paths=["shrink", "grow"])),
         ("HSDP, within an epoch: filled by word", refilled(*hsdp, *epochs, paths=["shrink", "grow"])),
         ("stages: filled by word", refilled(*stages, paths=["shrink", "grow"])),
-        ("tensor parallelism, within an epoch: a replica's place is filled by word, once one that came is lost amid its state", comes_twice(*tp, *epochs, when="amid")),
+        ("tensor parallelism, within an epoch: a replica's place is filled by word", refilled(*tp, *epochs, paths=["shrink", "grow"])),
+        ("tensor parallelism, within an epoch: the same, once one that came is lost amid its state", comes_twice(*tp, *epochs, when="amid")),
         ("HSDP: who comes is lost as it starts", comes_twice(*hsdp, when="start", paths=["shrink", "grow"])),
         ("HSDP: who comes is lost before its state is moved", comes_twice(*hsdp, when="rebuild")),
         ("HSDP: who comes is lost amid its state", comes_twice(*hsdp, when="amid")),
@@ -66,7 +74,17 @@ if __name__ == "__main__":
         ("tensor parallelism, by word: 4, 2, 4 and 2 ranks", elastic.scales(
             *tp, "--steps", "24", orders=[(4, 2), (8, 4), (12, 2)], changes=[(2, "2,3", "none"), (4, "none", "2,3"), (2, "2,3", "none")])),
         ("a half replica is not offered", elastic.keeps_away(*hsdp, orders=[(3, 3, "no world of 3 ranks is offered: offered are 2, 4")])),
-        ("one replica takes all ranks", mistaken("alone, and the others lack it: a replica takes 4 ranks, which are all: none can be left out", "--kind", "both")),
+        ("FSDP2 over all ranks: 3, once one that stays is lost amid its new state; one is replaced there; and 4 again", moved(
+            die="amid:1.1", orders=[(4, 3, True), (8, 3), (14, 4)], faults=["kill:2@11:forward"])),
+        ("FSDP2 over all ranks, from before the first update on: 3, 4 and 2", elastic.scales(
+            *fsdp, "--steps", "24", orders=[(1, 3), (8, 4), (12, 2)], changes=[*there_and_back, (2, "2,3", "none")])),
+        ("FSDP2 over all ranks, within an epoch", elastic.scales(*fsdp, *epochs, orders=[(4, 3), (8, 4)], changes=there_and_back)),
+        *((f"FSDP2 over all ranks: one that stays is lost in {phase}", moved(die=f"{phase}:{rank}", orders=[(4, 3, True), (8, 3), (12, 4)]))
+          for phase, rank in (("rebuild", 0), ("rollback", 2))),
+        *((f"FSDP2 over all ranks: who comes is lost, {when}", moved(die=f"{when}:3.2", orders=[(4, 3), (8, 4, True), (12, 4)]))
+          for when in ("start", "rebuild", "amid", "rollback")),
+        ("FSDP2 over all ranks: what is made anew fails on one", moved("--mistake", "fails-once", orders=[(4, 3, True), (8, 3), (12, 4)])),
+        ("FSDP2 over all ranks, and one alone", mistaken("of one alone nobody could tell how its data is divided", "--kind", "fsdp", "--worlds", "1,2,4")),
         ("worlds of half replicas", mistaken("a replica takes 2 ranks, so that worlds have a multiple of them, not 3", *hsdp, "--worlds", "2,3,4")),
         ("a mesh beside run.build", mistaken("run.offer: there is a DeviceMesh", *hsdp, mistake="mesh")),
         ("a group beside run.build", mistaken("run.offer: there is a process group of ranks [0, 1] alone", *hsdp, mistake="group")),

@@ -1,9 +1,9 @@
 """A model that is cut over the ranks of each replica goes on with fewer replicas, and with more again.
 
-  torch_elastic_cut.py FOLDER [--kind hsdp|tp|both|stages] [--worlds N,N,...] [--loop train|epochs] [--steps N] [--die PHASE:RANK] [--hold STEP:WORLD,...] [--mistake NAME]
+  torch_elastic_cut.py FOLDER [--kind hsdp|tp|both|stages|fsdp] [--worlds N,N,...] [--loop train|epochs] [--steps N] [--die PHASE:RANK] [--hold STEP:WORLD,...] [--mistake NAME]
 
 FOLDER/steps, FOLDER/rank-N.json, --die, --hold: as of torch_elastic.py. --kind: FSDP2 over a mesh that also replicates; tensor parallelism beside data
-parallelism; FSDP2 over tensor parallelism, both replicated; two stages, each in groups that the script makes. --mistake: what cannot follow.
+parallelism; FSDP2 over tensor parallelism, both replicated; two stages, each in groups that the script makes; FSDP2 over all ranks, whose pieces move. --mistake: what cannot follow.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dies import Dies
 from held import Held
 
 WIDTH = 12
+UNEVEN = 11
 SAMPLES = 72  # of an epoch
 
 
@@ -45,6 +46,14 @@ def layers(norm: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, WIDTH), norm, nn.Tanh(), nn.Dropout(0.2), nn.Linear(WIDTH, 2 * WIDTH), nn.Tanh(), nn.Linear(2 * WIDTH, 1))
 
 
+def uneven(norm: nn.Module) -> nn.Sequential:
+    """What no number of ranks divides; and two layers have one weight."""
+    first, second = nn.Linear(UNEVEN, 7), nn.Linear(UNEVEN, 7)
+    second.weight = first.weight
+    turned = nn.Linear(7, UNEVEN)
+    return nn.Sequential(nn.Linear(2, UNEVEN), norm, nn.Tanh(), nn.Dropout(0.2), first, nn.Tanh(), turned, nn.Tanh(), second, nn.Tanh(), nn.Linear(7, 1))
+
+
 class Kind:
     """How many ranks have a replica, and what is made anew where their number changes."""
 
@@ -54,11 +63,11 @@ class Kind:
         self.statistics = statistics
         self.mistake = mistake
         self.worlds: list[int] = []  # in which it was made
-        self.of_replica = {"hsdp": 2, "tp": 2, "both": 4, "stages": 2}[kind]
+        self.of_replica = {"hsdp": 2, "tp": 2, "both": 4, "stages": 2, "fsdp": 0}[kind]  # 0: all
 
     def make(self) -> dict[str, Any]:
         torch.manual_seed(3)
-        replicas = dist.get_world_size() // self.of_replica
+        replicas = dist.get_world_size() // (self.of_replica or dist.get_world_size())
         things: dict[str, Any] = {}
         model: nn.Module
         if self.kind == "stages":
@@ -77,6 +86,10 @@ class Kind:
             for module in (model[4], model):
                 fully_shard(module, mesh=mesh)
             things = {"mesh": mesh}
+        elif self.kind == "fsdp":
+            model = uneven(nn.BatchNorm1d(UNEVEN) if self.statistics else nn.LayerNorm(UNEVEN))
+            for module in (model[6], model):
+                fully_shard(module)
         else:
             names, parts = (("copies", "parts"), (self.of_replica,)) if self.kind == "tp" else (("copies", "shards", "parts"), (2, 2))
             mesh = init_device_mesh("cpu", (replicas, *parts), mesh_dim_names=names)
@@ -85,7 +98,7 @@ class Kind:
                 fully_shard(model, mesh=mesh["copies", "shards"])
             things = {"mesh": mesh}
         self.worlds.append(dist.get_world_size())
-        if self.mistake == "fails-once" and self.worlds == [4, 2] and dist.get_rank() == 0:
+        if self.mistake == "fails-once" and self.worlds in ([4, 2], [4, 3]) and dist.get_rank() == 0:
             raise RuntimeError("it could not be made")
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
         return {"model": model, "optimizer": optimizer, "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.9), **things}
@@ -113,7 +126,7 @@ class Trainer:
             self.made = kintsugi.torch.Built({name: getattr(self.made, name) for name in ("model", "optimizer", "scheduler", "mesh")})
 
     def shares(self) -> int:
-        return self.run.world_size // {"hsdp": 1, "tp": 2, "both": 2, "stages": 2}[self.kind.kind]
+        return self.run.world_size // {"hsdp": 1, "tp": 2, "both": 2, "stages": 2, "fsdp": 1}[self.kind.kind]
 
     def share(self) -> int:
         return self.run.rank * self.shares() // self.run.world_size
@@ -128,7 +141,7 @@ class Trainer:
         if self.kind.kind == "tp":
             for parameter in model.parameters():
                 dist.all_reduce(local(parameter.grad), group=(self.kept or self.made.mesh).get_group("copies"))
-        if self.kind.kind == "hsdp":
+        if self.kind.kind in ("hsdp", "fsdp"):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5, foreach=False)
         return float(loss.detach())
 

@@ -26,16 +26,19 @@ from .verdicts import Rejected
 
 
 class Guard:
-    """`put_back`: the registered objects as of a step. `outcome_of`: what an exception means. `describe_place`: where the script is, for an error."""
+    """`put_back`: the registered objects as of a step. `outcome_of`: what an exception means. `describe_place`: where the script is, for an error.
+    `went_on`: called where all go on."""
 
     def __init__(self, agent: _core.Agent, put_back: Callable[[int], object], outcome_of: Callable[[BaseException], int],
-                 is_changed: Callable[[], bool], leave_script: Callable[[], object], describe_place: Callable[[], str]) -> None:  # fmt: skip
+                 is_changed: Callable[[], bool], leave_script: Callable[[], object], describe_place: Callable[[], str],
+                 went_on: Callable[[], object]) -> None:  # fmt: skip
         self._agent = agent
         self._put_back = put_back
         self._outcome_of = outcome_of
         self._is_changed = is_changed
         self._leave_script = leave_script
         self._describe_place = describe_place
+        self._went_on = went_on
         self._handlers: dict[TaskKind, list[Handler]] = {kind: [] for kind in HANDLERS.values()}
         self.begun = False
         self.released = False  # has ever been let into its loop
@@ -68,7 +71,7 @@ class Guard:
             self._agent.default()
             return
         self.generation = task.generation
-        incident = Incident(task.step, task.generation, RUNGS[task.rung], task.left_ms, tuple(task.partners), not self.released)
+        incident = Incident(task.step, task.generation, RUNGS[task.rung], task.left_ms, tuple(task.partners), not self.released, task.relayout, task.registered_in)
         try:
             if kind == TaskKind.ROLLBACK:
                 self._put_back(task.step)
@@ -127,6 +130,7 @@ class Guard:
             task = self._agent.next()
             self.step = task.step
             if task.kind == TaskKind.LOOP:
+                self._went_on()
                 return
             if task.kind == TaskKind.ENDED:
                 break

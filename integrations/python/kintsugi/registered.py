@@ -8,8 +8,10 @@ from __future__ import annotations
 import ctypes
 import sys
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from . import _core
 from ._errors import Error
@@ -21,9 +23,30 @@ from .pickled import Pickling, Reducer
 from .program import Program
 from .slices import Held, Slice
 from .take_over import TakeOver, take_over_of
-from .terms import FIRST_OF_HOLDERS, Codec, Piece
+from .terms import FIRST_OF_HOLDERS, Codec, Incident, Piece
 from .values import NamedValues, Values
 from .variables import Variable, variables_of
+
+
+class _Tensor(NamedTuple):
+    dtype: str
+    whole: list[int]
+    box: list[int]
+    offset: list[int]
+    flat: tuple[int, int]
+    size_bytes: int
+    layout: int
+    address: int  # as it was registered
+    may_differ: bool
+
+
+@dataclass
+class _Cut:
+    """How the state is cut among those that take part."""
+
+    layouts: dict[int, tuple[int, ...]] = field(default_factory=dict)  # number -> who holds the same
+    tensors: dict[str, _Tensor] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
 
 
 class Registered:
@@ -37,10 +60,11 @@ class Registered:
         self._objects = Objects(agent, program, self._pickling, agent.note_inexact)
         self.crew = tuple(agent.crew)  # the ranks that take part, as the launcher numbers them: every step looks at it
         self._replicas: tuple[list[int], int] | None = None
-        self._layouts: dict[int, tuple[int, ...]] = {}  # number -> who holds the same
+        self._cut = _Cut()
+        self._before: _Cut | None = None  # what is registered, where `_cut` is what may be it from the next step on
+        self._cut_in = 0  # the generation in which that was said
         self._keep: list[Any] = []  # arrays that registered memory belongs to
         self._addresses: set[int] = set()  # where what is registered begins
-        self._tensors: dict[str, tuple[str, list[int], list[int], list[int], tuple[int, int], int, int]] = {}
 
     @property
     def rank(self) -> int:
@@ -112,8 +136,9 @@ class Registered:
         layout = self._layout_for(key, piece)
         whole = local if piece is None else list(piece.global_shape)
         offset = [0] * len(local) if piece is None else list(piece.offset)
-        self.agent.register_tensor(key, dtype, whole, box, offset, flat, address, bytes_used, layout, 0 if device is None else device + 1, allow_shape_mismatch)
-        self._tensors[key] = (dtype, whole, box, offset, flat, bytes_used, layout)
+        if self._before is None:
+            self.agent.register_tensor(key, dtype, whole, box, offset, flat, address, bytes_used, layout, 0 if device is None else device + 1, allow_shape_mismatch)
+        self._cut.tensors[key] = _Tensor(dtype, whole, box, offset, flat, bytes_used, layout, address, allow_shape_mismatch)
         self._addresses.add(address)
 
     def _lies_registered(self, value: Any) -> bool:
@@ -125,13 +150,13 @@ class Registered:
     def rebind(self, key: str, memory: Any) -> None:
         """What is registered as `key` lies in `memory` from now on: a writable buffer, or (address, bytes), that holds its bytes
         already. In handlers (clean, rebuild, rollback) only; what the old place holds is nobody's any more."""
-        if key not in self._tensors:
+        if key not in self._cut.tensors:
             raise Error(f"no array '{key}' is registered that could be rebound", Code.NOT_FOUND)
-        dtype, whole, box, offset, flat, size, layout = self._tensors[key]
+        one = self._cut.tensors[key]
         address, given = self._place_of(memory)
-        if given < size:
-            raise Error(f"array '{key}' of {size} bytes cannot be rebound to {given}", Code.INVALID_ARGUMENT)
-        self.agent.rebind_tensor(key, dtype, whole, box, offset, flat, address, size, layout, 0)
+        if given < one.size_bytes:
+            raise Error(f"array '{key}' of {one.size_bytes} bytes cannot be rebound to {given}", Code.INVALID_ARGUMENT)
+        self.agent.rebind_tensor(key, one.dtype, one.whole, one.box, one.offset, one.flat, address, one.size_bytes, one.layout, 0)
 
     def unregister(self, key: str) -> None:
         """What is registered as `key` is no part of the state any more, on no rank: it is not repaired, compared or saved from then
@@ -157,19 +182,29 @@ class Registered:
         too, where the holders have other numbers: by the first that they hold alone."""
         usual = self.usual_holders()
         if piece is None or piece.holders == usual:
-            self._layouts[0] = usual
+            self._cut.layouts[0] = usual
             return 0
-        if self.offers and (known := [number for number, holders in self._layouts.items() if number != 0 and holders == piece.holders]):
+        if self.offers and (known := [number for number, holders in self._cut.layouts.items() if number != 0 and holders == piece.holders]):
             return known[0]
         name = repr((key, piece.offset, piece.flat) if self.offers else piece.holders)
         number = FIRST_OF_HOLDERS + (zlib.crc32(name.encode()) & 0x3FFFFFFF)
-        if self._layouts.setdefault(number, piece.holders) != piece.holders:
-            raise Error(f"ranks {piece.holders} and {self._layouts[number]} have one layout number: register them apart", Code.INTERNAL)
+        if self._cut.layouts.setdefault(number, piece.holders) != piece.holders:
+            raise Error(f"ranks {piece.holders} and {self._cut.layouts[number]} have one layout number: register them apart", Code.INTERNAL)
         return number
+
+    def _layouts_of_crew(self) -> Iterator[tuple[int, list[int], int]]:
+        """Number, who shares it as the launcher numbers them, and how many of them hold the same."""
+        crew = self.agent.crew
+        ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
+        if not self._cut.layouts or 0 in self._cut.layouts:
+            yield 0, [crew[rank] for rank in ranks], replicas
+        for number, holders in self._cut.layouts.items():
+            if number != 0:
+                yield number, [crew[rank] for rank in holders], len(holders)
 
     def set_replicas(self, ranks: Iterable[int], replicas: int) -> None:
         """Which ranks share this one's state, and how many hold the same. Default: all ranks hold the same."""
-        if self._layouts:
+        if self._cut.layouts:
             raise Error("set_replicas comes before what it is about is registered", Code.FAILED_PRECONDITION)
         said, default = (sorted(ranks), replicas), ([*range(self.world_size)], self.world_size)
         self._replicas = said if said != default else None
@@ -180,6 +215,39 @@ class Registered:
         stride = max(len(ranks) // replicas, 1)
         return tuple(ranks[ranks.index(self.rank) % stride :: stride]) if self.rank in ranks else (self.rank,)
 
+    # ---- state that is cut anew ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _cutting_anew(self, generation: int) -> Iterator[None]:
+        """What is registered within is what this rank is to hold among those that take part now. It is filled in REPAIR and used from ROLLBACK on; what
+        was registered before counts until all have gone on, and stays as it is."""
+        self._before, self._cut, self._cut_in = self._cut, _Cut(), generation
+        try:
+            yield
+            shards = [(key, one.dtype, one.whole, one.box, one.offset, one.flat, one.address, one.size_bytes, one.may_differ) for key, one in self._cut.tensors.items()]
+            self.agent.cut_anew(shards, [one.layout for one in self._cut.tensors.values()], [*self._layouts_of_crew()], self._cut.aliases)
+        except BaseException:
+            self._drop_cut()
+            raise
+
+    def _settle_cut(self, incident: Incident) -> None:
+        """As the agent does it (runtime/core/next_fate.h)."""
+        if self._before is None:
+            return
+        if incident.registered_in == self._cut_in:
+            self._keep_cut()
+        elif incident.generation != self._cut_in:
+            self._drop_cut()
+
+    def _keep_cut(self) -> None:
+        """It is what is registered from here on."""
+        self._before = None
+
+    def _drop_cut(self) -> None:
+        """The change came to nothing."""
+        assert self._before is not None
+        self._cut, self._before = self._before, None
+
     @property
     def offers(self) -> bool:
         """Whether the run may go on with other ranks."""
@@ -188,10 +256,11 @@ class Registered:
     def held_alone(self) -> Iterable[Held]:
         """What not all ranks hold alike, by number."""
         everybody = tuple(range(self.world_size))
-        for key, (_, whole, box, offset, flat, _, layout) in self._tensors.items():
-            holders = self._layouts[layout] if layout != 0 else self.usual_holders()
+        for key, one in self._cut.tensors.items():
+            holders = self._cut.layouts[one.layout] if one.layout != 0 else self.usual_holders()
             if holders != everybody:
-                yield Held(key, f"{box} at {offset} of {whole}" + (f", elements {flat[0]} to {flat[1]} of them" if flat != (0, 0) else ""), holders)
+                part = f", elements {one.flat[0]} to {one.flat[1]} of them" if one.flat != (0, 0) else ""
+                yield Held(key, f"{one.box} at {one.offset} of {one.whole}{part}", holders)
 
     def slice_of(self) -> Slice:
         """The ranks that together hold one replica of all that is registered, by number, this one among them."""
@@ -203,7 +272,9 @@ class Registered:
     def register_alias(self, alias: str, key: str) -> None:
         """One more name of a registered array (tied weights): it is held and repaired once, checkpoints have both names, and a run
         resumes from one that has either."""
-        self.agent.register_alias(alias, key)
+        if self._before is None:
+            self.agent.register_alias(alias, key)
+        self._cut.aliases[alias] = key
 
     # ---- objects and values -------------------------------------------------------------------------------------------
 

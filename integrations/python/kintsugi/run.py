@@ -64,7 +64,7 @@ class Run(Resharding):
         self._in_step = False
         self._outside = Outside(self.collectives)
         self._guard = Guard(agent, self._put_back, self.outcome_of, self._is_changed, self._leave_script,
-                            self._describe_place)  # fmt: skip
+                            self._describe_place, self._went_on)  # fmt: skip
         self._loops = Loops(self, self._program, self._outside)
         self._news = News(agent, self._program, self._objects)
         self._worlds = Worlds(agent, self._program, self._objects, self._news, agent.note_inexact)
@@ -73,6 +73,7 @@ class Run(Resharding):
         self._told_of_sections: set[tuple[str, bool]] = set()
         self._between: Between | None = None  # none: the script says itself what of its random numbers is kept
         self.committed = 0  # the newest step that this rank has committed
+        self.handler("clean", self._settle_cut)
         self.handler("rebuild", self._note_crew)  # before all others
         atexit.register(agent.leave_at_exit)  # while Python's lock still exists
 
@@ -328,6 +329,11 @@ class Run(Resharding):
         self._plain = False
         self.at = self.committed = step
         self._outside.begin()
+
+    def _went_on(self) -> None:
+        """All ranks have."""
+        if self._before is not None:
+            self._keep_cut()
         self._worlds.went_on()
 
     def note_place(self) -> None:
@@ -434,7 +440,7 @@ class Run(Resharding):
         return self.committed == self.at
 
     def _begin(self) -> None:
-        if not self._tensors:
+        if not self._cut.tensors:
             raise Error("nothing is registered: run.register comes before the first step and the first section", Code.FAILED_PRECONDITION)
         self._register_random()
         self.agent.allow_rejects(_AS_MANY_AS_MAY)
@@ -442,20 +448,19 @@ class Run(Resharding):
             self.register_object("veto.losses", Losses(self._rules), "rank-zero")
         if self.offers and self._replicas:
             raise Error("run.offer: run.set_replicas names ranks, which are others where their number changes: leave run.offer out", Code.FAILED_PRECONDITION)
-        crew = self.agent.crew  # by whose numbers all was registered
-        ranks, replicas = self._replicas or (list(range(self.world_size)), self.world_size)
-        if not self._layouts or 0 in self._layouts:
-            self.agent.set_layout(0, [crew[rank] for rank in ranks], replicas)
-        for number, holders in self._layouts.items():
-            if number != 0:
-                self.agent.set_layout(number, [crew[rank] for rank in holders], len(holders))
+        for layout in self._layouts_of_crew():
+            self.agent.set_layout(*layout)
         self.agent.register_object(PROGRAM, True, *take_over_of(PROGRAM, lambda saved: Program.take_over(saved, self.agent.crew)))
         if self.offers:
-            self._worlds.begin(self.slice_of(), next(iter(self.held_alone()), None))
-        self._program.go_on_among(crew)
+            self._worlds.begin(self.slice_of(), next(iter(self.held_alone()), None), self._is_cut_anew())
+        self._program.go_on_among(self.agent.crew)
         self._program.note_start(self._objects.variables())
         self._objects.put_at_gate(0)
         self._add_news_handler()
+
+    def _is_cut_anew(self) -> bool:
+        """Whether other ranks hold other pieces, which move there."""
+        return False
 
     def _register_random(self) -> None:
         """Whatever draws without a generator of its own."""
@@ -519,7 +524,8 @@ class Run(Resharding):
     def _make_section_again(self, section: str) -> None:
         """A fault struck within, before all ranks had done it."""
 
-    def _note_crew(self, _: Incident) -> None:
+    def _note_crew(self, incident: Incident) -> None:
+        self._settle_cut(incident)
         if (crew := tuple(self.agent.crew)) != self.crew:
             self.crew = crew
 

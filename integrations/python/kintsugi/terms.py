@@ -30,6 +30,8 @@ class Incident:
     left_ms: int
     partners: tuple[int, ...]
     fresh: bool  # the run begins: nothing has broken
+    relayout: bool = False  # state is cut anew for those that take part then
+    registered_in: int = 0  # what was cut anew in this generation is what is registered; 0: nothing is said
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ class Worlds:
         self.offered: list[int] = []
         self._any = False  # number of ranks is offered
         self.slice: Slice = ()  # that this rank is of
+        self.cuts_anew = False  # other ranks hold other pieces, which move there
         self.ran_in: list[int] = []  # who took part as this process last went on; none: it never did
         self.comes = False  # among others, without anything of its own
         self._lost: dict[tuple[int, int], dict[str, bytes]] = {}  # by step and rank: objects of those that have left
@@ -80,12 +81,18 @@ class Worlds:
             raise Error(f"run.offer(worlds={sizes}): numbers of ranks from 1 on, and one at least that is not above {most}", Code.INVALID_ARGUMENT)
         self.offered = sorted({size for size in sizes if size <= most})  # the run is never larger
 
-    def begin(self, slice_: Slice, held: Held | None) -> None:
-        """`slice_`: by number, the ranks that together hold one replica; `held`: by some of them alone."""
+    def begin(self, slice_: Slice, held: Held | None, cuts_anew: bool) -> None:
+        """`slice_`: by number, the ranks that together hold one replica; `held`: by some of them alone. `cuts_anew`: they are all ranks, whatever their
+        number."""
         size, most = len(slice_), self._agent.world_size
-        if self._any and size < most:
-            self.offered = [world for world in self.offered if world % size == 0]
-        refuse_halves(size, self.offered, most, held)
+        self.cuts_anew = cuts_anew
+        if self._any and (size < most or cuts_anew):
+            self.offered = [world for world in self.offered if (world > 1 if cuts_anew else world % size == 0)]
+        if not cuts_anew:
+            refuse_halves(size, self.offered, most, held)
+        elif 1 in self.offered:
+            raise Error(f"run.offer: worlds of {', '.join(map(str, self.offered))} ranks, and of one alone nobody could tell how its data is divided among more: offer "
+                        "two ranks or more where a replica takes all", Code.FAILED_PRECONDITION)  # fmt: skip
         for key in self._objects:
             way = self._objects.way(key)[0]
             if way == TakeOver.UNSAID:
@@ -93,16 +100,19 @@ class Worlds:
                             "ranks have the same)", Code.FAILED_PRECONDITION)  # fmt: skip
             if way == TakeOver.CELL:
                 raise Error(f"run.offer: object '{key}' is one cell of a grid, which has a place for each rank: leave run.offer out", Code.FAILED_PRECONDITION)
-        self.slice = self._seats(slice_)
-        self._agent.offer_worlds([*self.slice], self.offered)
+        if cuts_anew:
+            self._agent.offer_any_layout(self.offered)
+        else:
+            self.slice = self._seats(slice_)
+            self._agent.offer_worlds([*self.slice], self.offered)
         self._agent.hand_over_objects()
 
     def facts(self, slice_: Slice) -> dict[str, Any]:
         """What is told to all, as JSON. `slice_`: as of now, by number."""
-        if self.offered and self._seats(slice_) != self.slice:
+        if self.offered and not self.cuts_anew and self._seats(slice_) != self.slice:
             raise Error(f"run.offer: the slice of rank {self._agent.rank} was {[*self.slice]}, and what is made anew among ranks {self._agent.crew} makes it "
                         f"{[*self._seats(slice_)]}: bytes would have to move, which they do not", Code.FAILED_PRECONDITION)  # fmt: skip
-        return {"worlds": self.offered, "slice": self.slice, "ran in": self.ran_in}
+        return {"worlds": self.offered, "slice": self.slice, "cuts anew": self.cuts_anew, "ran in": self.ran_in}
 
     def _seats(self, numbers: Slice) -> Slice:
         crew = self._agent.crew
@@ -110,13 +120,14 @@ class Worlds:
 
     def compare(self, told: dict[int, dict[str, Any]], held: Iterable[Held]) -> None:
         """All ranks offer the same; whichever of them says so first says the same. And every slice holds all. `held`: by some ranks alone, by number."""
-        offered = {**{rank: words["worlds"] for rank, words in told.items()}, self._agent.rank: self.offered}
+        offered = {rank: (words["worlds"], words["cuts anew"]) for rank, words in told.items()}
         first = min(offered)
         for rank in sorted(offered):
             if offered[rank] != offered[first]:
-                one, other = (f"worlds of {', '.join(map(str, worlds))} ranks" if worlds else "none" for worlds in (offered[first], offered[rank]))
+                one, other = (f"worlds of {', '.join(map(str, worlds))} ranks{', in which a replica takes all' if anew else ''}" if worlds else "none"
+                              for worlds, anew in (offered[first], offered[rank]))  # fmt: skip
                 raise Error(f"rank {first} offers {one}, rank {rank} {other} (run.offer): all ranks offer the same", Code.INVALID_ARGUMENT)
-        if self.offered:
+        if self.offered and not self.cuts_anew:
             slices = all_slices({rank: tuple(words["slice"]) for rank, words in told.items()})
             refuse_uneven(self._agent.rank, slices, (one._replace(holders=self._seats(one.holders)) for one in held))
 

@@ -74,7 +74,10 @@ class Registry:
         self._other_shapes: dict[str, bool] = {}  # patterns of tensors that may have been saved in another shape; whether one is called so
         self._large: dict[str, int] = {}  # buffers that are objects of their own, and their bytes
         self._cut = CutParameters()
-        self._again: list[Entry] | None = None  # what is being registered once more
+        self._again: list[list[Entry]] | None = None  # what is being registered once more, as it comes
+        self._named_again: list[tuple[str, str]] = []
+        # What is registered, where what is here now may be it from the next step on.
+        self._before: tuple[dict[str, _Held], dict[str, list[str]], state.Room] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -197,14 +200,14 @@ class Registry:
         """All that was registered is made anew: what follows by name takes its place, and its tensors still lie in memory of their
         own, where anything may be done with them."""
         self._forget()
-        self._again = []
+        self._again, self._named_again = [], []
         self._cut.forget()
         self.add(things, {}, {})
 
     def end_again(self, others: bool = False) -> None:
         """The tensors lie in the run's memory from now on, and what they hold is what that memory holds. `others`: other ranks take part, and hold the
         same pieces."""
-        entries, self._again = self._again or [], None
+        entries, self._again = [*itertools.chain(*(self._again or []))], None
         found = [(key, parallel.local_of(tensor), piece) for key, tensor, piece in entries if _is_held(tensor)]
         held = [self._held_as(key, local, piece)[0] for key, local, piece in found]
         if missing := self._tensors.keys() - {one.key for one in held}:
@@ -224,6 +227,27 @@ class Registry:
                             f"{was}: it has to make the same again", Code.INVALID_ARGUMENT)  # fmt: skip
         self._arena.bind((key, local) for key, local, _ in found if local.numel())
         self._stay(entries)
+
+    def end_cut_anew(self) -> None:
+        """The tensors lie in memory of their own, and are what this rank is to hold among the ranks that take part now."""
+        again, self._again = self._again or [], None
+        self._before = self._tensors, self._also, self._arena.move_out()
+        self._tensors, self._also = {}, {}
+        for entries in again:  # in as many pieces of memory as in a process that begins with them, which may adopt it
+            self._register(entries)
+        for alias, key in self._named_again:
+            self._add_alias(alias, key)
+
+    def keep_cut(self) -> None:
+        assert self._before is not None
+        (_, _, room), self._before = self._before, None
+        room.give_up()
+
+    def drop_cut(self) -> None:
+        """It came to nothing: what was registered before is what will be made anew."""
+        if self._before is not None:
+            (self._tensors, self._also, room), self._before = self._before, None
+            self._arena.move_back(room)
 
     # ---- models ---------------------------------------------------------------------------------------------------------
 
@@ -388,7 +412,9 @@ class Registry:
             self._run.exchange_object(key, thing)
 
     def _add_alias(self, alias: str, key: str) -> None:
-        if self._again is None and key in self._tensors:
+        if self._again is not None:
+            self._named_again.append((alias, key))
+        elif key in self._tensors:
             self._run.register_alias(alias, key)
 
     def _hold(self, entries: list[Entry]) -> None:
@@ -404,8 +430,11 @@ class Registry:
                 if not state.is_dense(local):
                     local.data = local.contiguous()
         if self._again is not None:
-            self._again += entries
-            return
+            self._again.append(entries)
+        else:
+            self._register(entries)
+
+    def _register(self, entries: list[Entry]) -> None:
         self._arena.take((key, parallel.local_of(tensor)) for key, tensor, _ in entries)
         for key, tensor, piece in entries:
             local = parallel.local_of(tensor)

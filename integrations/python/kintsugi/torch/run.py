@@ -223,7 +223,7 @@ class TorchRun(Run):
     def offer(self, worlds: Iterable[int] | None = None, *, slice: Iterable[int] | None = None) -> None:
         """As of any run (kintsugi.Run.offer). What is cut over ranks goes on among others where `run.build` makes it, behind this call: whole slices
         leave and come, ranks that together hold one replica. DTensors say which these are; `slice`, with this rank, where something else is cut."""
-        if any(number != 0 for number in self._layouts):
+        if any(number != 0 for number in self._cut.layouts):
             raise Error("run.offer comes before run.build and run.register, where ranks hold parts of tensors", Code.FAILED_PRECONDITION)
         super().offer(worlds)
         if slice is None:
@@ -338,6 +338,11 @@ class TorchRun(Run):
         if self.offers:
             self._refuse_fixed()
         super()._begin()
+
+    def _is_cut_anew(self) -> bool:
+        """As DTensors say: all ranks together hold one replica."""
+        is_one = bool(self._registry.together) and len(self._slices()) == 1
+        return is_one and self._builder is not None and not self._said_slice and self._worlds.offered != [self.agent.world_size]
 
     def _make_randomness(self) -> Randomness:
         return Randomness(self.device, lambda: self.rank)
@@ -469,6 +474,15 @@ class TorchRun(Run):
         print(f"kintsugi: rank {self.agent.rank}: {said}", file=sys.stderr, flush=True)
         return said
 
+    def _keep_cut(self) -> None:
+        super()._keep_cut()
+        self._registry.keep_cut()
+
+    def _drop_cut(self) -> None:
+        super()._drop_cut()
+        self._registry.drop_cut()
+        self._made_in = []
+
     def _make_anew(self, builder: Builder, incident: Incident) -> None:
         """As a newcomer does it, but for the state: that is in the memory in which the new tensors come to lie."""
         others = self._made_in != self.agent.crew
@@ -477,7 +491,11 @@ class TorchRun(Run):
         builder.make_anew(incident, others)
         fewer_ranks.retire(before)
         self._registry.begin_again(registered_of(builder.things))
-        self._registry.end_again(others)
+        if others and incident.relayout:
+            with self._cutting_anew(incident.generation):
+                self._registry.end_cut_anew()
+        else:
+            self._registry.end_again(others)
         self._ddp.follow(self._registry.models)
         self._made_in = self.agent.crew
         gc.collect()  # what was made before is full of cycles

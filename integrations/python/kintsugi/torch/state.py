@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -75,8 +77,7 @@ class Arena:
         self._allocate = allocate
         self._place = place  # a tensor's storage, which has what the memory there has
         self._on_device = on_device
-        self._moved: set[int] = set()
-        self._layouts: dict[str, tuple[int, _Layout]] = {}  # where the storage of a tensor begins, and how the tensor lies in it
+        self._room = Room()
 
     def take(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """The tensors' storages, in one new piece of it."""
@@ -84,42 +85,82 @@ class Arena:
         storages: dict[int, torch.Tensor] = {}
         for _, tensor in named:
             storage = tensor.untyped_storage()
-            if storage._cdata in self._moved:
+            if storage._cdata in self._room.moved:
                 continue
             storages.setdefault(storage._cdata, tensor)
         self._on_device.take([tensor for tensor in storages.values() if tensor.device.type != "cpu"])
-        self._moved.update(storages)
+        self._room.moved.update(storages)
         storages = {key: tensor for key, tensor in storages.items() if tensor.device.type == "cpu"}
         sizes = [-(-tensor.untyped_storage().nbytes() // _ALIGNMENT) * _ALIGNMENT for tensor in storages.values()]
         if sizes:
             memory = self._allocate(sum(sizes))
+            self._room.memory.append(memory)
             at = 0
             for tensor, size in zip(storages.values(), sizes):
                 storage = tensor.untyped_storage()
                 memory.fill(at, storage.data_ptr(), storage.nbytes())
-                self._place(tensor, memory.address + at)  # which lets go of where it was: all of it twice may be too much
+                self._put(tensor, memory.address + at)  # which lets go of where it was: all of it twice may be too much
                 at += size
             memory.finish()
         for key, tensor in named:
-            self._layouts[key] = tensor.untyped_storage().data_ptr(), _layout_of(tensor)
+            self._room.layouts[key] = tensor.untyped_storage().data_ptr(), _layout_of(tensor)
+
+    def _put(self, tensor: torch.Tensor, address: int) -> None:
+        self._place(tensor, address)
+        self._room.there.append(weakref.ref(tensor.untyped_storage()))
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        return tensor.untyped_storage()._cdata in self._moved
+        return tensor.untyped_storage()._cdata in self._room.moved
 
     def bind(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Other tensors of the same names in the places of those that were taken: they get what is held there. All or none."""
         found: dict[int, tuple[torch.Tensor, int]] = {}
         for key, tensor in tensors:
-            at, layout = self._layouts[key]
+            at, layout = self._room.layouts[key]
             storage = tensor.untyped_storage()
             if _layout_of(tensor) != layout or found.setdefault(storage._cdata, (tensor, at))[1] != at:
                 raise Error(f"the function given to run.build made '{key}' so that it lies otherwise in memory than before", Code.INVALID_ARGUMENT)
+        self._room.there = [one for one in self._room.there if one() is not None]
         for tensor, at in found.values():
-            self._place(tensor, at)
-        self._moved.update(found)
+            self._put(tensor, at)
+        self._room.moved.update(found)
+
+    def move_out(self) -> Room:
+        """What is taken from here on has memory of its own. Gives that of before, which stays as it is."""
+        before, self._room = self._room, Room()
+        return before
+
+    def move_back(self, room: Room) -> None:
+        self._room.give_up()
+        self._room = room
 
 
 _Layout = tuple[int, int, tuple[int, ...]]
+
+
+@dataclass
+class Room:
+    """Of tensors that are registered together."""
+
+    moved: set[int] = field(default_factory=set)
+    layouts: dict[str, tuple[int, _Layout]] = field(default_factory=dict)  # where the storage of a tensor begins, and how the tensor lies in it
+    memory: list[StateMemory] = field(default_factory=list)
+    there: list[weakref.ref[torch.UntypedStorage]] = field(default_factory=list)  # and have lain
+
+    def give_up(self) -> None:
+        """It is no state any more: what a script still has of it stays what it was."""
+        self.there = [one for one in self.there if one() is not None]
+        for one in self.there:
+            weakref.finalize(one(), self._lose).atexit = False
+        self.there or self._discard()
+
+    def _lose(self) -> None:
+        self.there.pop()
+        self.there or self._discard()
+
+    def _discard(self) -> None:
+        for memory in self.memory:
+            memory.discard()
 
 
 def _layout_of(tensor: torch.Tensor) -> _Layout:
