@@ -360,16 +360,21 @@ class KeptOptimizer:
         if self._sharing is not None:
             self._sharing.take_settings()
 
-    def take_over(self, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-        """Settings are the same on all ranks; what is kept of parameters lies in registered memory."""
-        first = next(iter(saved.values()))
-        here = len(groups_of(self._members))
-        if len(first["groups"]) != here:
-            raise Error(f"{len(first['groups'])} parameter groups were saved, this optimizer has {here}", Code.INVALID_ARGUMENT)
-        return first
+    @property
+    def take_over(self) -> Callable[[Mapping[int, dict[str, Any]]], dict[str, Any]]:
+        """Settings are the same on all ranks; what is kept of parameters lies in registered memory. It knows nothing of this optimizer, which may be made
+        anew."""
+        return functools.partial(_first_of, len(groups_of(self._members)))
 
     def _recorded(self, parameter: torch.Tensor | None) -> list[torch.Tensor]:
         return [parameter] if parameter is not None else [p for p in self._parameters if p not in self._records]
+
+
+def _first_of(groups: int, saved: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    first: dict[str, Any] = next(iter(saved.values()))
+    if len(first["groups"]) != groups:
+        raise Error(f"{len(first['groups'])} parameter groups were saved, this optimizer has {groups}", Code.INVALID_ARGUMENT)
+    return first
 
 
 def put_back(group: dict[str, Any], saved: dict[str, Any]) -> None:

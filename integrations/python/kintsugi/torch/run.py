@@ -112,6 +112,7 @@ class TorchRun(Run):
         self._builder: Builder | None = None
         self._built_meshes: list[Any] = []  # until training begins
         self._made_in: list[int] = []  # who took part as run.build made what there is; none: it was not finished
+        self._has_old_cut = False  # what was made before is not needed any more, and has memory of its own
         self._said_slice: Slice = ()  # as the launcher numbers them
         self._shares_of_before: list[fewer_ranks.Share] = []
         self._loaders: list[tuple[Any, Batches | Prepared]] = []
@@ -477,6 +478,7 @@ class TorchRun(Run):
     def _keep_cut(self) -> None:
         super()._keep_cut()
         self._registry.keep_cut()
+        self._has_old_cut = True
 
     def _drop_cut(self) -> None:
         super()._drop_cut()
@@ -588,6 +590,9 @@ class TorchRun(Run):
         self._strays.make_section_again(section)
 
     def begin_step(self, k: int) -> None:
+        if self._has_old_cut:
+            self._has_old_cut = False
+            gc.collect()  # it is full of cycles, and what ended the step before held it
         self.device.side.gather()
         moved = self._check_places()
         if self._early.begin_step(looks=self._strays.before_gate):
