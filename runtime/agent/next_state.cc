@@ -38,8 +38,8 @@ Status NextState::Take(const CutState& state, Generation generation) {
       return {StatusCode::kInvalidArgument, "alias '" + alias + "' of tensor '" + key +
                                                 "' is gone: names stay where state is cut anew (CutState::aliases)"};
   for (const ShardedObject& object : state.objects) KINTSUGI_RETURN_IF_ERROR(next.registry.AddObject(object));
-  for (const ShardedObject& object : registered_.own_objects())
-    KINTSUGI_RETURN_IF_ERROR(next.registry.AddObject(object));
+  for (const ShardedObject& own : registered_.own_objects())
+    if (!next.registry.objects().count(own.key)) KINTSUGI_RETURN_IF_ERROR(next.registry.AddObject(own));
   for (const auto& [key, object] : registry.objects()) {
     const auto found = next.registry.objects().find(key);
     if (found == next.registry.objects().end() || found->second.kind != object.kind ||
