@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
@@ -50,12 +51,15 @@ def compile_extension(torch: Path, library: Path, abi: int = 1) -> None:
     # Checks of torch's name the file they stand in; what is made here names no folder of this machine.
     names = [f"-ffile-prefix-map={torch}=torch", f"-ffile-prefix-map={_FOLDER}=kintsugi/torch"]
     objects = [str(library.parent / f"{source}.o") for source in _SOURCES]
-    building = [
-        (subprocess.Popen([*compiler, *_flags(abi), *names, *includes, "-c", str(_FOLDER / source), "-o", compiled],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True), source)
-        for source, compiled in zip(_SOURCES, objects)
-    ]  # fmt: skip
-    failed = [(source, said) for child, source in building for said in (child.communicate()[0],) if child.returncode]
+
+    def compile_one(source: str, compiled: str) -> subprocess.CompletedProcess[str]:
+        words = [*compiler, *_flags(abi), *names, *includes, "-c", str(_FOLDER / source), "-o", compiled]
+        return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+    # Each needs memory, and a processor: no more at a time than there are of these.
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as several:
+        done = list(several.map(compile_one, _SOURCES, objects))
+    failed = [(source, one.stdout) for source, one in zip(_SOURCES, done) if one.returncode]
     if failed:
         raise Failed(f"compiling {failed[0][0]}:\n{failed[0][1][-3000:]}")
     made = library.with_suffix(".new")
