@@ -1,7 +1,9 @@
 """A loop with Accelerate as people write it: prepared loaders, accumulate(), clipping, a scheduler that Accelerate steps, an evaluation with
 gather_for_metrics, save_state and wait_for_everyone. PLAIN=1: the same under plain torch over Gloo.
 
-  accelerate_loop.py FOLDER [--accumulate N] [--seedable] [--draws] [--workers N] [--strike PLACE:RANK[:throw]]...
+  accelerate_loop.py FOLDER [--accumulate N] [--seedable] [--draws] [--scaled] [--workers N] [--strike PLACE:RANK[:throw]]...
+
+--scaled: the loss is, as with mixed_precision="fp16" beside a device, and overflows now and then.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seedable", action="store_true")
     parser.add_argument("--draws", action="store_true")
+    parser.add_argument("--scaled", action="store_true")
     parser.add_argument("--strike", action="append", default=[])
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -61,6 +64,8 @@ def main() -> None:
     configuration = DataLoaderConfiguration(use_seedable_sampler=options.seedable)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=options.accumulate, dataloader_config=configuration)
     rank = accelerator.process_index
+    if options.scaled:
+        accelerator.scaler = torch.amp.GradScaler("cpu", growth_interval=3)
 
     places = Places(options.folder, rank, options.strike)
     torch.manual_seed(1)
@@ -98,6 +103,8 @@ def main() -> None:
                 with accelerator.accumulate(model):
                     x, label = batch
                     loss = nn.functional.cross_entropy(model(x), label)
+                    if options.scaled and accelerator.step % 5 == 3:
+                        loss = loss * 1e36
                     accelerator.backward(loss)
                     if accelerator.sync_gradients:
                         accelerator.clip_grad_norm_(model.parameters(), 1.0)
@@ -115,6 +122,7 @@ def main() -> None:
         "model": {"bits": digest(*net.parameters())},
         "rate": {"now": str(scheduler.get_last_lr()), "state": str(sorted(scheduler.state_dict().items()))},
         "accelerator": {"step": str(accelerator.step), "sync": str(accelerator.sync_gradients), "in": str(accelerator.gradient_state.in_dataloader)},
+        "scale": {"now": str(accelerator.scaler and accelerator.scaler.state_dict())},
         "told": {"all": str([line for line in told if line[0] == "["])},
         "saved": {path.name: str(len(list(path.iterdir()))) for path in sorted(options.folder.glob("state-*"))},
         "random": {"torch": str(torch.rand(1).item())},

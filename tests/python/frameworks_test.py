@@ -127,10 +127,19 @@ if __name__ == "__main__":
                           paths=path("adopt", "adopt", "retry", "respawn", "retry", "adopt", "adopt"),
                           more=struck_at("save.0:0", "evaluated.1:1:throw", "evaluate.2.0:0"))),
         ("Accelerate's accumulate(), gone on with from the middle", accumulated.resumed(3)),
+        ("Accelerate's scaled loss, which overflows: killed and thrown in its steps",
+         Compared(door, "accelerate_loop.py", "--accumulate", "2", "--scaled").same(
+             "throw:0@2:backward", "kill:1@3:forward", "kill:0@5:update", "throw:1@7:update", "throw:0@8:gate", paths=None)),
+        ("Trainer's scaled loss, which overflows: killed and thrown in its steps",
+         Compared(door, "trainer_epochs.py", "--scaled").same(
+             "throw:0@3:backward", "kill:1@5:forward", "kill:0@8:update", "throw:1@10:update", "throw:0@14:gate", paths=None)),
         ("what is not protected of Trainer and Accelerate is refused by name", door.alone("trainer_mistakes.py", door.environment()["PYTHONPATH"])),
         ("Lightning's Trainer killed in a validation and in a save, and an exception in another", with_lightning(
             validated.same("kill:1@3:forward", paths=path("adopt", "adopt", "adopt", "retry"),
                            more=struck_at("validate@6.1:1", "save@12:0", "validate@18.0:0:throw")))),
+        ("Lightning's Trainer in 16-mixed, whose scaled loss overflows: killed and thrown in its steps", with_lightning(
+            Compared(door, "lightning_epochs.py", "--half").same(
+                "throw:0@3:backward", "kill:1@5:forward", "kill:0@8:update", "throw:1@10:update", "throw:0@14:gate", paths=None))),
         ("Lightning's Trainer leaves steps out, one of them an epoch's last: killed behind each", with_lightning(
             Compared(door, "lightning_epochs.py", "--bad", "4:1", "--bad", "12:0").same(
                 "kill:1@5:forward", "kill:0@13:forward", options=("--veto", "nan"), paths=path("retry", "retry", "adopt", "retry", "retry", "adopt")))),

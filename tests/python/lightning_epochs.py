@@ -1,9 +1,10 @@
 """PyTorch Lightning's Trainer as people use it: epochs, a validation and a checkpoint in each, the best one known at the end, a callback and a module that
 count in attributes, a loader with a generator of its own. PLAIN=1: the same under plain torch over Gloo.
 
-  lightning_epochs.py FOLDER [--accumulate N] [--every N] [--strike PLACE:RANK[:throw|:SECONDS]]... [--bad STEP:RANK]...
+  lightning_epochs.py FOLDER [--accumulate N] [--every N] [--strike PLACE:RANK[:throw|:SECONDS]]... [--bad STEP:RANK]... [--half]
 
 --bad: that rank's loss is no number there. Plainly: the step's batches are not given to the model, as where training_step gives None.
+--half: precision="16-mixed", whose scaled loss overflows now and then.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # type: ignore[import-not-found]
 from lightning.pytorch.loops.optimization.automatic import ClosureResult  # type: ignore[import-not-found]
+from lightning.pytorch.plugins import MixedPrecision  # type: ignore[import-not-found]
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -47,7 +49,8 @@ class Network(lightning.LightningModule):  # type: ignore[misc]
             loss = loss * torch.nan
         self.log("loss", loss, on_step=True, on_epoch=True, sync_dist=True)
         self.usual = 0.9 * self.usual + 0.1 * loss.item()
-        return loss / self.usual
+        overflows = getattr(self.trainer.precision_plugin, "scaler", None) is not None and self.global_step % 5 == 3
+        return loss / self.usual * (1e36 if overflows else 1.0)
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.ended += 1
@@ -132,6 +135,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=1.0)
     parser.add_argument("--strike", action="append", default=[])
     parser.add_argument("--bad", action="append", default=[])
+    parser.add_argument("--half", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     run: Any = None
@@ -144,8 +148,11 @@ def main() -> None:
     torch.manual_seed(1)
     counting = Counting()
     told, saving = Told(), Saving(dirpath=options.folder / "saved", monitor="validation", save_top_k=2, filename="{step}")
+    plugins = [] if run is None else [kintsugi.torch.lightning.Environment(run)]
+    if options.half:
+        plugins.append(MixedPrecision("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu", growth_interval=3)))
     trainer = lightning.Trainer(
-        accelerator="cpu", devices=2, strategy="ddp", plugins=[] if run is None else [kintsugi.torch.lightning.Environment(run)], max_epochs=3,
+        accelerator="cpu", devices=2, strategy="ddp", plugins=plugins, max_epochs=3,
         accumulate_grad_batches=options.accumulate, gradient_clip_val=1.0, default_root_dir=options.folder, logger=False,
         callbacks=[EarlyStopping("validation", patience=5), counting, saving, told], val_check_interval=options.every,
         enable_progress_bar=False, enable_model_summary=False,
@@ -167,6 +174,7 @@ def main() -> None:
         "best": {"score": str(saving.best_model_score), "path": Path(saving.best_model_path).name.replace("-v1", "")},
         "counted": {"hooks": str(sorted(counting.hooks.items())), "losses": str(counting.losses), "average": digest(*counting.average.values()),
                     "module": str([model.begun, model.ended, model.epochs, model.usual])},
+        "scale": {"now": str(trainer.precision_plugin.state_dict())},
         "counts": {"step": str(trainer.global_step), "epoch": str(trainer.current_epoch), "rate": str(trainer.optimizers[0].param_groups[0]["lr"])},
     }
     (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(left))

@@ -4,7 +4,6 @@ import tempfile
 from types import SimpleNamespace
 
 import lightning
-import torch
 from lightning.pytorch import callbacks
 from lightning.pytorch.demos.boring_classes import BoringModel
 
@@ -18,6 +17,11 @@ class ByHand(BoringModel):
     def __init__(self):
         super().__init__()
         self.automatic_optimization = False
+
+
+class Own(lightning.pytorch.plugins.MixedPrecision):
+    def optimizer_step(self, *args, **named):
+        return super().optimizer_step(*args, **named)
 
 
 def refused(words, model=None, named=None, **settings):
@@ -42,8 +46,7 @@ refused("is a time", val_check_interval=datetime.timedelta(minutes=1))
 refused("callback Timer", max_time="00:00:01:00")
 refused("callback GradientAccumulationScheduler", callbacks=[callbacks.GradientAccumulationScheduler({1: 2})])
 refused("callback StochasticWeightAveraging", callbacks=[callbacks.StochasticWeightAveraging(swa_lrs=1e-2)])
-scaled = lightning.pytorch.plugins.MixedPrecision("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu"))
-refused("16-mixed", plugins=[guarded.Environment(RUN), scaled])
+refused("Own has an optimizer_step of its own", plugins=[guarded.Environment(RUN), Own("bf16-mixed", "cpu")])
 averaging = lightning.pytorch.strategies.DDPStrategy(model_averaging_period=2)
 refused("model_averaging_period", strategy=averaging)
 lightning.__version__ = "2.5.1"

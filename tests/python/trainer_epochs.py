@@ -2,10 +2,11 @@
 state, a Trainer of their own whose loss goes by what it was. PLAIN=1: the same under plain torch over Gloo.
 
   trainer_epochs.py FOLDER [--accumulate N] [--strategy epoch|steps] [--scheduler NAME] [--unseeded] [--draws] [--elsewhere NAME] [--strike EVENT@STEP:RANK]...
-                    [--bad STEP:RANK]...
+                    [--bad STEP:RANK]... [--scaled]
 
 --elsewhere: state where it is not kept: a module (an average) in a callback, or a global that the loss counts in.
 --bad: that rank's loss is no number there. Plainly: the step computes nothing, has no gradients to update by, and does not move the schedule.
+--scaled: the loss is, as with fp16=True beside a device, and overflows now and then.
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ class Saving(Trainer):  # type: ignore[misc]
     plain: bool
     usual = 1.0
     elsewhere = ""
+    scaled = False
 
     def compute_loss(self, *args: Any, **named: Any) -> Any:
         global COMPUTED
@@ -140,6 +142,8 @@ class Saving(Trainer):  # type: ignore[misc]
             COMPUTED += 1
         self.usual = 0.9 * self.usual + 0.1 * found.item()
         loss = found / self.usual
+        if self.scaled and self.state.global_step % 5 == 3:
+            loss = loss * 1e36
         return loss * torch.nan if self.bad.get(self.state.global_step + 1) == self.args.process_index else loss
 
     def training_step(self, *args: Any, **named: Any) -> Tensor:
@@ -181,6 +185,7 @@ def main() -> None:
     parser.add_argument("--elsewhere", default="")
     parser.add_argument("--strike", action="append", default=[])
     parser.add_argument("--bad", action="append", default=[])
+    parser.add_argument("--scaled", action="store_true")
     options = parser.parse_args()
     DRAWS = options.draws
     torch.set_num_threads(1)
@@ -208,6 +213,8 @@ def main() -> None:
     )  # fmt: skip
     trainer.striking, trainer.plain, trainer.elsewhere = striking, run is None, options.elsewhere
     trainer.bad = {int(step): int(rank) for step, _, rank in (word.partition(":") for word in options.bad)}
+    if options.scaled:
+        trainer.scaled, trainer.accelerator.scaler = True, torch.amp.GradScaler("cpu", growth_interval=3)
     if options.elsewhere == "module":
         trainer.add_callback(Averaging(net))
     done = trainer.train() if run is None else kintsugi.torch.huggingface.train(run, trainer)
@@ -222,6 +229,7 @@ def main() -> None:
         "counted": {"events": str(sorted(counting.events.items())), "losses": str(counting.losses), "worst": str(counting.worst), "usual": str(trainer.usual),
                     "average": digest(*counting.average.values())},
         "random": {"torch": str(torch.rand(1).item())},
+        "scale": {"now": str(trainer.accelerator.scaler and trainer.accelerator.scaler.state_dict())},
     }
     (options.folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(left))
     if os.environ.get("PLAIN") == "1":  # else a thread of the group may outlive the interpreter, which aborts

@@ -50,15 +50,13 @@ def refused(words, function, *arguments, **named):
     raise AssertionError(f"not refused: {words}")
 
 
-def train(kind=transformers.Trainer, model_init=None, data=Numbers(), fp16=False, **settings):
+def train(kind=transformers.Trainer, model_init=None, data=Numbers(), **settings):
     with tempfile.TemporaryDirectory() as folder:
         args = transformers.TrainingArguments(output_dir=folder, use_cpu=True, report_to=[], disable_tqdm=True, max_steps=2, **settings)
-        args.fp16 = fp16  # which it takes beside a device only
         model = None if model_init else Net(2, 2)
         guarded.train(RUN, kind(model=model, args=args, train_dataset=data, model_init=model_init))
 
 
-refused("fp16 is on: the state of its scaler is not protected; use bf16", train, fp16=True)
 refused("auto_find_batch_size takes errors", train, auto_find_batch_size=True)
 refused("model_init makes the model when training begins", train, model_init=lambda: Net(2, 2))
 refused("ignore_data_skip leaves the batches", train, ignore_data_skip=True)
@@ -71,9 +69,6 @@ refused("transformers 5.22.0 was not tried", train)
 os.environ["ACCELERATE_USE_CPU"] = "1"
 one_pass = GradientAccumulationPlugin(num_steps=2, sync_with_dataloader=False)
 refused("sync_with_dataloader=False lets", Counts, Accelerator(cpu=True, gradient_accumulation_plugin=one_pass), dict)
-scaled = Accelerator(cpu=True)
-scaled.scaler = torch.amp.GradScaler("cpu")  # as mixed_precision="fp16" has one beside a device
-refused("its mixed_precision 'fp16' has a GradScaler for a device: use 'bf16'", Counts, scaled, dict)
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4, rng_types=["torch", "generator"],
                           dataloader_config=DataLoaderConfiguration(dispatch_batches=False))
 loader = accelerator.prepare(DataLoader(Numbers(), shuffle=True))

@@ -36,6 +36,7 @@ class Counts:
         _refuse(accelerator)
         self._accelerator = accelerator
         self._walked = walked
+        self.scaler = accelerator.scaler  # of a scaled loss; None: there is none
 
     def state_dict(self) -> dict[str, Any]:
         accelerator = self._accelerator
@@ -53,6 +54,8 @@ class Counts:
             if name in walked and walked[name].foreign:
                 walked[name].correct(kept)
         self._forget_broken_passes(list(walked.values()))
+        for optimizer in accelerator._optimizers:
+            optimizer._accelerate_step_called = False  # a broken update has left it: the scaler leaves one out where it is not set
 
     def take_over(self, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         return {**saved[min(saved)], "loaders": {}}
@@ -66,7 +69,6 @@ class Counts:
 def _refuse(accelerator: Any) -> None:
     gradients = accelerator.gradient_state
     reasons = {
-        "its mixed_precision 'fp16' has a GradScaler for a device: use 'bf16'": accelerator.scaler is not None,
         f"it is for {accelerator.distributed_type.value}: MULTI_CPU and MULTI_GPU were tried": accelerator.distributed_type.value not in ("MULTI_CPU", "MULTI_GPU", "NO"),
         "sync_with_dataloader=False lets an update's batches go from one pass into the next, and a step ends with its pass: leave it out":
             gradients.num_steps > 1 and not gradients.sync_with_dataloader,

@@ -52,7 +52,6 @@ def _refuse(trainer: Any) -> None:
             not transformers.__version__.startswith("5.23."),
         "DeepSpeed is on: its engine owns model and optimizer": trainer.is_deepspeed_enabled,
         "FSDP is on, which was not tried through Trainer": trainer.is_fsdp_enabled,
-        "fp16 is on: the state of its scaler is not protected; use bf16": args.fp16,
         "auto_find_batch_size takes errors for want of memory: set the batch size": args.auto_find_batch_size,
         "model_init makes the model when training begins: pass model": trainer.model_init is not None,
         "ignore_data_skip leaves the batches of a broken epoch out: a run that resumes goes on where it was, leave it out": args.ignore_data_skip,
@@ -283,6 +282,8 @@ class _Door:
             self._trainer.accelerator.gradient_state._set_sync_gradients(True)
         if self._leaves_out:
             self._leaves_out = self._trainer.optimizer._is_overflow = False
+            if (scaler := self._trainer.accelerator.scaler) is not None:
+                scaler._per_optimizer_states.clear()  # clipping has noted a step that is not taken
         if passed_by:
             self._run.arrived()
         else:

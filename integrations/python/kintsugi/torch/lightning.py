@@ -24,8 +24,10 @@ from typing import Any
 
 import lightning  # type: ignore[import-not-found]
 import torch
+from lightning.fabric.plugins.precision.amp import _optimizer_handles_unscaling  # type: ignore[import-not-found]
 from lightning.pytorch import callbacks  # type: ignore[import-not-found]
 from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher  # type: ignore[import-not-found]
+from lightning.pytorch.plugins import MixedPrecision, Precision  # type: ignore[import-not-found]
 from lightning.pytorch.plugins.environments import ClusterEnvironment  # type: ignore[import-not-found]
 from lightning.pytorch.strategies import DDPStrategy  # type: ignore[import-not-found]
 from lightning.pytorch.trainer.connectors.logger_connector.result import _Metadata, _ResultMetric, _Sync  # type: ignore[import-not-found]
@@ -134,15 +136,15 @@ _REFUSED_CALLBACKS = (
 
 
 def _refuse_settings(run: TorchRun, trainer: Any, model: Any) -> None:
-    strategy = trainer.strategy
+    strategy, plugin = trainer.strategy, trainer.precision_plugin
     found = [type(callback).__name__ for callback in trainer.callbacks if isinstance(callback, _REFUSED_CALLBACKS)]
     reasons = {
         f"its strategy is {type(strategy).__name__}: only strategy='ddp' was tried": type(strategy) is not DDPStrategy,
         "plugins=[kintsugi.torch.lightning.Environment(run)] is missing": not isinstance(
             getattr(strategy, "cluster_environment", None), Environment
         ),
+        f"its precision plugin {type(plugin).__name__} has an optimizer_step of its own": type(plugin).optimizer_step not in (Precision.optimizer_step, MixedPrecision.optimizer_step),
         "model_averaging_period averages weights outside of the update": getattr(strategy, "_model_averaging_period", None),
-        "precision='16-mixed': the state of its scaler is not protected; use bf16-mixed": getattr(trainer.precision_plugin, "scaler", None),
         "the model optimises by hand (automatic_optimization=False): write a loop with run.train": not model.automatic_optimization,
         "reload_dataloaders_every_n_epochs makes a loader anew, which may give other batches": trainer.reload_dataloaders_every_n_epochs,
         "val_check_interval is a time, and no two runs take the same": getattr(trainer, "_val_check_time_interval", None) is not None,
@@ -336,8 +338,9 @@ class _Loop:
         self._refuse_setup()
         self._kept.take()
         self._run.note_kept(*(config.scheduler for config in trainer.lr_scheduler_configs), *self._kept.of_callbacks(), loaders=self._loaders())
+        scaler = self._scaler()
         self._run.register(take_over={"lightning": "rank-zero"}, model=trainer.strategy.model, optimizer=trainer.optimizers[0],
-                           lightning=self._kept)  # fmt: skip
+                           lightning=self._kept, **({} if scaler is None else {"scaler": scaler}))  # fmt: skip
         self._automatic.run = self._optimize
         self._epoch.on_run_start = self._start_epoch
         self._epoch.val_loop.run = self._validate
@@ -349,6 +352,10 @@ class _Loop:
 
     def _loaders(self) -> list[Any]:
         return list(self._fit._combined_loader.flattened)
+
+    def _scaler(self) -> Any:
+        """Of a scaled loss (precision="16-mixed"); None: there is none."""
+        return getattr(self._trainer.precision_plugin, "scaler", None)
 
     def _codes(self, error: BaseException | None) -> Iterator[tuple[Any, BaseException | None]]:
         """The hooks of the newest committed step are called again, wherever a fault has struck."""
@@ -463,13 +470,19 @@ class _Loop:
     def _update(self, optimizer: Any, model: Any, closure: Any, **kwargs: Any) -> Any:
         """The precision plugin's optimizer_step, but backward comes before the update and not within."""
         loss = closure()
+        scaler, left_out = self._scaler(), self._run.leaves_out(self._run.at)
+        if scaler is not None and not left_out and not _optimizer_handles_unscaling(optimizer):
+            scaler.unscale_(optimizer)
         self._trainer.precision_plugin._after_closure(model, optimizer)
-        left_out = self._run.leaves_out(self._run.at)
         self._kept.loss = torch.tensor(torch.nan) if left_out else loss.detach().clone()
         self._kept.take()
         if left_out:
             self._run.update_nothing()
             return None
         self._run.report(self._loss + float(loss))
-        optimizer.step(**kwargs)
+        if scaler is None:
+            optimizer.step(**kwargs)
+        else:
+            scaler.step(optimizer, **kwargs)
+            scaler.update()
         return loss

@@ -190,6 +190,8 @@ class TorchRun(Run):
             counts = things[name] = Counts(things[name], self._prepared_loaders)
             said.setdefault(name, counts.take_over)
             self._has_accelerator = True
+            if counts.scaler is not None and counts.scaler not in things.values():
+                things[f"{name}_scaler"] = counts.scaler
         self._registry.add(things, said, dict(cuts or {}), [allow_shape_mismatch] if isinstance(allow_shape_mismatch, str) else allow_shape_mismatch or ())
         self._facts.add(things)
         return None
