@@ -64,7 +64,7 @@ def ways(door, soak):
 
 def kinds(door, soak):
     dropout = ("--dropout", "0.1")
-    for kind in ("plain", "scaled", "two", "held", "batched"):
+    for kind in ("plain", "scaled", "two", "held", "batched", "at-once"):
         program = door.program(TRAIN, "--kind", kind, *dropout)
         for faults in EACH if soak else [("throw:0@5:forward", "kill:1@7:backward")]:
             yield struck(door, kind, program, faults)
@@ -88,6 +88,13 @@ def kinds(door, soak):
     by_kind = door.program(TRAIN, "--kind", "plain", *dropout)
     yield "over what torch makes for the device, killed and thrown", door.over_torchs().same(
         by_kind, ("--inject", "throw:0@3:backward", "--inject", "kill:1@5:backward", "--inject", "kill:0@7:update"), nproc=2)
+    among = ("--among", "1@3", "--among", "0@5", "--among", "1@5")
+    together = door.program(TRAIN, "--kind", "at-once", *dropout)
+    # Of two ranks that throw at the same place one may be stopped before it comes there, and throws when the step is made again.
+    for name, inner in (("", door), (" over what torch makes for the device", door.over_torchs())):
+        yield f"an exception among calls that are to be done at once{name}: on one rank, on all", inner.same(together, more=among, nproc=2, paths=[["retry"] * 2, ["retry"] * 3])
+        yield f"an exception among such calls{name}, which the script catches: the step is made again", inner.same(
+            together, more=[*among[:2], "--caught"], nproc=2, paths=[["retry"]], words=["a block of calls that are to be done at once"])
     yield "a hang in a step", beside(door.same(plain, ("--inject", "hang:1@5:backward", "--silence", "6", "--hang-least", "8", "--step-timeout", "8"), nproc=2))
     yield "a spare takes the place of a killed rank", door.same(plain, ("--inject", "kill:1@5:forward", "--spares", "1"), nproc=2)
     yield "the device's memory fails: nothing of it is believed", door.same(plain, ("--inject", "device:1@5:backward,xid=94"), nproc=2, paths=[["respawn"]])

@@ -1,12 +1,15 @@
 """A rank whose model lies on a device, with what has no place elsewhere: buffers, a scaled loss, dropout, two optimizers, gathered objects, an
 error of a kernel. Started by on_device.py.
 
-  device_train.py --device KIND [--steps N] [--kind plain|scaled|two|held|batched|host-sums] [--dropout P] [--lose RANK@STEP] [--leave RANK@STEP]
+  device_train.py --device KIND [--steps N] [--kind plain|scaled|two|held|batched|at-once|host-sums] [--dropout P] [--lose RANK@STEP] [--leave RANK@STEP]
+      [--among RANK@STEP]... [--caught]
       --lose: an index out of bounds there, once; --leave: an exception behind the optimizer's kernels, which the device has not come to, once
       held: an object whose state has tensors there, the rate is one; batched: ranks send to each other first, more than NCCL holds;
-      host-sums: no collective on the device
+      at-once: collectives that torch collects, made on two streams; host-sums: no collective on the device
+      --among: an exception among those, once; --caught: the script catches it
 """
 import argparse
+import contextlib
 import os
 
 import torch
@@ -20,10 +23,12 @@ import kintsugi.torch
 parser = argparse.ArgumentParser()
 parser.add_argument("--device", required=True)
 parser.add_argument("--steps", type=int, default=10)
-parser.add_argument("--kind", choices=("plain", "scaled", "two", "held", "batched", "host-sums"), default="plain")
+parser.add_argument("--kind", choices=("plain", "scaled", "two", "held", "batched", "at-once", "host-sums"), default="plain")
 parser.add_argument("--dropout", type=float, default=0)
 parser.add_argument("--lose", default="")
 parser.add_argument("--leave", default="")
+parser.add_argument("--among", action="append", default=[])
+parser.add_argument("--caught", action="store_true")
 options = parser.parse_args()
 torch.set_num_threads(1)
 device = torch.device(options.device, int(os.environ["LOCAL_RANK"]) % torch.accelerator.device_count())
@@ -78,6 +83,31 @@ def leave(*_):
         raise RuntimeError("left in the update")
 
 
+def at_once(k):
+    """Sums, and what each rank tells the others from another stream, which writes it late."""
+    rank, there = dist.get_rank(), torch.get_device_module(device)
+    sums, told = [torch.full((n,), float(rank + n * k), device=device) for n in (2, 300)], [torch.zeros(5, device=device) for _ in range(dist.get_world_size())]
+    torch.accelerator.synchronize()
+    with dist.distributed_c10d._coalescing_manager(None, device):
+        for one in sums:
+            dist.all_reduce(one)
+        with there.stream(other_stream):
+            if options.device == "fake":
+                __import__("fake_device").busy(3_000)
+            told[rank] += rank + k
+            for source, one in enumerate(told):
+                dist.broadcast(one, source)
+        if f"{rank}@{k}" in options.among:
+            options.among.remove(f"{rank}@{k}")
+            raise ValueError(f"of rank {rank} in step {k}, among what is to be done at once")
+    other_stream.wait_stream(there.current_stream())
+    world = dist.get_world_size()
+    assert [one.unique().tolist() for one in sums] == [[world * (world - 1) / 2 + world * n * k] for n in (2, 300)], sums
+    assert [one.unique().tolist() for one in told] == [[source + k] for source in range(world)], told
+    return torch.cat([*sums, *told]).mean() / 1000
+
+
+other_stream = torch.get_device_module(device).Stream()
 fresh = leaves = not run.replaces
 held = None
 if options.kind == "held":
@@ -102,6 +132,9 @@ def step(k):
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, other_rank), dist.P2POp(dist.irecv, got, other_rank)]):
             work.wait()
         loss = loss + got.mean() / 100
+    if options.kind == "at-once":
+        with contextlib.suppress(*[ValueError] * options.caught):
+            loss = loss + at_once(k)
     (scaler.scale(loss) if scaler else loss).backward()
     mean = loss.detach().clone()
     if options.kind == "host-sums":

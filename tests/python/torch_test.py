@@ -67,7 +67,7 @@ if __name__ == "__main__":
                paths=[["adopt", "retry", "rebuild", "adopt"]]),
         ("many groups connected anew have each their own connections, one is closed alone, and what torch had collected of a step is forgotten",
          door.same([str(HERE / "torch_swapped.py")], ("--inject", "throw:1@3:backward", "--inject", "kill:2@5:forward"), more=["--coalesced"],
-                   paths=[["retry", "adopt", "retry"]])),
+                   paths=[["retry", "adopt", "retry", "retry"]])),
         ("a receive waits for a rank that is late as long as the group says, before and after a repair",
          beside(door.same([str(HERE / "torch_patience.py")], ("--inject", "throw:1@2:backward", "--silence", "8", "--hang-least", "20", "--step-timeout", "8"),
                           nproc=2, paths=[["retry"]]))),

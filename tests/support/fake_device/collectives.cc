@@ -149,9 +149,13 @@ class Collectives final : public c10d::Backend {
     for (const WorkPtr& work : state_->begun) work->abort();
   }
 
-  void startCoalescing() override { collected_.emplace(); }
+  void startCoalescing() override {
+    collected_.emplace();
+    ++open_on_thread;
+  }
   WorkPtr endCoalescing() override {
     TORCH_CHECK(collected_, "endCoalescing without startCoalescing");
+    --open_on_thread;
     const std::vector<Call> all = *std::exchange(collected_, std::nullopt);
     Call together{c10d::OpType::COALESCED, true, {}, {}, {}};
     for (const Call& one : all) {
@@ -403,6 +407,7 @@ class Collectives final : public c10d::Backend {
       collected_->push_back(std::move(call));
       return nullptr;
     }
+    TORCH_CHECK(open_on_thread == 0, "a group was left open on this thread: NCCL would not let this out");
     const c10::impl::VirtualGuardImpl device(call.device->type());
     const auto known = streams_.try_emplace(call.peer, device.getStreamFromGlobalPool(*call.device)).first;
     const c10::Stream stream = known->second, current = device.getStream(*call.device);
@@ -426,6 +431,8 @@ class Collectives final : public c10d::Backend {
   const std::shared_ptr<State> state_;
   std::map<int, c10::Stream> streams_;
   std::optional<std::vector<Call>> collected_;
+  // NCCL's groups are a thread's, and not a communicator's.
+  static inline thread_local int open_on_thread = 0;
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ constexpr OpType kReduceScatterCoalesced = OpType::REDUCE_SCATTER_TENSOR_COALESC
 #endif
 
 std::atomic<uint64_t> all_calls{0};
+std::atomic<int> all_batches{0};
 std::atomic<CollectiveMarker> collective_marker{nullptr};
 std::atomic<void*> collective_agent{nullptr};
 std::atomic<const MarkCalls*> mark_calls{nullptr};
@@ -62,6 +63,13 @@ void CopyInto(const at::Tensor& to, const at::Tensor& from) {
 }  // namespace
 
 uint64_t Calls() { return all_calls.load(std::memory_order_relaxed); }
+
+std::string Collecting() {
+  if (all_batches == 0) return "";
+  for (const auto& group : Alive())
+    if (group->is_collecting()) return group->name();
+  return "";
+}
 
 void SumCollectives(bool yes) { sums_collectives = yes; }
 
@@ -177,7 +185,6 @@ void OuterGroup::Connect(std::shared_ptr<InnerGroup> host, std::shared_ptr<Inner
   if (host_) host_->collectives().setTimeout(options_->timeout);
   if (device_) device_->collectives().setTimeout(options_->timeout);
   works_.clear();
-  batch_.reset();  // an exception may have left one open
   open_ = std::make_shared<OpenWorks>();
   state_ = State::kLive;
   marks_ = kNotYet;
@@ -250,9 +257,11 @@ void OuterGroup::Close(const std::string& why) {
 bool OuterGroup::Drain(std::chrono::milliseconds limit) {
   std::shared_ptr<InnerGroup> host, device;
   std::shared_ptr<OpenWorks> open;
+  std::optional<Batch> left;  // open by an exception
   FailAll(Cut(kIncident), kIncident);
   {
     std::lock_guard lock(mutex_);
+    left = TakeBatch();
     host = std::exchange(host_, nullptr);
     device = std::exchange(device_, nullptr);
     open = std::move(open_);
@@ -282,6 +291,11 @@ void OuterGroup::shutdown() {
   Close("it was destroyed");
   Drain(std::chrono::milliseconds(0));
   DestroyDrained();
+}
+
+bool OuterGroup::is_collecting() const {
+  const std::lock_guard lock(mutex_);
+  return batch_.has_value();
 }
 
 std::string OuterGroup::state() const {
@@ -369,9 +383,31 @@ Marked OuterGroup::Mark(OpType type, const Asks& asks, int32_t group) const {
   return {calls, group, calls->enter(group, KindOf(type), asks.type, asks.operation, asks.root, asks.size, asks.parts)};
 }
 
+namespace {
+
+// Of a call in a block, which the work of the block stands for. That torch waits for it at once is in order; not that it goes on with its result.
+class ToCome final : public c10d::Work {
+ public:
+  ToCome(OpType type, std::exception_ptr not_done) : Work(-1, type), not_done_(std::move(not_done)) {}
+  bool isCompleted() override { return false; }
+  bool isSuccess() const override { return false; }
+  void synchronize() override {}
+  bool wait(std::chrono::milliseconds) override { return true; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future->setError(not_done_);
+    return future;
+  }
+
+ private:
+  const std::exception_ptr not_done_;
+};
+
+}  // namespace
+
 template <typename Call, typename Alone>
-OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outputs, const Call& call,
-                                    const Alone& alone, std::function<void()> after, const Tensors& inputs) {
+OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outputs, Call call, const Alone& alone,
+                                    std::function<void()> after, const Tensors& inputs) {
   ++calls_;
   all_calls.fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<InnerGroup> inner;
@@ -380,14 +416,12 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outpu
   std::string closed;
   std::chrono::milliseconds patience;
   int32_t marks;
+  bool is_put_off;
   {
     std::lock_guard lock(mutex_);
     if (state_ == State::kClosed) closed = why_;
     if (state_ == State::kLive) inner = IsOnDevice(outputs, inputs) ? device_ : host_;
-    if (inner && inner == device_ && batch_ && !batch_->device) {
-      inner->collectives().startCoalescing();
-      batch_->device = inner;
-    }
+    is_put_off = inner && inner == device_ && batch_;
     open = open_;
     called = called_;
     patience = options_->timeout;
@@ -411,6 +445,13 @@ OuterGroup::WorkPtr OuterGroup::Run(OpType type, const Asks& asks, Tensors outpu
   if (asked == kFlip) FlipBit(given, c10d::opTypeToString(type));
   const Marked marked = Mark(type, asks, marks);
   SumUp(name_, given);
+  if (is_put_off) {
+    marked.Leave(false);
+    PutOff(type, (outputs.empty() ? inputs : outputs).front().device(), std::move(inner), std::move(call));
+    return c10::make_intrusive<ToCome>(
+        type, failure("was not done: a block of calls that are to be done at once (batch_isend_irecv, "
+                      "_coalescing_manager) is open. Where an exception has left it, let that leave the step"));
+  }
   c10::intrusive_ptr<c10d::Work> begun;
   try {
     begun = inner->Begin(call);
@@ -523,7 +564,46 @@ bool OuterGroup::supportsCoalescing() const {
 void OuterGroup::startCoalescing() {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kLive && !device_) return Backend::startCoalescing();  // which refuses it
+  TORCH_CHECK(!batch_, *called_, "collects calls already, to do them at once: a block of them within another, or ",
+              "an exception has left one, and none of its calls was done");
   batch_.emplace();
+  ++all_batches;
+}
+
+std::optional<OuterGroup::Batch> OuterGroup::TakeBatch() {
+  if (batch_) --all_batches;
+  return std::exchange(batch_, std::nullopt);
+}
+
+void OuterGroup::PutOff(OpType type, const c10::Device& device, std::shared_ptr<InnerGroup> inner,
+                        std::function<WorkPtr(Backend&)> call) {
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const std::lock_guard lock(mutex_);
+  // Another thread may have ended the block.
+  TORCH_CHECK(batch_, *called_, c10d::opTypeToString(type), " of a block of calls that ends beside it");
+  batch_->device = std::move(inner);
+  batch_->calls.push_back({type, std::move(call)});
+  if (std::find(batch_->streams.begin(), batch_->streams.end(), stream) == batch_->streams.end())
+    batch_->streams.push_back(stream);
+}
+
+// Nothing stays open in the backend, whatever happens in between: a group of NCCL's belongs to the thread, and would hold the next
+// generation's calls back, too.
+OuterGroup::WorkPtr OuterGroup::AtOnce(Backend& inner, const std::vector<Batch::Call>& calls) {
+  inner.startCoalescing();
+  for (const auto& [type, call] : calls) {
+    try {
+      call(inner);
+    } catch (const std::exception&) {
+      const std::string why = c10d::opTypeToString(type) + " " + TextOf(std::current_exception());
+      try {
+        inner.endCoalescing();
+      } catch (const std::exception&) {  // the first error counts
+      }
+      TORCH_CHECK(false, why);
+    }
+  }
+  return inner.endCoalescing();
 }
 
 OuterGroup::WorkPtr OuterGroup::endCoalescing() {
@@ -531,13 +611,14 @@ OuterGroup::WorkPtr OuterGroup::endCoalescing() {
   std::shared_ptr<const std::string> called;
   {
     const std::lock_guard lock(mutex_);
-    batch = std::exchange(batch_, std::nullopt);
+    batch = TakeBatch();
     called = called_;
   }
   TORCH_CHECK(batch, *called, "endCoalescing without startCoalescing, or an incident has begun");
   if (batch->device) {
+    batch->AwaitStreams();
     try {
-      batch->works.push_back(batch->device->Begin([](Backend& inner) { return inner.endCoalescing(); }));
+      batch->works.push_back(batch->device->Begin([&batch](Backend& inner) { return AtOnce(inner, batch->calls); }));
     } catch (const std::exception&) {
       std::rethrow_exception(Failure(*called + "COALESCED " + TextOf(std::current_exception())));
     }
@@ -547,47 +628,60 @@ OuterGroup::WorkPtr OuterGroup::endCoalescing() {
   return c10::make_intrusive<Together>(std::move(batch->works));
 }
 
+// They go out behind the current stream, and each was given what its own will have written.
+void OuterGroup::Batch::AwaitStreams() const {
+  const c10::impl::VirtualGuardImpl of_device(streams.front().device_type());
+  const c10::Stream current = of_device.getStream(streams.front().device());
+  for (const c10::Stream& stream : streams) {
+    if (stream == current) continue;
+    c10::Event written(stream.device_type());
+    written.record(stream);
+    written.block(current);
+  }
+}
+
 OuterGroup::WorkPtr OuterGroup::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   return Run(
       OpType::BROADCAST, Of(tensors, opts.rootRank), tensors,
-      [&](Backend& inner) { return inner.broadcast(tensors, opts); }, kNothing);
+      [tensors, opts](Backend& inner) mutable { return inner.broadcast(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   return Run(
       OpType::ALLREDUCE, Of(tensors, opts.reduceOp), tensors,
-      [&](Backend& inner) { return inner.allreduce(tensors, opts); }, kNothing);
+      [tensors, opts](Backend& inner) mutable { return inner.allreduce(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   return Run(
-      OpType::_ALLREDUCE_SPARSE, Asks{}, tensors, [&](Backend& inner) { return inner.allreduce_sparse(tensors, opts); },
-      kNothing);
+      OpType::_ALLREDUCE_SPARSE, Asks{}, tensors,
+      [tensors, opts](Backend& inner) mutable { return inner.allreduce_sparse(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   return Run(
       OpType::ALLREDUCE_COALESCED, Of(tensors, opts.reduceOp), tensors,
-      [&](Backend& inner) { return inner.allreduce_coalesced(tensors, opts); }, kNothing);
+      [tensors, opts](Backend& inner) mutable { return inner.allreduce_coalesced(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   return Run(
       OpType::REDUCE, Of(tensors, opts.reduceOp, opts.rootRank), tensors,
-      [&](Backend& inner) { return inner.reduce(tensors, opts); }, kNothing);
+      [tensors, opts](Backend& inner) mutable { return inner.reduce(tensors, opts); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   return Run(
       OpType::ALLGATHER, Of(inputs), Flat(outputs),
-      [&](Backend& inner) { return inner.allgather(outputs, inputs, opts); }, [&] { FillWithOwn(outputs, inputs); });
+      [outputs, inputs, opts](Backend& inner) mutable { return inner.allgather(outputs, inputs, opts); },
+      [&] { FillWithOwn(outputs, inputs); });
 }
 
 OuterGroup::WorkPtr OuterGroup::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                 const c10d::AllgatherOptions& opts) {
   return Run(
       OpType::_ALLGATHER_BASE, Of({input}), {output},
-      [&](Backend& inner) { return inner._allgather_base(output, input, opts); },
+      [output, input, opts](Backend& inner) mutable { return inner._allgather_base(output, input, opts); },
       [&] { FillWithOwn(output, input, getSize()); });
 }
 
@@ -595,7 +689,7 @@ OuterGroup::WorkPtr OuterGroup::allgather_coalesced(Lists& outputs, Tensors& inp
                                                     const c10d::AllgatherOptions& opts) {
   return Run(
       OpType::ALLGATHER_COALESCED, Of(inputs), Flat(outputs),
-      [&](Backend& inner) { return inner.allgather_coalesced(outputs, inputs, opts); },
+      [outputs, inputs, opts](Backend& inner) mutable { return inner.allgather_coalesced(outputs, inputs, opts); },
       [&] {
         for (Tensors& output : outputs)
           for (size_t i = 0; i < output.size(); ++i) CopyInto(output[i], inputs[i]);
@@ -606,7 +700,9 @@ OuterGroup::WorkPtr OuterGroup::allgather_into_tensor_coalesced(Tensors& outputs
                                                                 const c10d::AllgatherOptions& opts) {
   return Run(
       OpType::COALESCED, Of(inputs), outputs,
-      [&](Backend& inner) { return inner.allgather_into_tensor_coalesced(outputs, inputs, opts); },
+      [outputs, inputs, opts](Backend& inner) mutable {
+        return inner.allgather_into_tensor_coalesced(outputs, inputs, opts);
+      },
       [&] {
         for (size_t i = 0; i < outputs.size(); ++i) FillWithOwn(outputs[i], inputs[i], getSize());
       });
@@ -615,14 +711,14 @@ OuterGroup::WorkPtr OuterGroup::allgather_into_tensor_coalesced(Tensors& outputs
 OuterGroup::WorkPtr OuterGroup::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
   return Run(
       OpType::GATHER, Of(inputs, opts.rootRank), Flat(outputs),
-      [&](Backend& inner) { return inner.gather(outputs, inputs, opts); }, [&] { FillWithOwn(outputs, inputs); }, {},
-      inputs);
+      [outputs, inputs, opts](Backend& inner) mutable { return inner.gather(outputs, inputs, opts); },
+      [&] { FillWithOwn(outputs, inputs); }, {}, inputs);
 }
 
 OuterGroup::WorkPtr OuterGroup::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) {
   return Run(
       OpType::SCATTER, Of(outputs, opts.rootRank), outputs,
-      [&](Backend& inner) { return inner.scatter(outputs, inputs, opts); },
+      [outputs, inputs, opts](Backend& inner) mutable { return inner.scatter(outputs, inputs, opts); },
       [&] {
         if (inputs.empty()) FillWithZeros(outputs);
         for (size_t i = 0; i < outputs.size() && i < inputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
@@ -664,7 +760,7 @@ OuterGroup::WorkPtr OuterGroup::reduce_scatter(Tensors& outputs, Lists& inputs,
   if (LieOnDevice(outputs))
     return Run(
         OpType::REDUCE_SCATTER, Of(outputs, opts.reduceOp), outputs,
-        [&](Backend& inner) { return inner.reduce_scatter(outputs, inputs, opts); },
+        [outputs, inputs, opts](Backend& inner) mutable { return inner.reduce_scatter(outputs, inputs, opts); },
         [&] {
           for (size_t i = 0; i < outputs.size(); ++i) CopyInto(outputs[i], inputs[i][getRank()]);
         });
@@ -682,7 +778,7 @@ OuterGroup::WorkPtr OuterGroup::_reduce_scatter_base(at::Tensor& output, at::Ten
   if (LieOnDevice({output}))
     return Run(
         OpType::_REDUCE_SCATTER_BASE, Of({output}, opts.reduceOp), {output},
-        [&](Backend& inner) { return inner._reduce_scatter_base(output, input, opts); },
+        [output, input, opts](Backend& inner) mutable { return inner._reduce_scatter_base(output, input, opts); },
         [&] { TakeOwnPart(output, input, getRank(), getSize()); }, {}, {input});
   return PartOfSum(OpType::_REDUCE_SCATTER_BASE, {output}, {input}, opts.reduceOp, opts.timeout);
 }
@@ -692,7 +788,9 @@ OuterGroup::WorkPtr OuterGroup::reduce_scatter_tensor_coalesced(Tensors& outputs
   if (LieOnDevice(outputs))
     return Run(
         kReduceScatterCoalesced, Of(outputs, opts.reduceOp), outputs,
-        [&](Backend& inner) { return inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts); },
+        [outputs, inputs, opts](Backend& inner) mutable {
+          return inner.reduce_scatter_tensor_coalesced(outputs, inputs, opts);
+        },
         [&] {
           for (size_t i = 0; i < outputs.size(); ++i) TakeOwnPart(outputs[i], inputs[i], getRank(), getSize());
         },
@@ -704,7 +802,9 @@ OuterGroup::WorkPtr OuterGroup::alltoall_base(at::Tensor& output, at::Tensor& in
                                               std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& opts) {
   return Run(
       OpType::ALLTOALL_BASE, Asks{}, {output},
-      [&](Backend& inner) { return inner.alltoall_base(output, input, output_sizes, input_sizes, opts); },
+      [output, input, output_sizes, input_sizes, opts](Backend& inner) mutable {
+        return inner.alltoall_base(output, input, output_sizes, input_sizes, opts);
+      },
       [&] {
         if (output.numel() == input.numel())
           CopyInto(output, input);
@@ -715,7 +815,8 @@ OuterGroup::WorkPtr OuterGroup::alltoall_base(at::Tensor& output, at::Tensor& in
 
 OuterGroup::WorkPtr OuterGroup::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
   return Run(
-      OpType::ALLTOALL, Asks{}, outputs, [&](Backend& inner) { return inner.alltoall(outputs, inputs, opts); },
+      OpType::ALLTOALL, Asks{}, outputs,
+      [outputs, inputs, opts](Backend& inner) mutable { return inner.alltoall(outputs, inputs, opts); },
       [&] {
         for (size_t i = 0; i < outputs.size() && i < inputs.size(); ++i)
           if (outputs[i].numel() == inputs[i].numel())
@@ -728,24 +829,26 @@ OuterGroup::WorkPtr OuterGroup::alltoall(Tensors& outputs, Tensors& inputs, cons
 OuterGroup::WorkPtr OuterGroup::send(Tensors& tensors, int destination, int tag) {
   return Run(
       OpType::SEND, Of(tensors, destination), tensors,
-      [&](Backend& inner) { return inner.send(tensors, destination, tag); }, kNothing);
+      [tensors, destination, tag](Backend& inner) mutable { return inner.send(tensors, destination, tag); }, kNothing);
 }
 
 OuterGroup::WorkPtr OuterGroup::recv(Tensors& tensors, int source, int tag) {
   return Run(
-      OpType::RECV, Of(tensors, source), tensors, [&](Backend& inner) { return inner.recv(tensors, source, tag); },
+      OpType::RECV, Of(tensors, source), tensors,
+      [tensors, source, tag](Backend& inner) mutable { return inner.recv(tensors, source, tag); },
       [&] { FillWithZeros(tensors); });
 }
 
 OuterGroup::WorkPtr OuterGroup::recvAnysource(Tensors& tensors, int tag) {
   return Run(
-      OpType::RECVANYSOURCE, Of(tensors), tensors, [&](Backend& inner) { return inner.recvAnysource(tensors, tag); },
+      OpType::RECVANYSOURCE, Of(tensors), tensors,
+      [tensors, tag](Backend& inner) mutable { return inner.recvAnysource(tensors, tag); },
       [&] { FillWithZeros(tensors); });
 }
 
 OuterGroup::WorkPtr OuterGroup::barrier(const c10d::BarrierOptions& opts) {
   return Run(
-      OpType::BARRIER, Asks{}, {}, [&](Backend& inner) { return inner.barrier(opts); }, kNothing);
+      OpType::BARRIER, Asks{}, {}, [opts](Backend& inner) mutable { return inner.barrier(opts); }, kNothing);
 }
 
 }  // namespace kintsugi::torch_door

@@ -50,6 +50,7 @@ class OuterGroup final : public c10d::Backend {
   // DestroyDrained.
   bool Drain(std::chrono::milliseconds limit);
   std::string state() const;
+  bool is_collecting() const;
   uint64_t calls() const { return calls_; }
   const std::string& name() const { return name_; }
   // As which its collectives are marked from the next inner group on: `place` is equal on all members, `ranks` are the run's.
@@ -66,8 +67,9 @@ class OuterGroup final : public c10d::Backend {
   void enableCollectivesTiming() override {}
   void abort() override { Close("abort() was called"); }
   void shutdown() override;
-  // Where there is a device: what torch calls in between goes out there in one group of NCCL's, so that a send and a receive that two ranks begin
-  // in the same order do not wait for each other. On the host each goes out at once.
+  // Where there is a device: what torch calls in between goes out there at the end, in one group of NCCL's, so that a send and a receive that two
+  // ranks begin in the same order do not wait for each other. On the host each goes out at once. An exception in between leaves
+  // nothing open in what connects ranks, and the group collecting, which is refused at the gate: its calls would not be done.
   bool supportsCoalescing() const override;
   void startCoalescing() override;
   c10::intrusive_ptr<c10d::Work> endCoalescing() override;
@@ -118,13 +120,24 @@ class OuterGroup final : public c10d::Backend {
   // `call` on the inner group of the tensors' device, with its work guarded; joining: `alone` does locally what the collective would.
   // `outputs`: what a future gives, and whose device counts; `inputs` where there may be none.
   template <typename Call, typename Alone>
-  WorkPtr Run(c10d::OpType type, const Asks& asks, Tensors outputs, const Call& call, const Alone& alone,
+  WorkPtr Run(c10d::OpType type, const Asks& asks, Tensors outputs, Call call, const Alone& alone,
               std::function<void()> after = {}, const Tensors& inputs = {});
   // Between startCoalescing and endCoalescing.
   struct Batch {
-    std::shared_ptr<InnerGroup> device;                 // that collects; null: nothing on one so far
-    std::vector<c10::intrusive_ptr<c10d::Work>> works;  // of the others
+    struct Call {
+      c10d::OpType type;
+      std::function<WorkPtr(Backend&)> begin;
+    };
+    std::shared_ptr<InnerGroup> device;  // of the calls; null: none on one so far
+    std::vector<Call> calls;             // that go out at the end
+    std::vector<c10::Stream> streams;    // on which they were made
+    std::vector<WorkPtr> works;          // of what went out on the host
+    void AwaitStreams() const;
   };
+  std::optional<Batch> TakeBatch();  // with the mutex
+  void PutOff(c10d::OpType type, const c10::Device& device, std::shared_ptr<InnerGroup> inner,
+              std::function<WorkPtr(Backend&)> call);
+  static WorkPtr AtOnce(Backend& inner, const std::vector<Batch::Call>& calls);
   // Of live groups. Throws what refuses tensors of this device; with the mutex.
   bool IsOnDevice(const Tensors& outputs, const Tensors& inputs) const;
   // Each rank's part of a sum: an all-reduce and a copy, as Gloo does it, but in a work that can be guarded; Gloo's own
@@ -160,6 +173,9 @@ void Renumber(const c10::intrusive_ptr<c10d::ProcessGroup>& group, OuterGroup& o
 
 // Collectives of all outer groups of this process so far.
 uint64_t Calls();
+
+// An outer group that is between startCoalescing and endCoalescing; "": none is.
+std::string Collecting();
 
 // What this process gives to collectives is summed up, by its bytes: whoever computes the same again has the same sums, and a single bit shows.
 // One pass over that memory for each; what only receives counts for nothing.

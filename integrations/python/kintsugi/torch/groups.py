@@ -274,6 +274,18 @@ class Groups:
             if place is not None:
                 drained(self.extension, place, self.agent)
 
+    def open_block(self) -> str:
+        """What to say where an exception has left a block of calls that were to be done at once. Torch goes on collecting then, and so does the group: without a word."""
+        in_torch = dist.distributed_c10d._world.pg_coalesce_state
+        name = self.extension.collecting() or (next(iter(in_torch)).group_name if in_torch else "")
+        return name and (f"group '{name}': a block of calls that are to be done at once (batch_isend_irecv, _coalescing_manager) is open. An exception has left it, and was caught: "
+                         "neither its calls nor those behind it were done. Let that exception leave the step, which is made again")  # fmt: skip
+
+    def refuse_open_block(self) -> None:
+        """Where nothing is made again."""
+        if left := self.open_block():
+            raise Error(left, Code.FAILED_PRECONDITION)
+
     def leave(self) -> None:
         """This rank calls no collective any more, but for a repair's. Who still waits in one learns it by its connections, as of a process
         that is gone; not at once, since who has just been woken may yet have to look at what came."""

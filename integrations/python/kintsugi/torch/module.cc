@@ -236,6 +236,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   // Collectives of all outer groups so far.
   module.def("calls", &kintsugi::torch_door::Calls);
+  // A group that collects calls to do them at once; "": none does.
+  module.def("collecting", &kintsugi::torch_door::Collecting);
   module.def("sum_collectives", &kintsugi::torch_door::SumCollectives, py::arg("yes"));
   // By group, of what was given to its collectives since this was asked last.
   module.def("sums_of_collectives", &kintsugi::torch_door::SumsOfCollectives);

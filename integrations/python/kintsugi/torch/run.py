@@ -582,9 +582,11 @@ class TorchRun(Run):
 
         def gathered() -> Any:
             try:
-                return call()
+                given = call()
             finally:
                 self.device.side.gather()
+            self._groups.refuse_open_block()
+            return given
 
         return super()._do(section, name, gathered, only, limit, wish)
 
@@ -592,6 +594,7 @@ class TorchRun(Run):
         self._strays.make_section_again(section)
 
     def begin_step(self, k: int) -> None:
+        self._groups.refuse_open_block()
         if self._has_old_cut:
             self._has_old_cut = False
             gc.collect()  # it is full of cycles, and what ended the step before held it
@@ -618,6 +621,7 @@ class TorchRun(Run):
             self._gather()
 
     def end_step(self, k: int) -> None:
+        self._groups.refuse_open_block()
         has_none = self._update is _TO_COME and not self._stepping
         if self._update is _TO_COME:
             self._open(_BY_HOOKS, has_update=False)  # no optimizer stepped (a skipped update), or not all: nothing follows behind it
@@ -675,6 +679,8 @@ class TorchRun(Run):
             self._check(code)
         for framework in self._registry.frameworks:
             framework.note_gate(has_update)
+        if left := self._groups.open_block():
+            raise RuntimeError(left)
         self.device.side.gather()
         if has_update:
             self._judge_step()
