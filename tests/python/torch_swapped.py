@@ -29,7 +29,7 @@ layer = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 run.register(model=layer, optimizer=optimizer)
 
-coalesced = {7, 8} if "--coalesced" in sys.argv and run.rank == 1 else set()
+coalesced: set[int] = {7, 8} if "--coalesced" in sys.argv and run.rank == 1 else set()
 handed: dict[str, list[tuple[int, int]]] = {}
 hand_over = Groups._hand_over
 

@@ -277,7 +277,7 @@ class Groups:
     def open_block(self) -> str:
         """What to say where an exception has left a block of calls that were to be done at once. Torch goes on collecting then, and so does the group: without a word."""
         in_torch = dist.distributed_c10d._world.pg_coalesce_state
-        name = self.extension.collecting() or (next(iter(in_torch)).group_name if in_torch else "")
+        name = str(self.extension.collecting()) or (next(iter(in_torch)).group_name if in_torch else "")
         return name and (f"group '{name}': a block of calls that are to be done at once (batch_isend_irecv, _coalescing_manager) is open. An exception has left it, and was caught: "
                          "neither its calls nor those behind it were done. Let that exception leave the step, which is made again")  # fmt: skip
 
