@@ -73,6 +73,32 @@ class OwnNoise(Rows):
 FOUND = random.Random(4)
 
 
+class Late(Rows):
+    """Makes itself a generator for its first sample, another for its collate function's first batch, and a third in each epoch."""
+
+    numbers = of_epoch = None
+    epoch = 0  # which set_epoch forgets
+
+    def set_epoch(self, epoch):
+        self.of_epoch = random.Random(epoch)
+
+    def __getitem__(self, i):
+        if self.numbers is None:
+            self.numbers = numpy.random.default_rng(3)
+        noise = self.numbers.random() + (self.of_epoch.random() if self.of_epoch else 0.0)
+        return {**super().__getitem__(i), "noise": noise}
+
+    def collate(self, rows):
+        if not hasattr(self, "made"):
+            self.made = {"masks": seeded(4)}
+        return [*rows, torch.rand(2, generator=self.made["masks"])]
+
+
+def late(**options):
+    data = Late()
+    return DataLoader(data, 4, collate_fn=data.collate, shuffle=True, **options)
+
+
 class Counting(Rows):
     """Has a state, which is no generator's."""
 
@@ -228,6 +254,7 @@ KINDS = {
     "a sampler that draws by itself": lambda: DataLoader(Rows(), 4, sampler=Shuffled()),
     "noisy": lambda: DataLoader(Noisy(), 4, shuffle=True),
     "noise of its own": lambda: DataLoader(OwnNoise(), 4, shuffle=True),
+    "noise made late": late,
     "a data set with a state": lambda: DataLoader(Counting(), 4, shuffle=True),
     "workers": lambda: DataLoader(Rows(), 4, shuffle=True, num_workers=2),
     "workers, a generator": lambda: DataLoader(Rows(), 4, shuffle=True, num_workers=2, prefetch_factor=3, generator=seeded()),
@@ -235,10 +262,12 @@ KINDS = {
     "workers, single samples": lambda: DataLoader(Subset(Noisy(), range(14)), batch_size=None, shuffle=True, num_workers=2),
     "workers, noisy": lambda: DataLoader(Noisy(), 4, shuffle=True, num_workers=2, worker_init_fn=worker_began),
     "three workers, noise of their own": lambda: DataLoader(OwnNoise(), 4, shuffle=True, num_workers=3, prefetch_factor=1),
+    "workers, noise made late": lambda: late(num_workers=2),
     "workers, a data set with a state": lambda: DataLoader(Counting(), 4, num_workers=2),
     "workers, DistributedSampler": lambda: DataLoader(Noisy(), 2, sampler=distributed(shuffle=False), num_workers=2),
     "persistent": lambda: DataLoader(Rows(), 4, shuffle=True, **PERSISTENT),
     "persistent, noisy": lambda: DataLoader(Noisy(), 4, shuffle=True, **PERSISTENT),
+    "persistent, noise made late": lambda: late(**PERSISTENT),
     "persistent, noise of their own": lambda: DataLoader(OwnNoise(), batch_sampler=Buckets(), **PERSISTENT),
     "a list": lambda: [torch.full((2,), float(i)) for i in range(12)],
     "a tensor": lambda: torch.arange(24.0).reshape(12, 2),
@@ -290,9 +319,10 @@ def as_said(part):
 
 def set_epoch(loader, epoch):
     batch_sampler = getattr(loader, "batch_sampler", None)
-    for sampler in {id(s): s for s in (getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None))}.values():
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
+    things = getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None), getattr(loader, "dataset", None)
+    for thing in {id(thing): thing for thing in things}.values():
+        if hasattr(thing, "set_epoch"):
+            thing.set_epoch(epoch)
 
 
 def plain(make, early=None, count=PASSES):

@@ -45,8 +45,8 @@ class Forgotten:
     def __init__(self, variables: Mapping[str, Any], registered: Iterable[Any], others: Callable[[], Iterable[Any]]) -> None:
         known = self._known = _identities(registered)
         own = {path: thing for path, thing in _found(variables).items() if id(thing) not in known}
-        self._watched = [_Watched(path, thing, has_changed) for path, thing in own.items() if (has_changed := _watch(thing, known)) is not None]
         self._others = others
+        self._watched = self._to_watch(own, known)
         self._filled: list[torch.Tensor] = []  # so that their identities stay theirs
         self._looked_at = {id(thing): thing for thing in own.values()}
 
@@ -59,9 +59,14 @@ class Forgotten:
         for path, thing in near.items():
             if issubclass(type(thing), kinds) and id(thing) not in self._looked_at and id(thing) not in known:
                 self._looked_at[id(thing)] = thing
-                for found, one in _found({path: thing}).items():
-                    if id(one) not in known and (has_changed := _watch(one, known)) is not None:
-                        self._watched.append(_Watched(found, one, has_changed))
+                self._watched += self._to_watch({found: one for found, one in _found({path: thing}).items() if id(one) not in known}, known)
+
+    def _to_watch(self, things: Mapping[str, Any], known: set[int]) -> list[_Watched]:
+        """Without generators of loaders: what a loader makes itself on the way is another thing where it goes back."""
+        drawn = any(isinstance(thing, kinds_of_generators()) for thing in things.values())
+        of_loaders = {id(other) for other in self._others()} if drawn else ()
+        return [_Watched(path, thing, has_changed) for path, thing in things.items()
+                if id(thing) not in of_loaders and (has_changed := _watch(thing, known)) is not None]  # fmt: skip
 
     def note_filled(self, tensor: torch.Tensor) -> None:
         """run.reshard writes the whole of it: what it was before is nothing that goes on."""

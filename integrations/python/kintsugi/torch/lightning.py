@@ -37,6 +37,7 @@ from .._errors import Error
 from ..abi import Code
 from . import agentless, off
 from .companions import Companion, companions_of, functions_of, is_theirs, is_within
+from .loader_workers import try_out, undrawn
 from .loaders import makers_of
 from .randomness import Randomness
 from .run import TorchRun
@@ -327,7 +328,7 @@ class _Loop:
         """In place of the fit loop's run: Trainer has set up model, optimizers and callbacks."""
         trainer, fit = self._trainer, self._fit
         self._kept = _Kept(trainer)
-        fit._load_combined_loader_states = self._note_random  # called right before the loader's first iterator is made
+        fit._load_combined_loader_states = self._begin_loaders  # called right before the loader's first iterator is made
         fit.setup_data()
         if trainer.enable_validation:  # it has collectives, which a newcomer would make among ranks that do not
             trainer.validating = True
@@ -388,8 +389,15 @@ class _Loop:
         if isinstance(self._fit._data_fetcher, _DataLoaderIterDataFetcher):
             raise _refusal("training_step takes dataloader_iter: it reads ahead of its step; take batch")
 
-    def _note_random(self) -> None:
+    def _begin_loaders(self) -> None:
+        for loader in self._loaders():
+            if getattr(loader, "persistent_workers", False):
+                undrawn(loader)
         self._drawn = Streams({f"loader {number}": loader for number, loader in enumerate(self._loaders())}, self._run.device)
+        self._note_random()
+
+    def _note_random(self) -> None:
+        self._drawn.look()
         self._kept.epoch_random = self._drawn.take()
 
     def _enter(self, first: int) -> None:
@@ -420,7 +428,11 @@ class _Loop:
         self._entering = False
         self._lightnings["start"](fetcher)
         now = self._random.state_dict()
-        self._drawn.put(self._kept.epoch_random)
+        if self._drawn.lacks(self._kept.epoch_random):
+            with self._drawn.preserved():
+                for loader in self._loaders():
+                    try_out(loader)
+        self._drawn.put_back(self._kept.epoch_random)
         iter(fetcher)
         for _ in range(self._epoch.batch_progress.current.ready):
             next(fetcher)

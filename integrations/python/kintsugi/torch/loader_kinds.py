@@ -18,7 +18,7 @@ from .._errors import Error
 from ..abi import Code
 from .indices import Indices, behind_in, sampler_of, share_of
 from .iterators import of_the_run
-from .loader_workers import Parcel, replaced, traced
+from .loader_workers import Parcel, replaced, traced, try_out
 from .streams import Streams, World, has_state
 
 Mark = dict[str, Any]
@@ -56,6 +56,9 @@ class Kind(Protocol):
 
     def skip(self, count: int) -> None:
         """As if so many batches were fetched, for what jumps and fetches here."""
+
+    def try_out(self) -> None:
+        """A batch that nobody is given, for what fetches here: what is made for a first one is there then."""
 
 
 class Listed:
@@ -103,6 +106,9 @@ class Listed:
         if self._at + count > len(self._batches):
             raise StopIteration
         self._at += count
+
+    def try_out(self) -> None:
+        pass  # nothing here makes batches
 
 
 class Mapped:
@@ -228,6 +234,10 @@ class Mapped:
             next(self._indices)
         self._count += count
 
+    def try_out(self) -> None:
+        if self.fetches_here:
+            try_out(self._loader)
+
     def take_over(self, marks: list[Mark], position: int) -> Mark:
         """What is left of the epoch's order, for other ranks than those that began with it."""
         if any(mark["share"] is None for mark in marks) or self.share is None:
@@ -322,6 +332,11 @@ class Stateful:
 
     def skip(self, count: int) -> None:
         raise AssertionError("this does not jump")
+
+    def try_out(self) -> None:
+        if self.fetches_here:
+            next(iter(self._loader), None)
+            self.forget()
 
 
 def kind_of(loader: Any, name: str) -> Kind:

@@ -63,6 +63,7 @@ class Batches:
         self._place: _Place | None = None  # before the first pass: none
         self._first: _Place | None = None  # of the pass, where it began in this process
         self._stands = False  # the iterator is there, and where it should be
+        self._looks = True  # behind the next batch, for generators that were made for it
         self._position = 0
         self._fetched = 0  # by the iterator; less the position, so many of the kept ones come first
         self._begun: World = {}  # what the making of the iterator left the streams at that it drew from
@@ -82,8 +83,9 @@ class Batches:
         if epoch is not None:
             for thing in self._with_epochs():
                 thing.set_epoch(epoch)
-        self._epochs = [getattr(thing, "epoch", epoch) for thing in self._with_epochs()]
-        self._stands, self._due = False, {}
+            self._streams.look()
+        self._epochs = [getattr(thing, "epoch", None) if epoch is None else epoch for thing in self._with_epochs()]
+        self._stands, self._looks, self._due = False, True, {}
         before = self._streams.take()
         self._kind.begin(self._streams)
         self._start = self._streams.take()
@@ -186,11 +188,11 @@ class Batches:
         self._scan()
         if "mark" not in state:
             self._kind.forget()
-            self._streams.put(state["own"])
+            self._streams.put_back(state["own"])
             return
         self._epochs = list(state["epochs"])
         self._place = _Place(state["mark"], state["own"])
-        self._streams.put(state["own"])
+        self._put_back_own(state["own"])
         self._enter(state["position"], state["ended"])
 
     def take_over(self, saved: list[tuple[Mapping[str, Any], int]]) -> dict[str, Any]:
@@ -230,8 +232,11 @@ class Batches:
             raise
         except BaseException:
             self._stands = False  # a sampler may be ahead: the next fetch is of this batch again
-            self._streams.put(place.own)
+            self._streams.put_back(place.own)
             raise
+        if self._looks and self._kind.fetches_here:
+            self._looks = False
+            self._streams.look()
         drew = {} if still else moved(before, self._streams.take())
         if self._keep:
             self._kept.append(_Entry(KeptBatch(batch), place, {**self._begun, **drew} if first else drew))
@@ -248,7 +253,8 @@ class Batches:
         """The step has written into the batch: it is fetched once more."""
         position = self._position
         self._place, self._stands = entry.before, False
-        self._streams.put(entry.before.own)
+        self._streams.put_back(entry.before.own)
+        self._looks = True
         self._enter(position, False)
         batch = self._fetch()
         if entry.batch.is_memory_of(batch):
@@ -267,6 +273,7 @@ class Batches:
             if self._kind.fetches_here and drew:
                 raise Error(f"loader '{self._name}': its data set draws from the process's {', '.join(sorted(drew))} generator as well as from what it keeps "
                             "itself: only load_state_dict() of a state that was taken there goes there", Code.FAILED_PRECONDITION)  # fmt: skip
+        self._streams.look()
 
     def _beginning(self, place: _Place) -> _Place:
         mark = self._kind.first(place.mark)
@@ -274,7 +281,7 @@ class Batches:
             raise Error(f"loader '{self._name}' was loaded within a pass, and cannot go back further: load_state_dict() a state that was taken there",
                         Code.FAILED_PRECONDITION)  # fmt: skip
         own = self._first.own if self._first is not None else {}
-        self._streams.put(own)
+        self._streams.put_back(own)
         return _Place(mark if mark is not None or self._first is None else self._first.mark, own)  # type: ignore[arg-type]
 
     def _stand(self) -> None:
@@ -282,12 +289,25 @@ class Batches:
             self._go_to(self._in_pass(), self._fetched)
 
     def _go_to(self, place: _Place, position: int) -> None:
+        self._set_epochs()
+        self._stands, self._looks = False, True
+        self._kind.go_to(self._streams, place.mark, position, self._ended is not None)
+        self._stands = True
+
+    def _set_epochs(self) -> None:
         for thing, epoch in zip(self._with_epochs(), self._epochs):
             if epoch is not None:
                 thing.set_epoch(epoch)
-        self._stands = False
-        self._kind.go_to(self._streams, place.mark, position, self._ended is not None)
-        self._stands = True
+        self._streams.look()
+
+    def _put_back_own(self, own: World) -> None:
+        """What its parts make as an epoch begins, or for a first batch, a new process makes so, too."""
+        if self._streams.lacks(own):
+            self._set_epochs()
+        if self._streams.lacks(own):
+            with self._streams.preserved():
+                self._kind.try_out()
+        self._streams.put_back(own)
 
     def _enter(self, position: int, ended: bool) -> None:
         self._position = self._fetched = position
@@ -312,7 +332,7 @@ class Batches:
         return {**here, "generator": loader.generator, "sampler": loader.sampler, "batch_sampler": loader.batch_sampler}
 
     def _scan(self) -> None:
-        self._streams = Streams(self._parts(), self._device)
+        self._streams.begin(self._parts())
 
     def _with_epochs(self) -> list[Any]:
         """What wants to know the epoch, each once."""

@@ -2,6 +2,9 @@
 
 A generator of one's own is found in the attributes of sampler, dataset and `collate_fn`, of what these hold, in the closures of their
 functions, and among the globals that these functions name. What is hidden deeper (in C, in a file) is not found.
+
+Some make theirs on the way: a collate function for its first batch, a data set in `set_epoch`. `look` finds these; before that they do not exist, to
+which `put_back` returns, too.
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ import pickle
 import random
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import Dataset
@@ -29,6 +32,29 @@ _MOST_PARTS = 256  # of a list or dict that is looked into: a list of samples is
 _MOST_LOOKED_AT = 20000
 
 
+_ABSENT = object()
+
+
+class _Slot(NamedTuple):
+    """Where a generator is that was made on the way, or what was made with it and holds it."""
+
+    holder: MutableMapping[Any, Any]
+    key: Any
+    before: Any  # None, or _ABSENT
+
+    def thing(self) -> Any:
+        return self.holder.get(self.key)
+
+    def fill(self, thing: Any) -> None:
+        self.holder[self.key] = thing
+
+    def clear(self) -> None:
+        if self.before is _ABSENT:
+            self.holder.pop(self.key, None)
+        else:
+            self.holder[self.key] = self.before
+
+
 class Streams:
     """What moves when batches are fetched. `roots`: by name, what is looked into for generators; the data set among them, and those that it is
     made of (StackDataset, ConcatDataset, Subset), count as one where they have a state of their own. `device`: whose generator is one of the
@@ -36,7 +62,42 @@ class Streams:
 
     def __init__(self, roots: Mapping[str, Any], device: Device | None = None) -> None:
         self._shared = Randomness(device)
-        self._own = generators_of(roots)
+        self._slots: dict[str, _Slot] = {}  # of generators that were made on the way
+        self._aside: dict[str, tuple[Any, Any]] = {}  # of these, those that are not made yet, or not any more; and what is in their slots else
+        self.begin(roots)
+
+    def begin(self, roots: Mapping[str, Any]) -> None:
+        """What there is before anything is drawn."""
+        self._roots = roots
+        self._own, self._empty, things = _found(roots)
+        self._paths = set(things)
+        self._forget_made_anew()
+
+    def look(self) -> None:
+        """Once more, for what was made on the way."""
+        known = {id(generator) for generator in self._own.values()}
+        own, empty, things = _found(self._roots)
+        for name in own.keys() - self._own.keys() - self._slots.keys():
+            if id(own[name]) not in known and (slot := self._slot_of(name, things)):
+                self._slots[name] = slot
+        self._own, self._empty, self._paths = own, empty, set(things)
+        self._forget_made_anew()
+
+    def _slot_of(self, name: str, things: Mapping[str, Any]) -> _Slot | None:
+        """None: of what holds it (a closure, a list, a class) nobody can take it away again."""
+        path, _, key = name.rpartition(".")
+        while path and path not in self._paths:
+            name = path
+            path, _, key = name.rpartition(".")
+        holder = things.get(path)
+        if isinstance(holder, types.FunctionType):
+            holder = holder.__globals__
+        elif not isinstance(holder, MutableMapping):
+            holder = getattr(holder, "__dict__", {})
+        return _Slot(holder, key, None if name in self._empty else _ABSENT) if key in holder else None
+
+    def _forget_made_anew(self) -> None:
+        self._aside = {name: aside for name, aside in self._aside.items() if name not in self._own}
 
     def take(self) -> World:
         return {**self._shared.state_dict(), **self.take_own()}
@@ -44,15 +105,31 @@ class Streams:
     def take_own(self) -> World:
         return {name: state_of(generator) for name, generator in self._own.items()}
 
+    def lacks(self, states: Mapping[str, bytes]) -> list[str]:
+        return sorted(states.keys() - set(SHARED) - self._own.keys() - self._aside.keys())
+
     def put(self, states: Mapping[str, bytes]) -> None:
+        """Those of which this tells; the others stay as they are."""
         shared = {name: states[name] for name in SHARED if name in states}
         if shared:
             self._shared.load_state_dict({**self._shared.state_dict(), **shared})
+        if lacks := self.lacks(states):
+            raise Error(f"the saved state has a random generator '{lacks[0]}', and this loader has none of that name: make it as it was, before the first "
+                        "batch", Code.FAILED_PRECONDITION)  # fmt: skip
         for name in states.keys() - set(SHARED):
-            if name not in self._own:
-                raise Error(f"the saved state has a random generator '{name}', and this loader has none of that name: make it as it was",
-                            Code.FAILED_PRECONDITION)  # fmt: skip
+            if name in self._aside:
+                self._own[name], thing = self._aside.pop(name)
+                self._slots[name].fill(thing)
             set_state(self._own[name], states[name])
+
+    def put_back(self, states: Mapping[str, bytes]) -> None:
+        """All of one's own, as they were: those that were made since are not made yet."""
+        self.look()
+        gone = self._slots.keys() & self._own.keys() - states.keys()
+        self._aside |= {name: (self._own.pop(name), self._slots[name].thing()) for name in gone}
+        for name in gone:
+            self._slots[name].clear()
+        self.put(states)
 
     @contextlib.contextmanager
     def preserved(self, own: bool = True) -> Iterator[None]:
@@ -61,7 +138,7 @@ class Streams:
         try:
             yield
         finally:
-            self.put(world)
+            self.put_back(world) if own else self.put(world)
 
     def names(self, *roots: str) -> list[str]:
         """Of the generators that were found below these roots."""
@@ -127,17 +204,24 @@ def kinds_of_generators() -> tuple[type, ...]:
 
 def generators_of(roots: Mapping[str, Any]) -> dict[str, Any]:
     """Each once, by the shortest path to it."""
+    return _found(roots)[0]
+
+
+def _found(roots: Mapping[str, Any]) -> tuple[dict[str, Any], set[str], dict[str, Any]]:
+    """Generators, paths at which there is None, and all that was looked at."""
     kinds = kinds_of_generators()
     found: dict[str, Any] = {}
-    for path, thing in below(roots, kinds):
+    empty: set[str] = set()
+    things = dict(below(roots, kinds, empty.add))
+    for path, thing in things.items():
         if isinstance(thing, kinds):
             found[path] = thing
         elif (path == "dataset" or path.startswith("dataset.") and isinstance(thing, Dataset)) and has_state(thing):
             found[f"{path}.state_dict()"] = thing
-    return found
+    return found, empty, things
 
 
-def below(roots: Mapping[str, Any], kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+def below(roots: Mapping[str, Any], kinds: tuple[type, ...], tell_empty: Callable[[str], object] = lambda _path: None) -> Iterator[tuple[str, Any]]:
     """Whatever these hold, each once, by the shortest path to it; not what is in things of these kinds, nor the process's own generators."""
     seen = {id(torch.default_generator), id(random.getstate.__self__)}  # type: ignore[attr-defined]
     if "numpy" in sys.modules:
@@ -149,7 +233,9 @@ def below(roots: Mapping[str, Any], kinds: tuple[type, ...]) -> Iterator[tuple[s
     while level and len(seen) < _MOST_LOOKED_AT:
         deeper: list[tuple[str, Any]] = []
         for path, thing in level:
-            if id(thing) in seen or isinstance(thing, (str, bytes, int, float, torch.Tensor, type, types.ModuleType)):
+            if thing is None:
+                tell_empty(path)
+            if id(thing) in seen or isinstance(thing, (str, bytes, int, float, torch.Tensor, type, types.ModuleType, types.NoneType)):
                 continue
             seen.add(id(thing))
             alive.append(thing)
@@ -187,8 +273,8 @@ def _parts_of_function(function: types.FunctionType, kinds: tuple[type, ...]) ->
     yield from enumerate_named(function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
     for name in function.__code__.co_names:
-        named = function.__globals__.get(name)
-        if isinstance(named, (*kinds, types.FunctionType)):
+        named = function.__globals__.get(name, _ABSENT)
+        if named is None or isinstance(named, (*kinds, types.FunctionType)):
             yield name, named
 
 
