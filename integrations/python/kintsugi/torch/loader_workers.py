@@ -41,13 +41,14 @@ class Traced:
         if self._begin is not None:
             self._begin(worker)
         info = get_worker_info()
-        self._streams = Streams({self._data: info.dataset if info else None, "collate_fn": self._collate, "worker_init_fn": self._begin})
+        data: Any = info.dataset if info else None
+        self._streams = Streams({self._data: data, "collate_fn": self._collate, "worker_init_fn": self._begin})
         self._seeded = self._streams.take()
         world = self._worlds.get(worker, {})
-        if info is not None and self._streams.lacks(world) and not isinstance(info.dataset, IterableDataset):
+        if self._streams.lacks(world) and not isinstance(data, IterableDataset):
             with self._streams.preserved():
-                indices = range(min(self._size, len(info.dataset)))
-                _fetch(info.dataset, self._collate, [*indices] if self._batches else 0, self._batches)
+                indices = range(min(self._size, len(data)))
+                _fetch(data, self._collate, [*indices] if self._batches else 0, self._batches)
         self._streams.put(world)
         self._worker = worker
 
@@ -106,4 +107,5 @@ def try_out(loader: Any) -> None:
 
 
 def _fetch(data: Any, collate: Callable[[Any], Any], indices: Any, batches: bool) -> None:
-    _MapDatasetFetcher(data, batches, collate, False).fetch(indices)
+    fetcher: Any = _MapDatasetFetcher(data, batches, collate, False)
+    fetcher.fetch(indices)
