@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numeric>
 
@@ -48,11 +47,13 @@ bool Read(std::string_view word, Veto* veto) {
   return limit.has_value();
 }
 
-std::string Text(double number, const char* format = "%.6g") {
+// As printf's %.6g; `fixed`: %.1f.
+std::string Text(double number, bool fixed = false) {
   if (std::isnan(number)) return "nan";  // of either sign
-  char text[32];
-  std::snprintf(text, sizeof text, format, number);
-  return text;
+  char text[400];                        // the largest number has 309 digits
+  const auto end = fixed ? std::to_chars(text, text + sizeof text, number, std::chars_format::fixed, 1)
+                         : std::to_chars(text, text + sizeof text, number, std::chars_format::general, 6);
+  return {text, end.ptr};
 }
 
 }  // namespace
@@ -100,8 +101,7 @@ std::string StepRules::WhyOfLoss() const {
   if (veto_.nan && !std::isfinite(*loss_)) return "its loss is " + Text(*loss_) + OfSamples();
   const double above = veto_.spike > 0 ? Deviations(*loss_) : 0;
   if (!(above > veto_.spike)) return "";
-  return "its loss " + Text(*loss_) + " is " + Text(above, "%.1f") + " standard deviations above the usual" +
-         OfSamples();
+  return "its loss " + Text(*loss_) + " is " + Text(above, true) + " standard deviations above the usual" + OfSamples();
 }
 
 bool StepRules::AsksNorm() const { return (veto_.nan || veto_.norm > 0) && WhyOfLoss().empty(); }
