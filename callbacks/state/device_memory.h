@@ -44,6 +44,9 @@ class KINTSUGI_EXPORT DeviceMemory {
   virtual Status Read(void* host, const void* from, uint64_t size_bytes, const CopyLimit& limit = {}) const = 0;
   virtual Status Write(void* to, const void* host, uint64_t size_bytes, const CopyLimit& limit = {}) const = 0;
 
+  // All that this process has enqueued on the device so far is done, whatever its streams.
+  virtual Status Settle() const = 0;
+
   // Whether BlockSums is there: checksums of device memory without a copy to the host.
   virtual bool CanSum() const = 0;
   // One multilinear-64 checksum for each begun block of `block_bytes`, a power of two from 64

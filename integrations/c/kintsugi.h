@@ -348,8 +348,9 @@ typedef struct kintsugi_device_report {
 
 /* From here on tensors of this device (kintsugi_tensor.device is its number + 1) are registered, and streamed, compared, patched, put
  * back and saved as those on the host are. In the primary context, which the CUDA runtime uses too; copies go on streams of the library's
- * own, behind what the trainer's fences stand behind. `options` and `report` may be NULL. NOT_FOUND, FAILED_PRECONDITION, UNAVAILABLE: a
- * part that is needed is not there, is too old, or has no such device; the text says where it was looked for. Once per process. */
+ * own, behind what the trainer's fences stand behind, and what it enqueued before the guard began, which waits for that. `options` and
+ * `report` may be NULL. NOT_FOUND, FAILED_PRECONDITION, UNAVAILABLE: a part that is needed is not there, is too old, or has no such device;
+ * the text says where it was looked for. Once per process. */
 KINTSUGI_C_API kintsugi_code kintsugi_open_device(kintsugi_agent* agent, const kintsugi_device_options* options,
                                                   kintsugi_device_report* report, kintsugi_error** error);
 

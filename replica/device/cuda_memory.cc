@@ -182,6 +182,8 @@ Status CudaMemory::Read(void* host, const void* from, uint64_t size_bytes, const
       [&](Slot& slot, uint64_t at, uint64_t size) { std::memcpy(to + at, slot.pinned, size); });
 }
 
+Status CudaMemory::Settle() const { return device_->Synchronize(); }
+
 Status CudaMemory::Write(void* to, const void* host, uint64_t size_bytes, const CopyLimit& limit) const {
   if (size_bytes == 0) return Status::Ok();
   KINTSUGI_ASSIGN_OR_RETURN(auto lane, lanes_->Take());

@@ -45,6 +45,7 @@ class KINTSUGI_EXPORT CudaMemory final : public DeviceMemory {
   bool Holds(const void* data) const override;
   Status Read(void* host, const void* from, uint64_t size_bytes, const CopyLimit& limit = {}) const override;
   Status Write(void* to, const void* host, uint64_t size_bytes, const CopyLimit& limit = {}) const override;
+  Status Settle() const override;
   bool CanSum() const override { return kernels_ != nullptr; }
   Status BlockSums(const void* data, uint64_t size_bytes, uint64_t block_bytes, uint64_t* sums,
                    const CopyLimit& limit = {}) const override;

@@ -32,7 +32,6 @@ struct CudaSegment::Functions {
   int (*set_access)(uint64_t, size_t, const AccessRights*, size_t) = nullptr;
   int (*export_handle)(void* descriptor, uint64_t, int type, unsigned long long) = nullptr;
   int (*import_handle)(uint64_t*, void* descriptor, int type) = nullptr;
-  int (*synchronize)() = nullptr;
 };
 
 CudaSegment::CudaSegment(std::shared_ptr<const CudaDevice> device, std::unique_ptr<const Functions> functions)
@@ -57,7 +56,6 @@ Result<std::unique_ptr<KeptMemory>> CudaSegment::Allocate(std::shared_ptr<const 
   need("cuMemSetAccess", functions->set_access);
   need("cuMemExportToShareableHandle", functions->export_handle);
   need("cuMemImportFromShareableHandle", functions->import_handle);
-  need("cuCtxSynchronize", functions->synchronize);
   KINTSUGI_RETURN_IF_ERROR(status);
   std::unique_ptr<CudaSegment> made(new CudaSegment(std::move(device), std::move(functions)));
   KINTSUGI_RETURN_IF_ERROR(made->Make(size_bytes));
@@ -101,7 +99,7 @@ Status CudaSegment::Replace(const UniqueFd& file) {
       functions_->import_handle(&handle, reinterpret_cast<void*>(static_cast<intptr_t>(file.get())), kPosixDescriptor),
       "cuMemImportFromShareableHandle"));
   // Nothing that was enqueued here reaches the bytes of the process before.
-  Status status = device_->Check(functions_->synchronize(), "cuCtxSynchronize");
+  Status status = device_->Synchronize();
   if (status.ok()) status = device_->Check(functions_->unmap(address_, mapped_), "cuMemUnmap");
   if (status.ok()) status = Map(handle);
   functions_->release(handle);

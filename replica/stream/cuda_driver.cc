@@ -26,6 +26,7 @@ Result<CudaDriver> Load(const std::string& path) {
   need("cuDevicePrimaryCtxRetain", driver.context_retain);
   need("cuDevicePrimaryCtxRelease_v2", driver.context_release);
   need("cuCtxSetCurrent", driver.context_set);
+  need("cuCtxSynchronize", driver.context_synchronize);
   need("cuStreamCreate", driver.stream_create);
   need("cuStreamDestroy_v2", driver.stream_destroy);
   need("cuEventCreate", driver.event_create);
@@ -72,6 +73,11 @@ CudaDevice::~CudaDevice() {
 Status CudaDevice::Bind() const {
   KINTSUGI_CHECK(context_, "a device that is used was opened");
   return Check(driver_.context_set(context_), "cuCtxSetCurrent");
+}
+
+Status CudaDevice::Synchronize() const {
+  KINTSUGI_RETURN_IF_ERROR(Bind());
+  return Check(driver_.context_synchronize(), "cuCtxSynchronize");
 }
 
 unsigned CudaDevice::MemoryType(const void* data) const {

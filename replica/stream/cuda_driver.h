@@ -28,6 +28,7 @@ struct CudaDriver {
   int (*context_retain)(void**, int device) = nullptr;
   int (*context_release)(int device) = nullptr;
   int (*context_set)(void*) = nullptr;
+  int (*context_synchronize)() = nullptr;
   int (*stream_create)(void**, unsigned flags) = nullptr;
   int (*stream_destroy)(void*) = nullptr;
   int (*event_create)(void**, unsigned flags) = nullptr;
@@ -58,6 +59,8 @@ class KINTSUGI_EXPORT CudaDevice {
 
   // Makes the device's context the calling thread's.
   Status Bind() const;
+  // Waits for all that this process has enqueued on the device.
+  Status Synchronize() const;
   // Whether the address lies in device memory; what the driver does not know is host memory.
   bool IsDeviceMemory(const void* data) const;
   // Whether all of it is host memory that the driver has pinned.

@@ -8,6 +8,8 @@ namespace kintsugi {
 
 Status Guard::Begin(bool pulled) {
   KINTSUGI_RETURN_IF_ERROR(registered_.CheckState());
+  // What the trainer begins with may still be on its way there, and would come over what a repair brings.
+  if (const auto& device = registered_.registry().device_memory()) KINTSUGI_RETURN_IF_ERROR(device->Settle());
   KINTSUGI_CHECK(position_.at() == TrainerAt::kOutside, "the guard begins once");
   pulled_ = pulled;
   registered_.Seal();

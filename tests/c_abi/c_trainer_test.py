@@ -163,6 +163,9 @@ def on_device(bin_dir, trainer, fakes):
     ]  # fmt: skip
     made = [(f"C trainer on a device{name}", same(bin_dir, trainer, [*one, *options], ["--device", "7", *own], path, words, environment=whole))
             for name, options, own, path, words in cases]  # fmt: skip
+    made.append(("C trainer on a device that is still at the first state when the run begins, killed",
+                 same(bin_dir, trainer, [*one, "--inject", "kill:1@5:update"], ["--device", "7"], "respawn",
+                      environment=whole | {"FAKE_CUDA_LATE": "300"})))  # fmt: skip
     made.append(("C trainer on a device without NCCL and kernels, killed: by way of the host",
                  same(bin_dir, trainer, [*one, "--inject", "kill:1@5:update"], ["--device", "1"], "respawn",
                       "opened 1 of device 0, NCCL 0; missing: the kernels for CUDA devices could not be loaded (/nowhere/kernels.so: ",

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -133,8 +134,13 @@ FAKE_GPU_EXPORT int cuDeviceGet(int* device, int ordinal) { return *device = ord
 FAKE_GPU_EXPORT int cuDevicePrimaryCtxRetain(void** context, int) { return *context = &memory_mutex, 0; }
 FAKE_GPU_EXPORT int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
 FAKE_GPU_EXPORT int cuCtxSetCurrent(void*) { return 0; }
+// FAKE_CUDA_LATE=MS: the first stream of a process begins so late with what is enqueued there.
 FAKE_GPU_EXPORT int cuStreamCreate(void** stream, unsigned) {
+  static std::atomic<bool> is_first{true};
   auto* const made = new Stream;
+  const char* const late = std::getenv("FAKE_CUDA_LATE");
+  if (is_first.exchange(false) && late)
+    made->Enqueue([ms = std::atoi(late)] { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); });
   std::lock_guard lock(streams_mutex);
   Streams().insert(made);
   return *stream = made, 0;
