@@ -52,7 +52,7 @@ struct AgentOptions {
   std::vector<std::string> save_with;
   // What is left to the launcher while this rank trains beside SIGTERM, SIGUSR1, SIGUSR2 and SIGXCPU (--signal).
   std::vector<int> warning_signals;
-  std::string veto;      // rules by which steps are refused (runtime/core/step_rules.h); empty: none
+  std::string veto;      // rules by which steps are refused: "nan,spike:6,norm:1e3,most:10"; empty: none
   int max_respawns = 0;  // how often the launcher replaces a rank; 0: never, as far as is known
   Duration join_timeout = std::chrono::seconds(30);
   Duration controller_loss_timeout = std::chrono::seconds(10);  // without a controller for this long the run ends

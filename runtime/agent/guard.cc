@@ -80,8 +80,7 @@ GuardTask Guard::End(const Inbox::RunEnd& end) {
 }
 
 Status Guard::LeaveLoop(const Status& status, LoopEnd end, const std::string& signature) {
-  if (end == LoopEnd::kRefused && status.ok())
-    return {StatusCode::kInvalidArgument, "a refusal says what was refused"};
+  if (end == LoopEnd::kRefused && status.ok()) return {StatusCode::kInvalidArgument, "a refusal says what was refused"};
   if (position_.at() != TrainerAt::kInLoop && position_.at() != TrainerAt::kAtSavePoint)
     return position_.Misplaced("LeaveLoop");
   position_.Go(TrainerAt::kParked);

@@ -26,7 +26,13 @@ def must(condition, what):
 
 
 def order(run, ranks, *words, code=0):
-    done = run.runner.tool(["scale", "--run", str(run.run_dir), "--ranks", str(ranks), *words], timeout=120)
+    """Where it is to be carried out, it waits until the processes that left have ended."""
+    end = time.monotonic() + 60
+    while True:
+        done = run.runner.tool(["scale", "--run", str(run.run_dir), "--ranks", str(ranks), *words], timeout=120)
+        if code != 0 or "is not known to have ended" not in done.stderr or time.monotonic() > end:
+            break
+        time.sleep(0.1)
     must(done.returncode == code,
          f"kintsugi scale --ranks {ranks}: code {done.returncode}\n{done.stdout}{done.stderr}{run.log()[-5000:]}")
     return done.stdout if code == 0 else done.stderr

@@ -71,7 +71,7 @@ def two_deaths_at_a_step(runner):
 
 def slow_rank(runner):
     """Told with figures, in the log and by `kintsugi status`; nothing is done about it."""
-    steps = ["--steps", "30"]
+    steps = ["--steps", "60"]
     with LiveRun(runner, ["--inject", f"slow:1@4,ms={80 * SLOWNESS}"], steps) as run:
         run.wait_status(lambda s: s["ranks"][1]["late_ms"], "the slow rank's figure")
         status = run.status()

@@ -37,6 +37,8 @@ class Stream {
     changed_.notify_all();
     worker_.join();
   }
+  const std::thread::id maker = std::this_thread::get_id();
+
   void Enqueue(std::function<void()> work) {
     {
       std::lock_guard lock(mutex_);

@@ -152,14 +152,14 @@ class Room:
         self.there = [one for one in self.there if one() is not None]
         for one in self.there:
             weakref.finalize(one(), self._lose).atexit = False
-        self.there or self._discard()
+        self._discard_if_empty()
 
     def _lose(self) -> None:
         self.there.pop()
-        self.there or self._discard()
+        self._discard_if_empty()
 
-    def _discard(self) -> None:
-        for memory in self.memory:
+    def _discard_if_empty(self) -> None:
+        for memory in self.memory if not self.there else ():
             memory.discard()
 
 
