@@ -21,7 +21,9 @@ namespace kintsugi::net {
 struct ClientOptions {
   Identity self;
   TransportLimits limits;
-  Duration attempt_deadline = std::chrono::seconds(2);  // for one TCP connect to one address
+  // For one TCP connect to one address: less than the system waits before it asks again (1 s, then 2 s), so that a road
+  // that is open again is soon found.
+  Duration attempt_deadline = std::chrono::milliseconds(500);
   Duration backoff_first = std::chrono::milliseconds(10);
   Duration backoff_max = std::chrono::milliseconds(500);
   size_t read_buffer_bytes = 64u << 10;   // at most so much is taken from the socket at a time

@@ -124,11 +124,13 @@ class HostsRun(SeveralLaunchers):
         return self.net.popen(node, line, **options)
 
     def code(self):
-        """Once all have ended: a part that was cut off ends by itself, and what counts is the part that went on."""
+        """Once all have ended: a part that was cut off ends by itself, and what counts is the part that went on. A spare
+        host that a signal sends away leaves with 0, and knows nothing of the run's end."""
         codes = {node: process.poll() for node, process in self.launchers.items()}
         if self.coming or any(code is None for code in codes.values()):
             return None
-        codes = [code for code in codes.values() if code != -signal.SIGKILL]
+        codes = [code for node, code in codes.items()
+                 if code != -signal.SIGKILL and "event=standby_left" not in self.words(node)]
         return next((code for wanted in (0, 75) for code in codes if code == wanted), codes[0] if codes else -signal.SIGKILL)
 
     def end(self):

@@ -123,15 +123,18 @@ class SeveralLaunchers:
         if term == self.term:
             return
         for node in self.launchers:
-            with open(self.runner.folder / f"node-{node}.err", errors="replace") as file:
-                if re.search(rf"event=leads node={node} term={term}\b", file.read()):
-                    self.leader, self.term = node, term
+            if re.search(rf"event=leads node={node} term={term}\b", self.words(node)):
+                self.leader, self.term = node, term
 
     def ask_node(self, at, command, /, **fields):
         return ask(self.run_dir(at) / "control.sock", command, **fields)
 
     def status(self):
         return self.ask("status")
+
+    def words(self, node):
+        with open(self.runner.folder / f"node-{node}.err", errors="replace") as file:
+            return file.read()
 
     def told(self):
         """Summaries, by node: only who led at its end has one."""
@@ -161,8 +164,7 @@ class SeveralLaunchers:
         """All nodes' words, the leader's last."""
         parts = []
         for node in sorted(self.launchers, key=lambda node: (node == self.leader, node)):
-            with open(self.runner.folder / f"node-{node}.err", errors="replace") as file:
-                words = "".join(line for line in file if not line.startswith("step "))
+            words = "".join(line for line in self.words(node).splitlines(True) if not line.startswith("step "))
             parts.append(f"---- node {node}\n{words if node == self.leader else words[-6000:]}")
         return "".join(parts)
 

@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Pair {
   Loop loop;
@@ -219,6 +220,25 @@ TEST(Client, GivesUpAtItsDeadlineAndSaysWhy) {
   EXPECT_THAT(client.failed[0].message(), HasSubstr("127.0.0.1:" + std::to_string(port)));
   EXPECT_THAT(client.failed[0].message(), HasSubstr("refused"));
   EXPECT_THAT(client.failed[0].message(), HasSubstr("limit "));
+}
+
+TEST(Client, AsksAgainSoonWhereNobodyAnswers) {
+  // The system drops what comes to a queue that is full, as a closed road does.
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof address;
+  auto* const place = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener.get(), place, size), 0);
+  ASSERT_EQ(::listen(listener.get(), 0), 0);
+  ASSERT_EQ(::getsockname(listener.get(), place, &size), 0);
+  const UniqueFd queued(::socket(AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(::connect(queued.get(), place, size), 0);
+  Loop loop;
+  RecordingClient client(loop, NewSecret());
+  client.Connect(ntohs(address.sin_port), milliseconds(1600));
+  ASSERT_TRUE(loop.RunUntil([&] { return !client.failed.empty(); }));
+  EXPECT_THAT(client.failed[0].message(), HasSubstr("no answer"));
+  EXPECT_THAT(client.failed[0].message(), Not(HasSubstr("after 1 attempts")));
 }
 
 TEST(Client, RetriesAServerThatClosesBeforeTheHandshake) {
