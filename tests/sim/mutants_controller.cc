@@ -249,7 +249,8 @@ void LeavesWithoutHaste(const ControllerCore& core, ControllerEvent* event, Extr
 
 // A host that others cannot reach keeps its ranks.
 void StaysInPlace(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) {
-  std::erase_if(*actions, [](const ControllerAction& action) { return std::holds_alternative<core::NodeCutOff>(action); });
+  std::erase_if(*actions,
+                [](const ControllerAction& action) { return std::holds_alternative<core::NodeCutOff>(action); });
 }
 
 }  // namespace
@@ -287,7 +288,8 @@ std::vector<Mutant> ControllerMutants() {
       {"kills_nobody", "who is given up is killed", "quick", 29, Promise::kOneDecider, Out(KillsNobody)},
       {"spawns_beyond_budget", "respawns have a budget", "quick", 95, Promise::kTable, Out(SpawnsBeyondBudget)},
       {"resumes_one_back", "the run goes on from S", "quick", 4, Promise::kUpdateOnce, Out(ResumesOneBack)},
-      {"leaves_without_haste", "a stop ends within its grace", "quick", 0, Promise::kProgress, In(LeavesWithoutHaste)},
+      {"leaves_without_haste", "a stop ends within its grace", "quick", 2282, Promise::kProgress,
+       In(LeavesWithoutHaste)},
       {"part_forgotten", "a save has every shard", "quick", 1, Promise::kCheckpoint, Out(ForgetsASender)},
       {"store_not_fenced", "the rendezvous store refuses an older generation", "quick", 215, Promise::kOneDecider,
        [] { return std::make_unique<StoreFence>(); }},
