@@ -120,9 +120,6 @@ class Guard:
         self._work_until_loop()
         if self.ended:
             sys.exit(self._agent.exit_code)
-        if not self.released:
-            report_modules()
-        self.released = True
         return self.step
 
     def _work_until_loop(self) -> None:
@@ -130,8 +127,9 @@ class Guard:
             task = self._agent.next()
             self.step = task.step
             if task.kind == TaskKind.LOOP:
-                self._went_on()
-                return
+                if self._goes_on():
+                    return
+                continue
             if task.kind == TaskKind.ENDED:
                 break
             self.work_off(task)
@@ -139,6 +137,20 @@ class Guard:
         if self._agent.exit_code != 0:
             print(f"kintsugi: rank {self._agent.rank}: {task.text}", file=sys.stderr, flush=True)
             sys.exit(self._agent.exit_code)
+
+    def _goes_on(self) -> bool:
+        """What all do then may be struck, too."""
+        if not self.released:
+            report_modules()
+        self.released = True
+        try:
+            self._went_on()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            self._leave(error)
+            return False
+        return True
 
     def _leave(self, error: BaseException) -> None:
         """Type and text reach the report; the traceback is printed, as an uncaught one would be."""

@@ -18,7 +18,7 @@ class Framework(Protocol):
         """Of all gradients together, before a step's gate, on all ranks; None: they are not known."""
 
     def gather(self) -> None:
-        """Behind the commit, and again at the start of the step after a fault: parameters that other ranks updated."""
+        """Behind the commit, and again as all go on after a fault: parameters that other ranks updated."""
 
     def reset(self) -> None:
         """After a fault, before the groups are connected anew: nothing of the broken step may be left."""

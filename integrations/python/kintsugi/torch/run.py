@@ -617,8 +617,6 @@ class TorchRun(Run):
         self._extend_update()
         super().begin_step(k)
         self._left_over = True
-        if self._gather_again:
-            self._gather()
 
     def end_step(self, k: int) -> None:
         self._groups.refuse_open_block()
@@ -721,15 +719,24 @@ class TorchRun(Run):
                 self._at_commit = self._versions()
                 if self.outcome_of(error) not in (Outcome.COMM_ERROR, Outcome.WAS_INTERRUPTED):
                     raise
-                self._stopped = True  # parameters are gathered again as the next step begins
+                self._stopped = True  # parameters are gathered again as all go on
             self._at_commit = self._fenced = self._versions()  # what is gathered is others' state
 
     def _refuse_update_outside(self, what: str) -> None:
         if not self._in_step:
             raise Error(f"{what} outside of run.train: an update must be a step's, between its gate and its commit", Code.FAILED_PRECONDITION)
 
+    def _went_on(self) -> None:
+        """Nothing of the script comes before what was not gathered: it may make no further step."""
+        super()._went_on()
+        self._in_step = False
+        if self._gather_again:
+            before = self._versions()
+            self._gather()
+            self._at_end += self._versions() - before  # the script has changed nothing
+
     def _gather(self) -> None:
-        """Parts that other ranks updated. A fault within, and the next step begins with it."""
+        """Parts that other ranks updated. A fault within, and all begin with it as they go on."""
         self._gather_again = True
         for optimizer in self._registry.sharing:
             optimizer.gather()
