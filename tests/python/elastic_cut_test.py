@@ -1,18 +1,39 @@
 """What elastic_test.py asks of models that all ranks hold alike, of models that the ranks of each replica share out: whole replicas leave and come. Where one
-replica takes all ranks, its pieces move.
+replica takes all ranks (FSDP2, ZeRO-1), its pieces move.
 
   elastic_cut_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...
 """
 import argparse
 import sys
+import tempfile
+from pathlib import Path
 
-from door import HERE, Door, main, skip_without_torch
+from compared import left_in
+from door import HERE, Door, Failure, main, skip_without_torch
 from elastic_test import Elastic
 
 ESSENTIAL = {
     "tensor parallelism, within an epoch: a replica's place is filled by word",
-    "FSDP2 over all ranks: 3, once one that stays is lost amid its new state; one is replaced there; and 4 again", "slices", "a mesh beside run.build", "types of the trainer",
+    "FSDP2 over all ranks: 3, once one that stays is lost amid its new state; one is replaced there; and 4 again", "slices", "a mesh beside run.build", "types of the trainers",
+    "ZeRO-1: a rank is lost, and another amid the new state", "ZeRO-1: of the last step parts are gathered before the script goes on",
+    "ZeRO-1 beside plain torch: ZeroRedundancyOptimizer with parameters in buckets, 3 ranks, and 4 again",
 }  # fmt: skip
+
+
+class BesidePlain(Elastic):
+    """The reference is plain torch, which saves in the one world and loads in the other by means of its own."""
+
+    def must_be_as_resumed(self, words, worlds, summary, log, found, made):
+        with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+            for at, (ranks, begin) in enumerate(worlds):
+                there = Path(folder, str(at))
+                there.mkdir()
+                until = worlds[at + 1][1] if at + 1 < len(worlds) else len(summary["losses"])
+                loaded = ["--load", f"{folder}/saved-{at - 1}"] if at else []
+                self.door.plain([*self.words, str(there), *words, "--steps", str(until), *loaded, "--save", f"{folder}/saved-{at}"], ranks, PLAIN="1")
+            expected = left_in(there, ranks)
+        if found != expected or summary.get("inexact"):
+            raise Failure(f"{worlds}: {found}\nplain torch {expected}\n{summary.get('inexact')}\n{log[-3000:]}")
 
 
 if __name__ == "__main__":
@@ -24,9 +45,10 @@ if __name__ == "__main__":
     options = parser.parse_args()
     door = Door(options.door, preload="kintsugi.torch", fakes=options.fakes)
     skip_without_torch(door)
-    elastic = Elastic(door, "torch_elastic_cut.py")
+    elastic, plain = Elastic(door, "torch_elastic_cut.py"), BesidePlain(door, "torch_zero.py")
     hsdp, tp, stages = (("--kind", kind) for kind in ("hsdp", "tp", "stages"))
     fsdp = ("--kind", "fsdp", "--worlds", "2,3,4")
+    zero = ("--kind", "zero", "--worlds", "2,3,4,5")
     there_and_back = [(3, "3", "none"), (4, "none", "3")]
     replica = {"smaller": 2, "left": (0, 1)}
     epochs = ("--loop", "epochs")
@@ -41,6 +63,9 @@ if __name__ == "__main__":
     def moved(*words, orders, die="", faults=()):
         """An order in vain leaves all as it was."""
         return elastic.scales(*fsdp, *words, "--steps", "24", orders=orders, changes=there_and_back, die=die, faults=faults, respawns=1)
+
+    def dealt(*words, orders, changes=there_and_back, die=""):
+        return elastic.scales(*zero, *words, "--steps", "24", orders=orders, changes=changes, die=die, respawns=1)
 
     def mistaken(what, *words, mistake="", expect=(3, 1), options=()):
         return elastic.refused(what, *words, *(("--mistake", mistake) if mistake else ()), expect=expect, options=options)
@@ -84,6 +109,26 @@ if __name__ == "__main__":
         *((f"FSDP2 over all ranks: who comes is lost, {when}", moved(die=f"{when}:3.2", orders=[(4, 3), (8, 4, True), (12, 4)]))
           for when in ("start", "rebuild", "amid", "rollback")),
         ("FSDP2 over all ranks: what is made anew fails on one", moved("--mistake", "fails-once", orders=[(4, 3, True), (8, 3), (12, 4)])),
+        ("ZeRO-1: a rank is lost in a forward pass, and its part is held by another", elastic.shrinks(*zero, fault=["kill:1@7:forward"], saved=6)),
+        ("ZeRO-1: the lowest is lost in an update, which the others end", elastic.shrinks(*zero, fault=["kill:0@6:update"], saved=6, left=(0,))),
+        ("ZeRO-1: lost behind an update, as parts are gathered", elastic.shrinks(*zero, fault=["kill:2@6:param-sync"], saved=6, left=(2,))),
+        ("ZeRO-1, within an epoch", elastic.shrinks(*zero, *epochs, fault=["kill:1@4:backward"], saved=3)),
+        ("ZeRO-1: five ranks, which parts do not divide", elastic.shrinks(*zero, fault=["kill:3@7:forward"], saved=6, ranks=5, smaller=4, left=(3,))),
+        ("ZeRO-1 beside plain torch, consolidated and loaded: ReplicaOptimizer, of which a rank is lost", plain.shrinks(
+            "--how", "replicas", fault=["kill:1@7:forward"], saved=6)),
+        *((f"ZeRO-1 beside plain torch: ZeroRedundancyOptimizer{what}, 3 ranks, and 4 again", plain.scales(
+            "--how", how, "--steps", "24", orders=[(4, 3), (8, 4)], changes=there_and_back)) for how, what in (("zero", ""), ("views", " with parameters in buckets"))),
+        ("ZeRO-1: one copy of each part, and who had it is lost", elastic.lost_alone(*zero, "--copies", "1")),
+        ("ZeRO-1: of the last step parts are gathered before the script goes on", elastic.as_undisturbed(*zero, "--steps", "6", fault="kill:2@6:param-sync")),
+        ("ZeRO-1, by word: 3, 2 and 4 ranks", dealt(orders=[(4, 3), (8, 2), (12, 4)], changes=[(3, "3", "none"), (2, "2", "none"), (4, "none", "2,3")])),
+        ("ZeRO-1, of one copy each: 3 ranks, and 4 again", dealt("--copies", "1", orders=[(1, 3), (8, 4)])),
+        ("ZeRO-1, within an epoch: 3 ranks, and 4 again", elastic.scales(*zero, *epochs, orders=[(4, 3), (8, 4)], changes=there_and_back)),
+        *((f"ZeRO-1: one that stays is lost in {phase}", dealt(die=f"{phase}:{rank}", orders=[(4, 3, True), (8, 3), (12, 4)]))
+          for phase, rank in (("rebuild", 0), ("amid", "1.1"), ("rollback", 2))),
+        *((f"ZeRO-1: who comes is lost, {when}", dealt(die=f"{when}:3.2", orders=[(4, 3), (8, 4, True), (12, 4)]))
+          for when in ("start", "rebuild", "amid", "rollback")),
+        *((f"ZeRO-1: a rank is lost, and another {when}", elastic.shrinks(*zero, fault=["kill:0@7:forward"], saved=6, smaller=2, left=(0, int(lost[0])), die=f"{phase}:{lost}"))
+          for when, phase, lost in (("as the groups are rebuilt", "rebuild", "3"), ("amid the new state", "amid", "1.1"), ("behind it", "rollback", "3"))),
         ("FSDP2 over all ranks, and one alone", mistaken("of one alone nobody could tell how its data is divided", "--kind", "fsdp", "--worlds", "1,2,4")),
         ("worlds of half replicas", mistaken("a replica takes 2 ranks, so that worlds have a multiple of them, not 3", *hsdp, "--worlds", "2,3,4")),
         ("a mesh beside run.build", mistaken("run.offer: there is a DeviceMesh", *hsdp, mistake="mesh")),
@@ -97,7 +142,7 @@ if __name__ == "__main__":
         ("a mesh of before is used", found_at_the_change("a DeviceMesh is used that was made before other ranks took part", *tp, mistake="kept-mesh")),
         ("a model of before is used", found_at_the_change("a forward pass of what run.build has made anew since", *tp, mistake="kept-model")),
         ("slices", door.alone("elastic_slices.py")),
-        ("types of the trainer", door.typed(elastic.program, str(HERE / "elastic_slices.py"))),
+        ("types of the trainers", door.typed(elastic.program, plain.program, str(HERE / "elastic_slices.py"))),
     ]
     chosen = [test for test in tests if options.soak or options.only or test[0] in ESSENTIAL]
     if missing := ESSENTIAL - {name for name, _ in tests}:

@@ -105,6 +105,25 @@ class Elastic:
             self.must_be_as_resumed(words, ((ranks, 0), (smaller, saved)), summary, log, found, made)
         return test
 
+    def as_undisturbed(self, *words, fault):
+        """What each rank leaves."""
+        def test(_):
+            expected = self.run((), words)[2]
+            summary, log, found, _ = self.run([fault], words, respawns=1)
+            if found != expected or not summary["incidents"]:
+                raise Failure(f"{found}\nundisturbed {expected}\n{summary['incidents']}\n{log[-6000:]}")
+        return test
+
+    def lost_alone(self, *words):
+        """Nobody else has what the lost rank held: its launcher has it saved with what the others have, and all leave."""
+        def test(_):
+            summary, log, *_ = self.run(["kill:1@7:forward"], words, expect=75)
+            incident = summary["incidents"][0]
+            said = [reason["reason"] for reason in incident["reasons"] if reason["rung"] == "shrink"]
+            if incident["path"] != "dump" or said != ["those that would stay do not hold every shard at one step"] or "world_changed" in log:
+                raise Failure(f"{summary['incidents']}\n{log[-6000:]}")
+        return test
+
     def names_numbers(self, *words, fault, told):
         """What the script goes on to compute with is of the world before: this alone."""
         def test(_):

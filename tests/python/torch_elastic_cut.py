@@ -1,9 +1,9 @@
 """A model that is cut over the ranks of each replica goes on with fewer replicas, and with more again.
 
-  torch_elastic_cut.py FOLDER [--kind hsdp|tp|both|stages|fsdp] [--worlds N,N,...] [--loop train|epochs] [--steps N] [--die PHASE:RANK] [--hold STEP:WORLD,...] [--mistake NAME]
+  torch_elastic_cut.py FOLDER [--kind hsdp|tp|both|stages|fsdp|zero] [--worlds N,N,...] [--loop train|epochs] [--steps N] [--die PHASE:RANK] [--hold STEP:WORLD,...] [--mistake NAME]
 
 FOLDER/steps, FOLDER/rank-N.json, --die, --hold: as of torch_elastic.py. --kind: FSDP2 over a mesh that also replicates; tensor parallelism beside data
-parallelism; FSDP2 over tensor parallelism, both replicated; two stages, each in groups that the script makes; FSDP2 over all ranks, whose pieces move. --mistake: what cannot follow.
+parallelism; FSDP2 over tensor parallelism, both replicated; two stages, each in groups that the script makes; FSDP2 over all ranks, and ZeRO-1, whose pieces move. --mistake: what cannot follow.
 """
 
 from __future__ import annotations
@@ -57,13 +57,14 @@ def uneven(norm: nn.Module) -> nn.Sequential:
 class Kind:
     """How many ranks have a replica, and what is made anew where their number changes."""
 
-    def __init__(self, kind: str, mistake: str, statistics: bool) -> None:
+    def __init__(self, kind: str, mistake: str, statistics: bool, copies: int) -> None:
         """`statistics`: a batch may not have one sample then."""
         self.kind = kind
+        self.copies = copies
         self.statistics = statistics
         self.mistake = mistake
         self.worlds: list[int] = []  # in which it was made
-        self.of_replica = {"hsdp": 2, "tp": 2, "both": 4, "stages": 2, "fsdp": 0}[kind]  # 0: all
+        self.of_replica = {"hsdp": 2, "tp": 2, "both": 4, "stages": 2, "fsdp": 0, "zero": 0}[kind]  # 0: all
 
     def make(self) -> dict[str, Any]:
         torch.manual_seed(3)
@@ -90,6 +91,8 @@ class Kind:
             model = uneven(nn.BatchNorm1d(UNEVEN) if self.statistics else nn.LayerNorm(UNEVEN))
             for module in (model[6], model):
                 fully_shard(module)
+        elif self.kind == "zero":
+            model = DistributedDataParallel(uneven(nn.BatchNorm1d(UNEVEN) if self.statistics else nn.LayerNorm(UNEVEN)))
         else:
             names, parts = (("copies", "parts"), (self.of_replica,)) if self.kind == "tp" else (("copies", "shards", "parts"), (2, 2))
             mesh = init_device_mesh("cpu", (replicas, *parts), mesh_dim_names=names)
@@ -100,7 +103,10 @@ class Kind:
         self.worlds.append(dist.get_world_size())
         if self.mistake == "fails-once" and self.worlds in ([4, 2], [4, 3]) and dist.get_rank() == 0:
             raise RuntimeError("it could not be made")
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
+        if self.kind == "zero":
+            optimizer: Any = kintsugi.torch.ReplicaOptimizer(model.parameters(), torch.optim.AdamW, copies=self.copies, lr=1e-2, foreach=False)
+        else:
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
         return {"model": model, "optimizer": optimizer, "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.9), **things}
 
 
@@ -126,7 +132,7 @@ class Trainer:
             self.made = kintsugi.torch.Built({name: getattr(self.made, name) for name in ("model", "optimizer", "scheduler", "mesh")})
 
     def shares(self) -> int:
-        return self.run.world_size // {"hsdp": 1, "tp": 2, "both": 2, "stages": 2, "fsdp": 1}[self.kind.kind]
+        return self.run.world_size // {"hsdp": 1, "tp": 2, "both": 2, "stages": 2, "fsdp": 1, "zero": 1}[self.kind.kind]
 
     def share(self) -> int:
         return self.run.rank * self.shares() // self.run.world_size
@@ -141,7 +147,7 @@ class Trainer:
         if self.kind.kind == "tp":
             for parameter in model.parameters():
                 dist.all_reduce(local(parameter.grad), group=(self.kept or self.made.mesh).get_group("copies"))
-        if self.kind.kind in ("hsdp", "fsdp"):
+        if self.kind.kind in ("hsdp", "fsdp", "zero"):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5, foreach=False)
         return float(loss.detach())
 
@@ -216,6 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kind", default="hsdp")
+    parser.add_argument("--copies", type=int, default=2, help="of each part of ZeRO-1's state")
     parser.add_argument("--worlds", default="2,4")
     parser.add_argument("--loop", default="train")
     parser.add_argument("--steps", type=int, default=12)
@@ -226,7 +233,7 @@ def main() -> None:
     torch.set_num_threads(1)
     run = kintsugi.torch.join()
     dist.init_process_group("kintsugi")
-    kind = Kind(options.kind, options.mistake, options.loop == "train")
+    kind = Kind(options.kind, options.mistake, options.loop == "train", options.copies)
     kept: Any = None  # noqa: F841
     worlds = [int(size) for size in options.worlds.split(",")]
     if options.mistake == "late-offer":

@@ -72,11 +72,15 @@ for layer, stepped in ((model, shared), (whole, plain)):
     stepped.param_groups[0]["lr"] = 0.25
     stepped.step()
 assert torch.equal(model.weight, whole.weight) and torch.equal(model.bias, whole.bias)
-for kind in (ZeroRedundancyOptimizer, type("Own", (ZeroRedundancyOptimizer,), {})):
-    refused("'parts' is a ZeroRedundancyOptimizer, which has collectives inside its update, and one copy of each shard: use kintsugi.torch.ReplicaOptimizer("
-            "model.parameters(), Adam, copies=2, ...)", optimizers.refuse, "parts",
-            kind(model.parameters(), torch.optim.Adam, lr=0.5))  # fmt: skip
-refused("copies must divide", lambda: ReplicaOptimizer(model.parameters(), torch.optim.SGD, copies=2, lr=0.1))
+dealt = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.5)
+optimizers.refuse("parts", dealt)
+for why, other in (("a Own, a ZeroRedundancyOptimizer with a step of which nobody knows", type("Own", (ZeroRedundancyOptimizer,), {})(model.parameters(), torch.optim.Adam)),
+                   ("a ZeroRedundancyOptimizer that updates within the backward pass (overlap_with_ddp)",
+                    ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, overlap_with_ddp=True))):  # fmt: skip
+    refused(f"'parts' is {why}", optimizers.refuse, "parts", other)
+    refused("kintsugi.torch.ReplicaOptimizer(model.parameters(), ", optimizers.refuse, "parts", other)
+for copies in (0, 2):
+    refused(f"1 ranks cannot keep {copies} copies", lambda copies=copies: ReplicaOptimizer(model.parameters(), torch.optim.SGD, copies=copies, lr=0.1))
 refused("none can be added", shared.add_param_group, {"params": [parameter]})
 refused("call backward before", shared.step, lambda: None)
 assert list(_deal_out([torch.ones(4), torch.ones(9), torch.ones(5)], 2).values()) == [1, 0, 1]

@@ -50,14 +50,14 @@ class CutParameters:
         return bool(self._rules)
 
     def take(self, name: str, key: str, parameter: torch.Tensor, is_shared: bool) -> bool:
-        """Whether there is a rule for it, which then says what its parts are; `is_shared`: by a ReplicaOptimizer."""
+        """Whether there is a rule for it, which then says what its parts are; `is_shared`: by its optimizer."""
         rule = next((rule for pattern, rule in self._rules.items() if fnmatchcase(name, pattern)), None)
         if rule is None:
             return False
         if isinstance(parameter, DTensor):
             raise Error(f"cuts names '{name}', a DTensor, which says itself how it is cut: leave it out of cuts", Code.INVALID_ARGUMENT)
         if is_shared:
-            raise Error(f"cuts names '{name}', which a ReplicaOptimizer shares out whole: use the optimizer within", Code.INVALID_ARGUMENT)
+            raise Error(f"cuts names '{name}', which an optimizer shares out whole: use the optimizer within", Code.INVALID_ARGUMENT)
         if not parameter.is_contiguous():
             raise Error(f"'{name}' is not contiguous (strides {parameter.stride()}), so that no part of it can be protected", Code.INVALID_ARGUMENT)
         self._parts[parameter] = parts_of(key, parameter.size(), rule)

@@ -23,12 +23,15 @@ from .registry import Registry
 _Kind = TypeVar("_Kind")
 
 
-def refuse_kinds(kept: str, registry: Registry) -> None:
-    """What shares state out among ranks, or counts them, by itself. `kept`: what else does."""
+def refuse_kinds(kept: str, registry: Registry, world_size: int, is_built: bool) -> None:
+    """What shares state out among ranks, or counts them, by itself. `kept`: what else does. `is_built`: by the function given to run.build."""
+    for optimizer in registry.sharing if not is_built else ():
+        raise Error(f"run.offer: a {type(optimizer).__name__} deals state out among the ranks that there are as it is made: let run.build make it, with its model, or leave "
+                    "run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
     if registry.frameworks:
         kept = "a framework that cuts its own state"
-    elif registry.sharing:
-        kept = "a ReplicaOptimizer, which shares its state out among fixed ranks,"
+    elif some := [optimizer for optimizer, shares in registry.sharing.items() if len(shares.ranks) < world_size]:
+        kept = f"a {type(some[0]).__name__} over a group of some ranks"
     elif registry.cuts_by_rules:
         kept = "a rule of `cuts`, which names ranks that are fixed,"
     if kept:

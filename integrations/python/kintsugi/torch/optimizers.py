@@ -23,9 +23,8 @@ from torch.utils.data import DataLoader
 
 from .._errors import Error
 from ..abi import Code
-from . import dry_step, parallel
+from . import dry_step, parallel, sharing
 from .dry_step import Member, groups_of, is_plain, memory_of, parameters_of
-from .replica_optimizer import ReplicaOptimizer
 
 _NO_SETTINGS = frozenset({"params", "param_names"})
 _FIRST_STATES_ARE_ZERO = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
@@ -53,10 +52,7 @@ def refuse(name: str, thing: Any) -> None:
                     "SGD)", Code.INVALID_ARGUMENT)  # fmt: skip
     if isinstance(thing, torch.optim.SparseAdam):
         raise Error("SparseAdam takes sparse gradients alone: only dense tensors are protected; use Adam", Code.INVALID_ARGUMENT)
-    if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(thing).__mro__):
-        raise Error(f"'{name}' is a ZeroRedundancyOptimizer, which has collectives inside its update, and one copy of each shard: use "
-                    f"kintsugi.torch.ReplicaOptimizer(model.parameters(), {getattr(thing, '_optim_constructor', torch.optim.AdamW).__name__}, copies=2, ...)",
-                    Code.INVALID_ARGUMENT)  # fmt: skip
+    sharing.refuse_other(name, thing)
     hooked = isinstance(thing, Optimizer) and "_optimizer_step_post_hooks" in vars(thing) and hasattr(type(thing).step, "hooked")
     if not hooked and callable(getattr(thing, "step", None)) and hasattr(thing, "param_groups"):
         raise Error(f"'{name}' is a {type(thing).__name__}, which does not call torch.optim.Optimizer.__init__: nobody hears of its steps. Let its "
@@ -126,12 +122,13 @@ class KeptOptimizer:
         calls: Callable[[], int],
         known: Any,
         others: Iterable[torch.Tensor] = (),
+        shares: sharing.Sharing | None = None,
     ) -> None:
         """`names`: of the parameters that are registered. `known`: the extension's StateValues. `others`: tensors beside the parameters, which
-        an optimizer that is not torch's may change in its step."""
+        an optimizer that is not torch's may change in its step. `shares`: how the optimizer deals its state out."""
         self._name = name
-        self._sharing = optimizer if isinstance(optimizer, ReplicaOptimizer) else None
-        self.optimizer = optimizer.local if isinstance(optimizer, ReplicaOptimizer) else optimizer  # whose step is the update
+        self._sharing = shares
+        self.optimizer = shares.local if shares is not None else optimizer  # whose step is the update
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if parameter not in names:
                 raise Error(f"an optimizer's parameter of shape {list(parameter.shape)} belongs to no model that is registered: register its "

@@ -35,7 +35,7 @@ from .devices import Device, DeviceArena
 from .drafts import Drafts, bytes_of
 from .framework import Framework
 from .optimizers import KeptOptimizer, refuse
-from .replica_optimizer import ReplicaOptimizer
+from .sharing import Sharing, sharing_of
 from .streams import Drawn, has_state, kinds_of_generators
 
 Entry = tuple[str, torch.Tensor, Piece]
@@ -88,7 +88,7 @@ class Registry:
         self.optimizers: list[Optimizer] = []
         self.kept: dict[Optimizer, KeptOptimizer] = {}
         self.drafts = Drafts(self._extension)
-        self.sharing: list[ReplicaOptimizer] = []
+        self.sharing: dict[Optimizer, Sharing] = {}  # those that deal their state out
         self.frameworks: list[Framework] = []
         self.parameters: dict[torch.Tensor, str] = {}
         self._tied: dict[torch.Tensor, list[str]] = {}  # names of a parameter beside its first
@@ -109,8 +109,8 @@ class Registry:
         models = {name: thing for name, thing in things.items() if isinstance(thing, Module)}
         optimizers = {name: thing for name, thing in things.items() if isinstance(thing, Optimizer)}
         for name, optimizer in optimizers.items():
-            if isinstance(optimizer, ReplicaOptimizer):
-                self._share(name, optimizer)
+            if (shares := sharing_of(optimizer)) is not None:
+                self._share(name, optimizer, shares)
         with self._cut.rules(rules, (f"{name}/{key}" for name, model in models.items() for key, _ in _inner(model).named_parameters())):
             for name, model in models.items():
                 self._add_model(name, model)
@@ -259,7 +259,7 @@ class Registry:
         self._know(inner)
         entries: list[Entry] = []
         for key, parameter in inner.named_parameters():
-            owners = next((ranks for o in self.sharing if (ranks := o.owners(parameter)) is not None), None)
+            owners = next((ranks for shares in self.sharing.values() if (ranks := shares.owners(parameter)) is not None), None)
             if self._cut.take(f"{name}/{key}", key, parameter, owners is not None):
                 entries += self._cut.entries(f"{name}/", parameter)
             # What another rank updates is gathered from there: it is no state of this one's.
@@ -325,7 +325,7 @@ class Registry:
         # What an optimizer of the script's own may change beside the parameters that it has.
         others = (tensor for model in self.models for tensor in itertools.chain(model.parameters(), model.buffers()))
         names = self._names_in(optimizer)
-        kept = KeptOptimizer(name, optimizer, names, self._calls, self._extension.StateValues(), others)
+        kept = KeptOptimizer(name, optimizer, names, self._calls, self._extension.StateValues(), others, self.sharing.get(optimizer))
         if any(kept.optimizer is member for known in self.kept.values() for member in known.optimizers()):
             raise Error(f"'{name}' is registered already, or is within another optimizer that is", Code.INVALID_ARGUMENT)
         entries: list[Entry] = []
@@ -335,8 +335,7 @@ class Registry:
             else:
                 entries += _entries(f"{name}{member}/{names[parameter]}.{key}", value, self._whole_holders(parameter))
         usual = self._run.usual_holders()
-        shared = [sharing for sharing in self.sharing if sharing is optimizer]
-        for suffix, owner, record in kept.records(lambda parameter: bool(shared) or self._whole_holders(parameter) != usual):
+        for suffix, owner, record in kept.records(lambda parameter: optimizer in self.sharing or self._whole_holders(parameter) != usual):
             entries += _entries(f"{name}{suffix}", record, usual if owner is None else self._whole_holders(owner))
         self._add_object(f"{name}.settings", kept, kept.take_over)
         self._hold(entries)
@@ -378,22 +377,23 @@ class Registry:
         """In memory of the run's, by itself."""
         return self._arena.holds(parameter) and all(parameter is not whole for whole in self._cut.wholes.values())
 
-    def _share(self, name: str, optimizer: ReplicaOptimizer) -> None:
+    def _share(self, name: str, optimizer: Optimizer, shares: Sharing) -> None:
         """Before its model is registered, of which this rank then holds a part."""
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if parameter in self.parameters:
                 raise Error(f"'{name}' shares out '{self.parameters[parameter]}', whose model was registered without it: register "
-                            "model and ReplicaOptimizer in one call", Code.FAILED_PRECONDITION)  # fmt: skip
+                            f"model and {type(optimizer).__name__} in one call", Code.FAILED_PRECONDITION)  # fmt: skip
             if isinstance(parameter, DTensor):
                 raise Error(f"'{name}' has a DTensor of shape {list(parameter.shape)}, whose optimizer state is cut as it is itself: "
                             "use the optimizer within", Code.INVALID_ARGUMENT)  # fmt: skip
-        optimizer.gathers_itself = False
-        self.sharing.append(optimizer)
+        shares.let_run_gather()
+        self.sharing[optimizer] = shares
+        self.together.add(tuple(range(self._run.world_size)))  # in another world each has another part
 
     def _whole_holders(self, parameter: torch.Tensor) -> tuple[int, ...]:
         """Who holds what is not cut as its parameter is: counts of steps."""
-        for optimizer in self.sharing:
-            if (owners := optimizer.owners(parameter)) is not None:
+        for shares in self.sharing.values():
+            if (owners := shares.owners(parameter)) is not None:
                 return owners
         if isinstance(parameter, DTensor):
             return parallel.mesh_ranks(parameter)

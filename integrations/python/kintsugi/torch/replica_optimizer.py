@@ -1,4 +1,4 @@
-"""ZeRO-1 with copies: each rank keeps the optimizer's state of a part of the parameters, and `copies` ranks keep the same part.
+"""ZeRO-1 with copies: each rank keeps the optimizer's state of a part of the parameters, and `copies` ranks or more keep the same part.
 
 An update is taken apart: what comes before step() (gradients, their norm, clipping) is done on whole gradients by every rank; behind
 the gate each rank updates its own part alone; after the commit the parts are gathered, which may be done again as often as needed.
@@ -37,15 +37,13 @@ class ReplicaOptimizer(Optimizer):
         self._ready = False
         super().__init__(params, settings)
         ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
-        if copies < 1 or len(ranks) % copies != 0:
-            raise Error(f"ReplicaOptimizer: {len(ranks)} ranks cannot keep {copies} copies of each part: copies must divide them", Code.INVALID_ARGUMENT)
+        if not 1 <= copies <= len(ranks):
+            raise Error(f"ReplicaOptimizer: {len(ranks)} ranks cannot keep {copies} copies of each part: copies is at least 1, and at most {len(ranks)}",
+                        Code.INVALID_ARGUMENT)  # fmt: skip
         self.part_count = len(ranks) // copies
-        index = ranks.index(dist.get_rank())
-        self.part = index % self.part_count
-        self._ranks = ranks
-        # Each of these has every part once.
-        gathering: list[Any] = [dist.new_group(ranks[first : first + self.part_count]) for first in range(0, len(ranks), self.part_count)]
-        self._gather_group = gathering[index // self.part_count]
+        self.part = ranks.index(dist.get_rank()) % self.part_count
+        self.ranks = ranks
+        self._rows = self._make_rows() if self.part_count > 1 else []
         self._owner = _deal_out([p for g in self.param_groups for p in g["params"]], self.part_count)
         self.local = optimizer_class(
             [{**_settings_of(g), "params": [p for p in g["params"] if self._owner[p] == self.part]} for g in self.param_groups],
@@ -53,8 +51,18 @@ class ReplicaOptimizer(Optimizer):
         )
         self.take_settings()  # defaults that were not named
         self.state = self.local.state
-        self.gathers_itself = True  # False: a run does, once the update is committed
+        self._gathers_itself = True
         self._ready = True
+
+    def _make_rows(self) -> list[tuple[Any, list[int]]]:
+        """Groups to gather in, those of this rank, and which part each of their ranks has: every part once. What the parts do not divide begins the
+        last one anew from its end, so that some are in two."""
+        count, ranks = self.part_count, self.ranks
+        rows = [ranks[first : first + count] for first in range(0, len(ranks) - count + 1, count)]
+        if len(ranks) % count:
+            rows.append(ranks[-count:])
+        groups: list[Any] = [dist.new_group(row) for row in rows]
+        return [(group, [ranks.index(rank) % count for rank in row]) for row, group in zip(rows, groups) if dist.get_rank() in row]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if getattr(self, "_ready", False):
@@ -64,7 +72,7 @@ class ReplicaOptimizer(Optimizer):
     def owners(self, parameter: torch.Tensor) -> tuple[int, ...] | None:
         """Ranks that update it; None: it is none of this optimizer's."""
         part = self._owner.get(parameter)
-        return None if part is None else tuple(sorted(self._ranks[part :: self.part_count]))
+        return None if part is None else tuple(sorted(self.ranks[part :: self.part_count]))
 
     def step(self, closure: Any = None) -> Any:
         if closure is not None:
@@ -72,29 +80,35 @@ class ReplicaOptimizer(Optimizer):
         self.share_settings()
         self.local.step()
         self.take_settings()
-        if self.gathers_itself:
+        if self._gathers_itself:
             self.gather()
+
+    def let_run_gather(self) -> None:
+        """Once the update is committed."""
+        self._gathers_itself = False
 
     @torch.no_grad()
     def gather(self) -> None:
         """Every parameter as its owners have it; may be repeated."""
-        if self.part_count == 1:
-            return
-        for parts in self._by_type().values():
-            longest = max(sum(p.numel() for p in part) for part in parts)
-            own = parts[self.part][0] if parts[self.part] else next(p for part in parts for p in part)
-            mine = own.new_zeros(longest)
+        for group, order in self._rows:
+            for parts in self._by_type().values():
+                self._gather_row(group, order, parts)
+
+    def _gather_row(self, group: Any, order: list[int], parts: list[list[torch.Tensor]]) -> None:
+        longest = max(sum(p.numel() for p in part) for part in parts)
+        own = parts[self.part][0] if parts[self.part] else next(p for part in parts for p in part)
+        mine = own.new_zeros(longest)
+        at = 0
+        for parameter in parts[self.part]:
+            mine[at : at + parameter.numel()].copy_(parameter.reshape(-1))
+            at += parameter.numel()
+        every = mine.new_empty(longest * self.part_count)
+        dist.all_gather_into_tensor(every, mine, group=group)
+        for number, values in zip(order, torch.split(every, longest)):
             at = 0
-            for parameter in parts[self.part]:
-                mine[at : at + parameter.numel()].copy_(parameter.reshape(-1))
+            for parameter in parts[number] if number != self.part else ():
+                parameter.copy_(values[at : at + parameter.numel()].view_as(parameter))
                 at += parameter.numel()
-            every = mine.new_empty(longest * self.part_count)
-            dist.all_gather_into_tensor(every, mine, group=self._gather_group)
-            for number, (part, values) in enumerate(zip(parts, torch.split(every, longest))):
-                at = 0
-                for parameter in part if number != self.part else ():
-                    parameter.copy_(values[at : at + parameter.numel()].view_as(parameter))
-                    at += parameter.numel()
 
     def state_dict(self) -> dict[str, Any]:
         """Of this rank's part alone."""

@@ -343,7 +343,7 @@ class TorchRun(Run):
         super()._begin()
 
     def _is_cut_anew(self) -> bool:
-        """As DTensors say: all ranks together hold one replica."""
+        """As DTensors and optimizers say: all ranks together hold one replica."""
         is_one = bool(self._registry.together) and len(self._slices()) == 1
         return is_one and self._builder is not None and not self._said_slice and self._worlds.offered != [self.agent.world_size]
 
@@ -394,7 +394,7 @@ class TorchRun(Run):
 
     def _refuse_fixed(self) -> None:
         kept = self._keeps_world or ("an Accelerator, which counts ranks," if self._has_accelerator else "")
-        fewer_ranks.refuse_kinds(kept, self._registry)
+        fewer_ranks.refuse_kinds(kept, self._registry, self.world_size, self._builder is not None)
         self.slice_of()
         for held in self.held_alone() if self._builder is None else ():
             raise Error(f"run.offer: '{held.key}' is held by ranks {', '.join(map(str, held.holders))} alone, and the others lack it: what is cut over ranks is "
@@ -738,8 +738,8 @@ class TorchRun(Run):
     def _gather(self) -> None:
         """Parts that other ranks updated. A fault within, and all begin with it as they go on."""
         self._gather_again = True
-        for optimizer in self._registry.sharing:
-            optimizer.gather()
+        for shares in self._registry.sharing.values():
+            shares.gather()
         for framework in self._registry.frameworks:
             framework.gather()
         self._gather_again = False
