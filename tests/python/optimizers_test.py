@@ -33,6 +33,11 @@ if __name__ == "__main__":
         ("schedules, averages and loss scales: killed in an update, in update_bn, behind an update and in a forward pass, an exception in an update",
          schedules.same("kill:1@2:update", "throw:0@3:update", "kill:0@6:param-sync", "kill:1@8:forward", more=["--die"],
                         paths=[("respawn", "rebuild", "adopt", "respawn", "adopt")])),
+        *((f"{name}: killed in an update, exceptions in another and as the last one's parts are gathered", Compared(door, "torch_zero.py", "--how", how).same(
+            "kill:1@3:update", "throw:0@6:update", "throw:1@12:param-sync", options=options, paths=paths))
+          for name, how, options, paths in (
+              ("ReplicaOptimizer", "replicas", (), [("respawn", "rebuild", "retry")]),
+              ("ZeroRedundancyOptimizer", "zero", ("--snapshot-every", "2"), [("reload", "reload", "retry")]))),
         ("each public class stands in the table of kinds", door.alone("torch_kinds.py")),
         ("what an optimizer keeps is kept, or refused by name", door.alone("torch_kept.py")),
         ("what is not registered is refused by name", door.alone("torch_forgotten.py")),

@@ -6,8 +6,8 @@ it: consolidated and saved in the one world, loaded in the other.
 --how: views is torch's with parameters_as_bucket_view, replicas is ReplicaOptimizer. --hold: as of torch_elastic.py. --load, --save: of plain torch, which makes the
 steps behind the loaded one.
 
-Each parameter has a bucket of its own: DistributedDataParallel orders those of one bucket anew behind its first step, and so the sums; a run that is resumed in plain
-torch begins with the first order again.
+find_unused_parameters keeps DistributedDataParallel from laying its buckets out anew behind its first step: a run that is resumed in plain torch begins with the first
+layout again, and so with other sums.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def make_optimizer(how: str, groups: list[dict[str, Any]]) -> Any:
 def make(how: str) -> dict[str, Any]:
     torch.manual_seed(3)
     layers = [layer for sizes in zip(SIZES, SIZES[1:]) for layer in (nn.Linear(*sizes), nn.Tanh())]
-    model = DistributedDataParallel(nn.Sequential(*layers[:-1]), bucket_cap_mb=1e-6)  # type: ignore[arg-type]
+    model = DistributedDataParallel(nn.Sequential(*layers[:-1]), find_unused_parameters=True)
     parameters = [*model.parameters()]
     optimizer = make_optimizer(how, [{"params": parameters[:3], "weight_decay": 0.1}, {"params": parameters[3:]}])
     return {"model": model, "optimizer": optimizer, "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.9)}
@@ -81,7 +81,7 @@ class Trainer:
 
     def left(self, states: dict[str, Any]) -> dict[str, Any]:
         groups = [[len(group["params"]), group["lr"], group["weight_decay"]] for group in self.made("optimizer").param_groups]
-        return {"parameters": digest(*self.made("model").parameters()), "states": states, "groups": groups}
+        return {"zero": {"parameters": digest(*self.made("model").parameters()), "states": states, "groups": groups}}
 
 
 def plain(options: argparse.Namespace) -> None:
