@@ -1,13 +1,13 @@
-"""ZeRO-1, by torch's own ZeroRedundancyOptimizer or by ReplicaOptimizer, among ranks whose number changes live. Beside it (PLAIN=1) plain torch, with what that has for
-it: consolidated and saved in the one world, loaded in the other.
+"""ZeRO-1, by torch's own ZeroRedundancyOptimizer or by ReplicaOptimizer, among ranks whose number changes live. Beside it (PLAIN=1) plain
+torch, with what that has for it: consolidated and saved in the one world, loaded in the other.
 
   torch_zero.py FOLDER [--how zero|views|replicas] [--worlds N,N,...] [--steps N] [--hold STEP:WORLD,...] [--load FILE] [--save FILE]
 
---how: views is torch's with parameters_as_bucket_view, replicas is ReplicaOptimizer. --hold: as of torch_elastic.py. --load, --save: of plain torch, which makes the
-steps behind the loaded one.
+--how: views is torch's with parameters_as_bucket_view, replicas is ReplicaOptimizer. --hold: as of torch_elastic.py. --load, --save: of plain
+torch, which makes the steps behind the loaded one.
 
-find_unused_parameters keeps DistributedDataParallel from laying its buckets out anew behind its first step: a run that is resumed in plain torch begins with the first
-layout again, and so with other sums.
+find_unused_parameters keeps DistributedDataParallel from laying its buckets out anew behind its first step: a run that is resumed in plain torch
+begins with the first layout again, and so with other sums.
 """
 
 from __future__ import annotations

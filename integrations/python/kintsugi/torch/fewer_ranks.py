@@ -26,8 +26,8 @@ _Kind = TypeVar("_Kind")
 def refuse_kinds(kept: str, registry: Registry, world_size: int, is_built: bool) -> None:
     """What shares state out among ranks, or counts them, by itself. `kept`: what else does. `is_built`: by the function given to run.build."""
     for optimizer in registry.sharing if not is_built else ():
-        raise Error(f"run.offer: a {type(optimizer).__name__} deals state out among the ranks that there are as it is made: let run.build make it, with its model, or leave "
-                    "run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
+        raise Error(f"run.offer: a {type(optimizer).__name__} deals state out among the ranks that there are as it is made: let run.build make it, with "
+                    "its model, or leave run.offer out", Code.FAILED_PRECONDITION)  # fmt: skip
     if registry.frameworks:
         kept = "a framework that cuts its own state"
     elif some := [optimizer for optimizer, shares in registry.sharing.items() if len(shares.ranks) < world_size]:
