@@ -86,15 +86,12 @@ def kinds(door, soak):
             door.program(TRAIN, "--kind", "host-sums"), more=("--leave", "1@5"), nproc=2, paths=[["rebuild"]])
     plain = door.program(TRAIN, *dropout)
     by_kind = door.program(TRAIN, "--kind", "plain", *dropout)
-    # What the fake backend has below it, torch's own Gloo, does not always connect beside a busy machine: not in the short suite.
-    if soak:
-        yield "over what torch makes for the device, killed and thrown", door.over_torchs().same(
-            by_kind, ("--inject", "throw:0@3:backward", "--inject", "kill:1@5:backward", "--inject", "kill:0@7:update"), nproc=2)
+    yield "over what torch makes for the device, killed and thrown", door.over_torchs().same(
+        by_kind, ("--inject", "throw:0@3:backward", "--inject", "kill:1@5:backward", "--inject", "kill:0@7:update"), nproc=2)
     among = ("--among", "1@3", "--among", "0@5", "--among", "1@5")
     together = door.program(TRAIN, "--kind", "at-once", *dropout)
     # Of two ranks that throw at the same place one may be stopped before it comes there, and throws when the step is made again.
-    inners = [("", door), (" over what torch makes for the device", door.over_torchs())]
-    for name, inner in inners if soak else inners[:1]:
+    for name, inner in (("", door), (" over what torch makes for the device", door.over_torchs())):
         yield f"an exception among calls that are to be done at once{name}: on one rank, on all", inner.same(together, more=among, nproc=2, paths=[["retry"] * 2, ["retry"] * 3])
         yield f"an exception among such calls{name}, which the script catches: the step is made again", inner.same(
             together, more=[*among[:2], "--caught"], nproc=2, paths=[["retry"]], words=["a block of calls that are to be done at once"])

@@ -4,13 +4,14 @@ error of a kernel. Started by on_device.py.
   device_train.py --device KIND [--steps N] [--kind plain|scaled|two|held|batched|at-once|host-sums] [--dropout P] [--lose RANK@STEP] [--leave RANK@STEP]
       [--among RANK@STEP]... [--caught]
       --lose: an index out of bounds there, once; --leave: an exception behind the optimizer's kernels, which the device has not come to, once
-      held: an object whose state has tensors there, the rate is one; batched: ranks send to each other first, more than NCCL holds;
+      held: an object whose state has tensors there, the rate is one; batched: ranks send to each other first, more than NCCL holds, and one by one;
       at-once: collectives that torch collects, made on two streams; host-sums: no collective on the device
       --among: an exception among those, once; --caught: the script catches it
 """
 import argparse
 import contextlib
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -108,12 +109,27 @@ def at_once(k):
     return torch.cat([*sums, *told]).mean() / 1000
 
 
+def send_one(k):
+    """From every other rank to the next, by a communicator of the two."""
+    rank = dist.get_rank()
+    if rank % 2 == 0:
+        if k == 1:
+            time.sleep(0.3)  # the other one looks for what connects them first
+        dist.send(torch.full((3,), float(rank + k), device=device), rank + 1)
+    else:
+        got = torch.zeros(3, device=device)
+        dist.recv(got, rank - 1)
+        assert k == 0 or got.unique().tolist() == [rank - 1 + k], got
+
+
 other_stream = torch.get_device_module(device).Stream()
 fresh = leaves = not run.replaces
 held = None
 if options.kind == "held":
     held = things["held"] = Held()
 optimizer.register_step_post_hook(leave)
+if options.kind == "batched":
+    send_one(0)
 run.register(**things, take_over={"held": "same-rank"} if held else None)
 optimizer.register_step_pre_hook(busy)  # behind the gate, which waits for the device
 
@@ -127,6 +143,8 @@ def step(k):
     model.seen += 1
     if options.lose == f"{dist.get_rank()}@{k}" and fresh:
         torch.zeros(4, device=device)[torch.tensor([10], device=device)].sum().item()
+    if options.kind == "batched":
+        send_one(k)
     if options.kind == "batched" and k > 2:
         sent, got = torch.full((1 << 20,), float(dist.get_rank() + k), device=device), torch.empty(1 << 20, device=device)
         other_rank = dist.get_rank() ^ 1

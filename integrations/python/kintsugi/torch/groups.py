@@ -361,7 +361,7 @@ class Groups:
             inner = wire.constructor(rank, size, datetime.timedelta(milliseconds=limit_ms))(store)
         except RuntimeError as error:
             raise _not_connected(f"group '{group.place}'", generation, error) from error
-        self._hand_over(group, inner, [base, store], [*wire.initiated(), *wire.accepted], generation)
+        self._hand_over(group, inner, [base, store], [*wire.initiated(), *wire.accepted], generation, prefix)
 
     def _connect_all(self, wire: _Wire, generation: int, limit_ms: int, there: set[str]) -> None:
         """All groups, through one. What they tell their stores is exchanged at once; their connections are made group by group, so
@@ -373,7 +373,8 @@ class Groups:
         where = "the groups"
         try:
             meeting = self.extension.Rendezvous(limit_ms)
-            stores = [PrefixStore(f"g/{group.place}", base) for group in self.all]
+            prefixes = [f"g/{group.place}" for group in self.all]
+            stores = [PrefixStore(prefix, base) for prefix in prefixes]
             for group, store in zip(self.all, stores):
                 meeting.add(group.place, wire.constructor(self._place_in(group), len(self._members(group)), limit), store)
             say(base.set, f"g/said/{me}", meeting.offered())
@@ -399,8 +400,8 @@ class Groups:
         for socket in (*wire.initiated(), *wire.accepted):
             accepted.setdefault(owners.get(f"{socket.peer} {socket.own}", self.all[0].place), []).append(socket)
         comms = self._connect_on_device(there, base, generation)
-        for group, inner, store, sockets in zip(self.all, made, stores, opened):
-            self._hand_over(group, inner, [base, store], [*sockets, *accepted.get(group.place, ())], generation, comms.get(group.place, 0))
+        for group, inner, prefix, store, sockets in zip(self.all, made, prefixes, stores, opened):
+            self._hand_over(group, inner, [base, store], [*sockets, *accepted.get(group.place, ())], generation, prefix, comms.get(group.place, 0))
 
     def _connect_on_device(self, there: set[str], base: RunStore, generation: int) -> dict[str, int]:
         """The communicators of these groups, all at once: who is the first in a group tells the others its id."""
@@ -435,11 +436,13 @@ class Groups:
             raise Error(f"group '{group.place}' names rank {group.ranks[0]}, this is rank {self.agent.rank}", Code.INVALID_ARGUMENT)
         return self._members(group).index(self.agent.rank)
 
-    def _hand_over(self, group: Group, inner: Any, keep: list[Any], sockets: list[Any], generation: int, comm: int = 0) -> None:
+    def _hand_over(self, group: Group, inner: Any, keep: list[Any], sockets: list[Any], generation: int, prefix: str, comm: int = 0) -> None:
         if self._communicators is not None:
+            # Below the prefix of what connects the group now: one that was made before training, and is connected anew as that begins, is so twice in one
+            # store. There a rank would find the id, or the address, of the first time, and wait for those who wait elsewhere.
             # A collective waits for its ranks as long as the group's timeout says, however short the time for a repair was.
             run_store = RunStore(self.agent.open_store(generation), int(group.timeout.total_seconds() * 1000))
-            store = PrefixStore(f"d/{group.place}", run_store)
+            store = PrefixStore(f"{prefix}/on device", run_store)
             keep = [*keep, run_store, store]
             place = self._place() if comm else None
             group.on_device = self._communicators.inner(group.place, self._place_in(group), len(self._members(group)), store, comm, place)
