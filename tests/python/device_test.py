@@ -82,6 +82,10 @@ def kinds(door, soak):
         for words in ((), ("--buffers",)):
             program = door.program(str(HERE / "device_waits.py"), *words)
             yield f"an undisturbed step waits for the device {'twice, with buffers' if words else 'nowhere'}", lambda _, program=program: door.run((), program, 2)
+        yield "128 groups that are connected anew, thrice: nothing of those before is left", door.same(
+            door.program(str(HERE / "device_groups.py")), ("--inject", "throw:0@2:backward", "--inject", "throw:1@4:forward", "--inject", "kill:1@6:backward"), nproc=2)
+        yield "a trainer in torchtitan's shape, killed and thrown in its steps, beside its own loop", Compared(door, "titan_refused.py", "--parallel", "ddp").same(
+            "kill:1@3:backward", "throw:0@6:forward", "kill:0@9:update", paths=None)
         yield "kernels of a broken update, which the device has not come to", door.same(
             door.program(TRAIN, "--kind", "host-sums"), more=("--leave", "1@5"), nproc=2, paths=[["rebuild"]])
     plain = door.program(TRAIN, *dropout)

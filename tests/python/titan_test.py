@@ -1,6 +1,7 @@
 """A trainer in torchtitan's shape survives: same bits, losses and samples as the undisturbed run.
 
-  titan_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--soak] [--only WORD]...     --soak: each way to be parallel, struck in each phase
+  titan_test.py BIN_DIR PACKAGE_FOLDER PYTHON [--fakes FOLDER] [--soak] [--only WORD]...
+      --soak: each way to be parallel, struck in each phase; --fakes: on the fake device
 """
 import re
 import sys
@@ -8,14 +9,14 @@ import sys
 from compared import Compared
 from door import ROOT, Failure, main, opened
 
-TRAINER = [str(ROOT / "integrations/examples/torch_titan/train.py"), "--steps", "12", "--accumulate", "2"]
+TRAIN = str(ROOT / "integrations/examples/torch_titan/train.py")
 
 
-def as_by_itself(door):
+def as_by_itself(door, program):
     """The trainer's own train() over Gloo, under plain torch, says the same of its steps."""
     def test(_):
-        plain = door.plain([*TRAINER, "--without-run"], 4)
-        _, log = door.run((), TRAINER)
+        plain = door.plain([*program, "--without-run"], 4, PLAIN="1")
+        _, log = door.run((), program)
         expected, found = (re.findall(r"step \d+ loss \S+ norm \S+ tokens \S+", text) for text in (plain, log))
         if len(expected) != 2 or found != expected:
             raise Failure(f"{found}, by itself {expected}")
@@ -24,13 +25,14 @@ def as_by_itself(door):
 
 if __name__ == "__main__":
     door, options = opened()
+    trainer = door.script(TRAIN, "--steps", "12", "--accumulate", "2")
 
     def struck(name, *faults, paths, how="hsdp", arguments=(), words=()):
         arguments = [*arguments, *(word for fault in faults for word in ("--inject", fault))]
-        return name, door.same([*TRAINER, "--parallel", how], arguments, paths=paths, words=words)
+        return name, door.same([*trainer, "--parallel", how], arguments, paths=paths, words=words)
 
     def matrix():
-        yield "undisturbed it trains as it does by itself", as_by_itself(door)
+        yield "undisturbed it trains as it does by itself", as_by_itself(door, trainer)
         for how in ("ddp", "fsdp", "hsdp"):
             rest = ("--snapshot-every", "2") if how == "fsdp" else ()  # nobody has a second copy
             for phase in ("forward", "backward", "gradient-sync", "gate", "update", "param-sync", "between"):
@@ -53,6 +55,6 @@ if __name__ == "__main__":
                paths=[["retry", "retry", "respawn", "rebuild", "retry", "adopt"]], words=("in clip_gradients", "tokens 1,280 a rank")),
         left_out("two steps are left out, one after the other, and a rank is killed in the second", "--bad", "5:1", "--bad", "6:0", faults=("kill:3@6:forward",)),
         ("what is not protected is refused by name", door.alone("titan_mistakes.py")),
-        ("types of the trainer are as they say", door.typed(TRAINER[0])),
+        ("types of the trainer are as they say", door.typed(TRAIN)),
     ]
     sys.exit(main([*matrix(), *every_left_out()] if options.soak else short, door.bin, options.only))

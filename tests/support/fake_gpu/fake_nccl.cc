@@ -159,7 +159,7 @@ void AddUp(const std::vector<const char*>& parts, char* to, size_t count, int ty
 }
 
 thread_local int group_depth = 0;
-std::atomic<int> launches{0};
+std::atomic<int> comms_made{0}, comms_freed{0};
 using Clock = std::chrono::steady_clock;
 
 class Comm {
@@ -275,7 +275,6 @@ class Comm {
       if (transfer.peer < 0 || transfer.peer >= ranks_) return kInvalidArgument;
     if (blocking) std::this_thread::sleep_for(std::chrono::milliseconds(launch_ms_));
     ++operations_;
-    ++launches;
     // In the order they were asked for, on whatever streams: as NCCL has it within a communicator.
     stream->Enqueue([this, operation = std::move(operation), turn = asked_++]() mutable {
       while (turn_ != turn && !stopped()) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -486,6 +485,7 @@ int Create(void** comm, int ranks, int rank, const std::vector<Id>& ids, const C
   if (config->magic != 0xcafebeef) Forbidden("a configuration that was not begun as NCCL's is");
   if (rank < 0 || rank >= ranks) return 4;
   auto* const made = new Comm(ranks, rank, ids, config->blocking != 0);
+  ++comms_made;
   *comm = made;
   if (group_depth > 0) return initialised.push_back(made), int{kSuccess};
   if (!made->blocking) return kInProgress;
@@ -601,6 +601,7 @@ FAKE_GPU_EXPORT int ncclGroupEnd() {
       ended->End();
     }
     delete ended;
+    ++comms_freed;
   }
   return result;
 }
@@ -634,5 +635,6 @@ FAKE_GPU_EXPORT int ncclCommRevoke(void* comm, int flags) {
 }
 #endif
 
-// Not a library's: how much this process has launched, which a test looks at.
-FAKE_GPU_EXPORT int fakeNcclLaunches() { return launches; }
+// Not a library's: how many communicators this process has made and freed, which a test looks at.
+FAKE_GPU_EXPORT int fakeNcclMade() { return comms_made; }
+FAKE_GPU_EXPORT int fakeNcclFreed() { return comms_freed; }
