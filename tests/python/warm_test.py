@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 
@@ -18,6 +19,14 @@ WARM = str(HERE / "warm.py")
 PATIENT = ("--silence", "8", "--hang-factor", "0", "--step-timeout", "300")  # ranks wait in a step until the test is ready
 QUIET = "import random\nSEED = random.random()\ndef noise(): return random.random()\n"
 ON_DEVICE = "import torch\ntorch.cuda.is_initialized = lambda: True\n"
+# As torch's is_available() and its _cuda_getDeviceCount(), where there is a device: a copy of a process that has asked the driver says so.
+ASKS_DRIVER = """
+    import os, torch
+    copies = []
+    os.register_at_fork(after_in_child=lambda: copies.append(1))
+    torch.cuda._is_in_bad_fork = lambda: bool(copies)
+"""
+ASKS_TORCH = f"import os\nif os.environ.get('PYTORCH_NVML_BASED_CUDA_CHECK') != '1':{ASKS_DRIVER}"
 THREAD = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
 SAID = re.compile(r"rank (\d) life (\d) numbers \[(.*?)\] imported in (\S+) noise (\S+) input (\d+) main (\S+) path (\S+)")
 
@@ -100,13 +109,24 @@ def refuses_threads(door):
     return test
 
 
-def refuses_device(door):
-    """A copy of a process that has a CUDA context could not use it."""
+def refuses_device(door, module, words):
+    """A copy of a process that has a CUDA context, or has asked the driver, could not use a device."""
     def test(_):
         if subprocess.run([door.python, "-c", "import torch"], capture_output=True, check=False).returncode != 0:
             return
-        struck = Struck(door, ON_DEVICE, "event=warm_refused")
-        if "a module initialises CUDA when it is imported" not in struck.log or "how=forked" in struck.log:
+        struck = Struck(door, module, "event=warm_refused")
+        if words not in struck.log or "how=forked" in struck.log:
+            raise Failure(struck.everything)
+    return test
+
+
+def leaves_driver_alone(door):
+    """Torch asks NVML then."""
+    def test(_):
+        if subprocess.run([door.python, "-c", "import torch"], capture_output=True, check=False).returncode != 0:
+            return
+        struck = Struck(door, ASKS_TORCH, "event=warm_ready")
+        if "how=forked" not in struck.log:
             raise Failure(struck.everything)
     return test
 
@@ -146,7 +166,9 @@ if __name__ == "__main__":
         ("a module is run as a module", as_module(door)),
         ("torch is there already, and trains after the fork", is_of_torch(door)),
         ("a module that starts a thread is told, and a new process started", refuses_threads(door)),
-        ("a module that uses a device is told, and a new process started", refuses_device(door)),
+        ("a module that uses a device is told, and a new process started", refuses_device(door, ON_DEVICE, "a module initialises CUDA when it is imported")),
+        ("a module that asks the driver is told, and a new process started", refuses_device(door, textwrap.dedent(ASKS_DRIVER), "a module asks CUDA's driver for something")),
+        ("a module that asks torch whether there is a device keeps from nothing", leaves_driver_alone(door)),
         ("all ranks forked from a process that was told what to import", preloaded(door)),
         ("a module that is not there", refuses(door, [door.python, WARM], "--preload torhc: ModuleNotFoundError: No module named 'torhc'",
                                                "--preload torhc")),

@@ -48,6 +48,23 @@ def _why_not() -> str | None:
     return None
 
 
+def _why_no_copy() -> str | None:
+    """What shows in a copy alone: there torch says that the driver was asked before, if only how many devices there are."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    child = os.fork()
+    if child == 0:
+        in_vain = True
+        try:
+            in_vain = torch.cuda._is_in_bad_fork()
+        finally:
+            os._exit(in_vain)
+    if os.waitpid(child, 0)[1] == 0:
+        return None
+    return "a module asks CUDA's driver for something when it is imported, and no copy of that process could use a device"
+
+
 def _load(names: list[str]) -> None:
     for name in names:
         try:
@@ -175,7 +192,7 @@ def _serve(channel: socket.socket, modules: int, preloaded: list[str]) -> _Copy 
         return None
     _load(os.pread(modules, os.fstat(modules).st_size, 0).decode().splitlines())
     os.close(modules)
-    if why := _why_not():
+    if why := _why_not() or _why_no_copy():
         channel.send(f"refused {why}".encode())
         return None
     gc.collect()
@@ -202,6 +219,8 @@ def main(words: list[str]) -> Any:
         sys.exit("kintsugi.warm is started by `kintsugi run --warm -- python PROGRAM`, and by nobody else")
     if words[0] != "-m":
         sys.path[0] = str(Path(words[0]).resolve().parent)
+    # Many a module asks at its import whether there is a device. Torch then asks NVML, and leaves the driver alone. Copies have their ranks' environment.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     talk, modules = _reserve(int(os.environ.pop("KINTSUGI_FORK_FD")), int(os.environ.pop("KINTSUGI_WARM_FD")))
     with socket.socket(fileno=talk) as channel:
         copy = _serve(channel, modules, preloaded)
