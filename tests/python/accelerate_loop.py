@@ -1,5 +1,5 @@
 """A loop with Accelerate as people write it: prepared loaders, accumulate(), clipping, a scheduler that Accelerate steps, an evaluation with
-gather_for_metrics, save_state and wait_for_everyone. PLAIN=1: the same under plain torch over Gloo.
+gather_for_metrics and check_trigger, save_state and wait_for_everyone. PLAIN=1: the same under plain torch over Gloo.
 
   accelerate_loop.py FOLDER [--accumulate N] [--seedable] [--draws] [--scaled] [--workers N] [--strike PLACE:RANK[:throw]]...
 
@@ -89,8 +89,9 @@ def main() -> None:
                 guess = model(x).argmax(-1)
             right.append(accelerator.gather_for_metrics((guess == label).float()))
         model.train()
+        triggered = accelerator.check_trigger()
         places.at(f"evaluated.{epoch}")
-        return [float(len(torch.cat(right))), float(torch.cat(right).mean())]
+        return [float(triggered), float(len(torch.cat(right))), float(torch.cat(right).mean())]
 
     def save(epoch: int) -> None:
         accelerator.save_state(str(options.folder / f"state-{epoch}"))
@@ -98,13 +99,15 @@ def main() -> None:
         accelerator.wait_for_everyone()
 
     for epoch in range(EPOCHS):
-        for batch in loader if run is None else run.batches(loader, epoch):
+        for i, batch in enumerate(loader) if run is None else run.enumerate(loader, epoch):
             with contextlib.nullcontext() if run is None else run.step():
                 with accelerator.accumulate(model):
                     x, label = batch
                     loss = nn.functional.cross_entropy(model(x), label)
                     if options.scaled and accelerator.step % 5 == 3:
                         loss = loss * 1e36
+                    if rank == 1 and epoch == 1 and i == 1:
+                        accelerator.set_trigger()
                     accelerator.backward(loss)
                     if accelerator.sync_gradients:
                         accelerator.clip_grad_norm_(model.parameters(), 1.0)

@@ -1,7 +1,8 @@
 """An Accelerator of Accelerate's as an object of the run's: `run.register(accelerator=accelerator, ...)`.
 
 `accumulate()` counts batches in it and says in GradientState, of which a process has one, whether this one completes an update. Both move before
-a step's gate. Which loaders are being walked stands there, too: a section that was broken off leaves its own behind.
+a step's gate. Which loaders are being walked stands there, too: a section that was broken off leaves its own behind. What one rank has told by
+`set_trigger()` lies in it until all look (`check_trigger()`), maybe many steps later.
 
 Threads: the trainer's. Errors: Error by name for what is not protected.
 """
@@ -42,13 +43,17 @@ class Counts:
         accelerator = self._accelerator
         drawn = {name: loader.state_dict() for name, loader in self._walked().items() if loader.in_pass and loader.world()}
         return {"step": accelerator.step, "sync": accelerator.gradient_state.sync_gradients, "saves": accelerator.project_configuration.iteration,
-                "loaders": drawn}  # fmt: skip
+                "trigger": accelerator.flag_tensor is not None and bool(accelerator.flag_tensor), "loaders": drawn}  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         accelerator = self._accelerator
         accelerator.step = state["step"]
         accelerator.gradient_state._set_sync_gradients(state["sync"])
         accelerator.project_configuration.iteration = state["saves"]
+        if state["trigger"]:
+            accelerator.set_trigger()
+        else:
+            accelerator.flag_tensor = None
         walked = self._walked()
         for name, kept in state["loaders"].items():
             if name in walked and walked[name].foreign:
@@ -58,7 +63,7 @@ class Counts:
             optimizer._accelerate_step_called = False  # a broken update has left it: the scaler leaves one out where it is not set
 
     def take_over(self, saved: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-        return {**saved[min(saved)], "loaders": {}}
+        return {**saved[min(saved)], "trigger": any(state["trigger"] for state in saved.values()), "loaders": {}}
 
     def _forget_broken_passes(self, walked: list[Prepared]) -> None:
         gradients = self._accelerator.gradient_state
