@@ -166,6 +166,16 @@ late = torch.nn.Linear(2, 2)
 refused("delay_all_reduce_named_params begins a sum", ddp_layout.refuse, DistributedDataParallel(
     torch.nn.Sequential(late, torch.nn.Linear(2, 2)), delay_all_reduce_named_params=[("0.weight", late.weight)], param_to_hook_all_reduce=late.bias))
 
+# A step under no_sync() alone: ranks would go on with weights of their own.
+apart, layouts = DistributedDataParallel(torch.nn.Linear(2, 2)), ddp_layout.DdpLayouts(None)
+layouts.follow([apart])
+apart.process_group = types.SimpleNamespace(size=lambda: 2)
+layouts.refuse_unsummed(3)  # no gradients: no update of theirs
+apart.module.weight.grad = torch.ones(2, 2)
+refused("step 3: nothing has summed up the gradients of DistributedDataParallel around Linear over its ranks (no_sync, LocalSGD)", layouts.refuse_unsummed, 3)
+apart.process_group = group  # of one
+layouts.refuse_unsummed(3)
+
 # What is registered a second time would have two updates, and one comes.
 books = registry.Registry(type("Run", (), {"agent": None, "state_memory": None})(), _build.load(), None, registry.Hooks(*[lambda *_: None] * 3), lambda: 0)
 books._refuse_second("model", late)

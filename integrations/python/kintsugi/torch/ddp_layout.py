@@ -43,6 +43,14 @@ class DdpLayouts(Encoder):
         self._wrapped = wrapped_by_ddp(models)
         return bool(self._wrapped)
 
+    def refuse_unsummed(self, step: int) -> None:
+        """Of a step that comes to its update, and has called no collective."""
+        for wrapped in self._wrapped:
+            if wrapped.process_group.size() > 1 and any(parameter.grad is not None for parameter in wrapped.parameters()):
+                raise Error(f"step {step}: nothing has summed up the gradients of DistributedDataParallel around {type(wrapped.module).__name__} over its ranks "
+                            "(no_sync, LocalSGD): each would have weights of its own from here on, and a rank that takes a lost one's place those of another. End "
+                            "a step with a backward pass outside of no_sync()", Code.FAILED_PRECONDITION)  # fmt: skip
+
     def encode(self) -> bytes:
         now = [(self._extension.layout_of(wrapped.reducer), _attributes_of(wrapped)) for wrapped in self._wrapped]
         if not self._encoded or now != self._seen:

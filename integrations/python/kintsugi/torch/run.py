@@ -134,6 +134,7 @@ class TorchRun(Run):
         self._stepping: set[int] = set()  # optimizers that have stepped in this step
         self._accumulation = Accumulation()
         self._calls_before = 0
+        self._calls_at_begin = 0  # of the step in hand
         self._facts = Facts(self.rank)
         self._kept_by_doors: list[Any] = []
         self._walked_by_doors: list[Any] = []  # loaders
@@ -616,6 +617,7 @@ class TorchRun(Run):
         self._stopped = False
         self._extend_update()
         super().begin_step(k)
+        self._calls_at_begin = self._calls()
         self._left_over = True
 
     def end_step(self, k: int) -> None:
@@ -681,6 +683,8 @@ class TorchRun(Run):
             raise RuntimeError(left)
         self.device.side.gather()
         if has_update:
+            if self._calls() == self._calls_at_begin and not self.device.has_graphs:  # a graph's are not counted
+                self._ddp.refuse_unsummed(self.at)
             self._judge_step()
         self._loops.note_gate()
         self._objects.put_at_gate(self.at)
