@@ -87,7 +87,7 @@ if __name__ == "__main__":
          beside(stands("evaluate.0:1:600", "save.1:0:9", paths=[("respawn",)], replaced=[1]))),
         ("each way to write a step, code behind it without a look at run.again, a newer snapshot, shuffled batches, what a section changes in place",
          forms.same("kill:1@2:forward", "throw:0@3:update", "kill:0@5:backward", "throw:1@6:forward", "kill:1@8:update", "kill:0@11:forward",
-                    "throw:1@12:backward", "kill:1@14:param-sync", "kill:0@17:forward",
+                    "throw:1@12:backward", "kill:1@14:param-sync", "kill:0@19:forward",
                     paths=[*itertools.product(*(("adopt", "respawn") if how == "kill" else ("retry", "rebuild")
                     for how in ("kill", "throw", "kill", "throw", "kill", "kill", "throw", "kill", "kill", "kill", "throw")))])),
         ("what modules keep beside tensors: killed in a forward pass and behind an update, an exception in an update",

@@ -1,5 +1,5 @@
 """The ways to write `with run.step()`, and code behind it without a look at `run.again`; a snapshot of the script's own, which is newer for who
-comes later; shuffled batches, and a sum over them that a section changes in place. PLAIN=1: the same under plain torch over Gloo.
+comes later; shuffled batches of two loaders in turns, and a sum over them that a section changes in place. PLAIN=1: the same under plain torch over Gloo.
 
   torch_forms.py FOLDER [--wrapped stack|manager|attribute]     --wrapped: in a way that is refused
 """
@@ -117,7 +117,11 @@ def cut_off_when_all_are_done() -> None:
 
 def over_batches() -> None:
     loader = DataLoader(TensorDataset(torch.arange(12.0)), batch_size=4, shuffle=True)
+    by_turns = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(9))
     for epoch in range(2):
+        for (x,) in run.batches(by_turns):
+            with run.step():
+                body(int(x[0]))
         sums.zero_()
         for (x,) in run.batches(loader):
             with run.step():

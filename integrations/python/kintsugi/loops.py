@@ -25,16 +25,31 @@ from .program import Begun, Numbers, Program
 # that has ended one; none: it was called as a whole.
 Codes = Callable[[BaseException | None], Iterable[tuple[Any, BaseException | None]]]
 
+_MOST_AT_REST = 16  # loaders: a state has some 5 KB, and all are part of every step's record
+_GONE = "gone"  # in place of such a state
+
 
 class Batches(Protocol):
     """What a loop walks over, and can walk again (kintsugi/torch/loaders.py)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_new(self) -> bool:
+        """This process has neither walked it nor put anything back."""
 
     def begin(self, epoch: int | None) -> None: ...
     def next(self) -> Any: ...
     def position(self) -> int: ...
     def seek(self, position: int) -> None: ...
     def state_dict(self) -> Any: ...
+    def rest(self) -> Any:
+        """Its state, where another pass begins with what this one has come to; else None."""
+
     def load_state_dict(self, state: Any, /) -> None: ...
+    def load_rest(self, state: Any, others: Iterable[Any], /) -> None:
+        """What `others`, which this process has walked, draw from, too, stays as it is."""
+
     def take_over(self, saved: list[tuple[Any, int]], /) -> Any: ...
     def makers(self) -> list[Callable[..., Any]]: ...
 
@@ -92,6 +107,10 @@ class Loops:
         self.function: Callable[[int], object] | None = None  # that makes steps
         self._marks_steps = False  # the loop under way does itself
         self._batches: Batches | None = None  # of the loop under way
+        self._walked: Batches | None = None  # in the newest loop that had any
+        self._walked_here: list[Batches] = []  # by this process
+        self._at_rest: dict[str, Any] = {}  # by name: where others stand, which the loop under way does not walk
+        self._at_rest_among: tuple[int, ...] = ()  # the ranks that took part then
         self._inside = False  # in a block of a step's, or in a loop that knows no other code
         self._began: tuple[Any, int] = None, 0  # its state and position where the step began
         self._epoch: int | None = None
@@ -297,13 +316,42 @@ class Loops:
         if batches is None:
             return
         self._epoch, self._divided_among = epoch, self._run.crew
+        self._change_to(batches)
         if not self._leave_out:
-            batches.begin(epoch)
+            self._begin_pass(batches, epoch)
         elif self._program.loader is None:
-            batches.begin(epoch)
+            self._begin_pass(batches, epoch)
             batches.seek((self._run.committed - self._base) * self._parts - 1)
         else:
             self._take_up(batches)
+
+    def _change_to(self, batches: Batches) -> None:
+        """A process that comes later goes on with the others, too, from where they stand."""
+        if self._at_rest_among != self._run.crew:
+            self._at_rest, self._at_rest_among = {}, self._run.crew
+        if self._walked is not None and self._walked is not batches:
+            self._at_rest.pop(self._walked.name, None)
+            self._at_rest[self._walked.name] = self._walked.rest()
+            for name in [name for name, state in self._at_rest.items() if state not in (None, _GONE)][:-_MOST_AT_REST]:
+                self._at_rest[name] = _GONE
+        self._walked = batches
+
+    def _begin_pass(self, batches: Batches, epoch: int | None) -> None:
+        if batches.is_new and self._program.has_rest(batches.name):
+            rest = self._program.rest_of(batches.name)
+            if rest == _GONE:
+                raise Error(f"loader '{batches.name}': since it was walked more than {_MOST_AT_REST} others were, and where it stood is not kept: this process, which "
+                            "takes a lost one's place, cannot go on with it", Code.FAILED_PRECONDITION)  # fmt: skip
+            if rest is not None:
+                batches.load_rest(rest, self._walked_here)
+            for code in batches.makers():
+                self._run.note_forgotten(self._run.committed, code, True)
+        batches.begin(epoch)
+        self._note_walked(batches)
+
+    def _note_walked(self, batches: Batches) -> None:
+        if not any(batches is one for one in self._walked_here):
+            self._walked_here.append(batches)
 
     def _divide_anew(self, batches: Batches) -> None:
         """Others take part than when the pass began here: it goes on behind what all together have had."""
@@ -322,6 +370,7 @@ class Loops:
         else:
             state, self._passed_over = noted
             batches.load_state_dict(state)
+        self._note_walked(batches)
 
     def _next(self, batches: Batches) -> Any:
         for _ in range(self._passed_over):  # of a step that took several
@@ -334,6 +383,8 @@ class Loops:
         if self._batches is not None:
             state, position = self._began
             self._program.note_loader((state, self._batches.position() - position - 1))
+            if self._at_rest_among == self._run.crew:
+                self._program.note_rests(self._at_rest)
 
     def _go_back(self, batches: Batches | None) -> None:
         """The step of this iteration is void. Most often the one before is committed, and it is made again."""

@@ -51,6 +51,7 @@ class Program:
         self._ended = 0  # the newest step whose objects were taken at its end, not at its gate; which had changed between
         self._ended_keys: dict[str, str] = {}
         self._loaders: dict[int, Any] = {}  # by loop: state of what it walks, of the one under way and the one before
+        self._rests: dict[str, Any] = {}  # by name: state of what no loop walks now, as the newest that did had left it
         self._begun = 0  # loops that this process has begun, and whether it is in the last of them
         self._in_loop = False
         self._iteration = 0  # the step that it makes
@@ -60,7 +61,8 @@ class Program:
 
     def state_dict(self) -> dict[str, Any]:
         if self._past is None:
-            self._past = pickle.dumps({"start": self._start, "begun_with": self._begun_with, "ends": self._ends, "sections": _plain(self._lasting), "crew": self._crew})
+            self._past = pickle.dumps({"start": self._start, "begun_with": self._begun_with, "ends": self._ends, "sections": _plain(self._lasting), "crew": self._crew,
+                                       "rests": self._rests})  # fmt: skip
         return {"past": self._past, "iterations": dict(self._at_iterations), "sections": _plain(self._passing), "loaders": self._loaders,
                 "left_out": self.left_out, "ended": self._ended, "ended_keys": self._ended_keys}  # fmt: skip
 
@@ -71,7 +73,7 @@ class Program:
         self._at_iterations, self._loaders = dict(state["iterations"]), dict(state["loaders"])
         self._ended, self._ended_keys = state["ended"], state["ended_keys"]
         self.left_out = tuple(state.get("left_out", ()))
-        self._crew = past.get("crew")
+        self._crew, self._rests = past.get("crew"), dict(past.get("rests", {}))
         self._take({name: Recorded(*kept) for name, kept in {**past["sections"], **state["sections"]}.items()})
 
     @staticmethod
@@ -81,7 +83,7 @@ class Program:
         first = saved[min(saved)]
         past = pickle.loads(first["past"]) if "past" in first else first
         if past.get("crew") != crew:
-            first = {**first, "past": pickle.dumps({**past, "crew": None})}
+            first = {**first, "past": pickle.dumps({**past, "crew": None, "rests": {}})}
         return {**first, "loaders": Program.loaders_of_all([saved[rank]["loaders"] for rank in sorted(saved)])}
 
     @staticmethod
@@ -104,6 +106,8 @@ class Program:
 
     def go_on_among(self, crew: list[int], loaders: dict[int, Any] | None = None) -> None:
         """Other ranks take part from here on. `loaders`: what loops walk, as all ranks had come to."""
+        if crew != self._crew:
+            self._rests = {}  # as they were divided among others
         self._crew, self._past = crew, None
         if loaders is not None:
             self._loaders = loaders
@@ -174,6 +178,17 @@ class Program:
         saved, where those were others than there are."""
         loop = self._begun - 1
         self._loaders = {known: kept for known, kept in self._loaders.items() if known == loop - 1} | {loop: state}
+
+    def note_rests(self, states: dict[str, Any]) -> None:
+        """Of what the loop under way does not walk, and later ones may."""
+        if any(name not in self._rests or self._rests[name] is not state for name, state in states.items()):
+            self._rests, self._past = {**self._rests, **states}, None
+
+    def has_rest(self, name: str) -> bool:
+        return name in self._rests
+
+    def rest_of(self, name: str) -> Any:
+        return self._rests[name]
 
     @property
     def loader(self) -> Any:

@@ -15,7 +15,7 @@ fast. Something else than a generator that a data set changes as it goes (a coun
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from .fewer_ranks import Share
 from .indices import sampler_of
 from .kept_batches import KeptBatch
 from .loader_kinds import Mapped, Mark, kind_of
-from .streams import SHARED, Streams, World, moved
+from .streams import SHARED, Streams, World, kept, moved
 
 
 class _Place(NamedTuple):
@@ -106,6 +106,14 @@ class Batches:
             return self._fetch_changed(entry)
         return self._fetch()
 
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def is_new(self) -> bool:
+        return self._place is None
+
     def position(self) -> int:
         """How many batches of this pass were handed out."""
         return self._position
@@ -176,6 +184,18 @@ class Batches:
                 "ended": self._ended is not None and self._position == self._fetched, "length": self.length_hint(),
                 "start": {name: self._start[name] for name in SHARED if name in self._start} if self._position == 0 else {},
                 "due": {name: state for name, state in self._streams.take().items() if name in SHARED} if self._draws else {}}  # fmt: skip
+
+    def rest(self) -> dict[str, Any] | None:
+        state = self.state_dict()
+        return state if state["own"] or self._kind.outlasts else None
+
+    def load_rest(self, state: Mapping[str, Any], others: Iterable[Any]) -> None:
+        with kept(one for other in others for one in other.generators()):
+            self.load_state_dict(state)
+
+    def generators(self) -> list[Any]:
+        """Of its own, and data sets that have a state."""
+        return self._streams.own()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Stands where the state was taken; the iterator is made when it is needed."""

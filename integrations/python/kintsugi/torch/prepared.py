@@ -13,7 +13,7 @@ Threads: the trainer's. Errors: Error by name for what else Accelerate makes of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from .._errors import Error
 from ..abi import Code
 from .devices import Device
 from .loaders import Batches
-from .streams import Streams, World, moved, set_state, state_of
+from .streams import Streams, World, kept, moved, set_state, state_of
 
 _NOTHING = object()
 
@@ -91,6 +91,14 @@ class Prepared:
 
     __next__ = next
 
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def is_new(self) -> bool:
+        return not self._begun
+
     def position(self) -> int:
         return self._inner.position() - (self._ahead is not _NOTHING)
 
@@ -120,6 +128,15 @@ class Prepared:
             inner.seek(behind)
         return {"inner": state, "iteration": self._loader.iteration, "in_pass": self._in_pass, "begun": self._begun,
                 "world": self.world()}  # fmt: skip
+
+    rest = state_dict
+
+    def load_rest(self, state: Mapping[str, Any], others: Iterable[Any]) -> None:
+        with kept(one for other in others for one in other.generators()):
+            self.load_state_dict(state)
+
+    def generators(self) -> list[Any]:
+        return self._inner.generators()
 
     def world(self) -> World:
         """What the process's generators were at before the batch ahead was drawn; empty: nothing was drawn from them."""

@@ -105,6 +105,9 @@ class Streams:
     def take_own(self) -> World:
         return {name: state_of(generator) for name, generator in self._own.items()}
 
+    def own(self) -> list[Any]:
+        return list(self._own.values())
+
     def lacks(self, states: Mapping[str, bytes]) -> list[str]:
         return sorted(states.keys() - set(SHARED) - self._own.keys() - self._aside.keys())
 
@@ -178,6 +181,15 @@ def set_state(generator: Any, state: bytes) -> None:
         generator.bit_generator.state = pickle.loads(state)
     else:
         generator.set_state(pickle.loads(state))
+
+
+@contextlib.contextmanager
+def kept(generators: Iterable[Any]) -> Iterator[None]:
+    """Whatever is put back within, these stay as they are."""
+    states = [(generator, state_of(generator)) for generator in generators]
+    yield
+    for generator, state in states:
+        set_state(generator, state)
 
 
 class Drawn:
