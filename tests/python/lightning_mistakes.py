@@ -1,14 +1,17 @@
-"""What kintsugi.torch.lightning does not protect is refused by name. Needs no run: something with its rank stands in."""
+"""What kintsugi.torch.lightning does not protect is refused by name, or read for what it carries. Needs no run: something with its rank stands in."""
 import datetime
 import tempfile
 from types import SimpleNamespace
 
 import lightning
+import torch
 from lightning.pytorch import callbacks
 from lightning.pytorch.demos.boring_classes import BoringModel
 
 import kintsugi
 import kintsugi.torch.lightning as guarded
+from kintsugi.torch.loaders import makers_of
+from kintsugi.torch.streams import Streams
 
 RUN = SimpleNamespace(rank=0, world_size=2)
 
@@ -49,5 +52,35 @@ refused("callback StochasticWeightAveraging", callbacks=[callbacks.StochasticWei
 refused("Own has an optimizer_step of its own", plugins=[guarded.Environment(RUN), Own("bf16-mixed", "cpu")])
 averaging = lightning.pytorch.strategies.DDPStrategy(model_averaging_period=2)
 refused("model_averaging_period", strategy=averaging)
+
+
+class Own(torch.utils.data.Sampler):
+    def __iter__(self):
+        yield from range(8)
+
+    def __len__(self):
+        return 8
+
+
+class Stateful(torch.utils.data.Dataset):
+    given = 0
+
+    def __len__(self):
+        return 8
+
+    def state_dict(self):
+        return {"given": self.given}
+
+    def load_state_dict(self, state):
+        self.given = state["given"]
+
+
+sampler = lightning.fabric.utilities.distributed.DistributedSamplerWrapper(Own(), num_replicas=2, rank=0)
+assert Own.__iter__ in [getattr(maker, "__func__", None) for maker in makers_of(torch.utils.data.DataLoader(range(8), sampler=sampler))], "it is within Lightning's"
+data = Stateful()
+streams = Streams({"loader 0": torch.utils.data.DataLoader(torch.utils.data.Subset(data, range(4)))})
+epoch, data.given = streams.take(), 5
+streams.put_back(epoch)
+assert data.given == 0, "the state of a data set goes with its loader's generators"
 lightning.__version__ = "2.5.1"
 refused("lightning 2.5.1 was not tried")

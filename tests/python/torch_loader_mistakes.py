@@ -8,7 +8,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler,
 from torch.utils.data.distributed import DistributedSampler
 
 import kintsugi
-from kintsugi.torch.loaders import Batches
+from kintsugi.torch.loaders import Batches, makers_of
 
 
 def refused(words, act):
@@ -297,6 +297,27 @@ for epoch in (None, None, 3):
     other = Batches(sharded(48, 2, 1))
     other.load_state_dict(batches.state_dict())
     assert all_of(other) == plain[5:]
+
+# What gives an order, or samples, is read for what it carries from pass to pass, wherever it lies; a loader that has a state keeps it itself.
+class Counting(Sampler):
+    def __iter__(self):
+        yield from range(8)
+
+    def state_dict(self):
+        return {}
+
+    load_state_dict = state_dict
+
+
+def read(loader):
+    return {maker.__qualname__ for maker in makers_of(loader) if hasattr(maker, "__self__")}
+
+
+within = DataLoader(range(8), batch_sampler=BatchSampler(Counting(), 2, False))
+assert read(within) == read(DataLoader(range(8), sampler=Counting())) == {"Counting.__iter__"}
+assert read(DataLoader(Endless())) == {"Endless.__iter__"} and read(DataLoader(range(8), shuffle=True)) == set()
+within.state_dict = within.load_state_dict = dict
+assert read(within) == set()
 
 states = [(begun(sharded(48, 2, rank, whole=True), 2, epoch=2).state_dict(), 0) for rank in range(2)]
 one = Batches(sharded(48, 1, 0, whole=True), "data")

@@ -1,17 +1,18 @@
-"""What kintsugi.torch.huggingface, and loaders and Accelerators of Accelerate's, do not protect is refused by name. Needs no run."""
+"""What kintsugi.torch.huggingface, and loaders and Accelerators of Accelerate's, do not protect is refused by name, or read for what it carries. Needs no run."""
 import os
 import tempfile
 from types import SimpleNamespace
 
 import torch
 import transformers
-from accelerate import Accelerator
+from accelerate import Accelerator, data_loader
 from accelerate.utils import DataLoaderConfiguration, GradientAccumulationPlugin
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 import kintsugi
 import kintsugi.torch.huggingface as guarded
 from kintsugi.torch.accelerated import Counts
+from kintsugi.torch.loaders import Batches, makers_of
 from kintsugi.torch.prepared import Prepared
 from kintsugi.torch.run import TorchRun
 
@@ -73,6 +74,17 @@ accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4, rng_types=["t
                           dataloader_config=DataLoaderConfiguration(dispatch_batches=False))
 loader = accelerator.prepare(DataLoader(Numbers(), shuffle=True))
 refused("its rng_types torch are made the same on all ranks", Prepared, loader)
+
+
+class Own(RandomSampler):
+    def __iter__(self):
+        return super().__iter__()
+
+
+shard = data_loader.BatchSamplerShard(data_loader.BatchSampler(Own(Numbers()), 2, False), 2, 1)
+part = DataLoader(data_loader.IterableDatasetShard(Endless(), num_processes=2))
+refused("accelerate gives each rank a part of its IterableDataset", Batches, part)
+assert Own.__iter__ in [getattr(maker, "__func__", None) for maker in makers_of(DataLoader(Numbers(), batch_sampler=shard))], "it is within another's"
 refused("it skips batches", Prepared, accelerator.skip_first_batches(accelerator.prepare(DataLoader(Endless())), 1))
 run = SimpleNamespace(_loaders=[], _has_accelerator=False, device=None)
 refused("accumulate=2, and accelerate's gradient_accumulation_steps is 4", TorchRun._walk, run, loader, None, 2, None)

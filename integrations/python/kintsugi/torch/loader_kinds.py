@@ -373,6 +373,9 @@ def _kind_of_data_loader(loader: Any, name: str, refused: Callable[[str], Error]
     if loader.num_workers > 0 and loader.persistent_workers and loader._iterator is not None:
         raise refused("its persistent workers run already, and may have drawn: look at a batch in another loader, or make this one anew")
     iterable = isinstance(loader.dataset, IterableDataset)
+    if iterable and type(loader.dataset).__module__.startswith("accelerate."):
+        raise refused("accelerate gives each rank a part of its IterableDataset, and keeps no state of that: use a data set that gives samples by their indices "
+                      "(__getitem__, __len__; load_dataset without streaming=True)")  # fmt: skip
     if iterable and not has_state(loader.dataset):
         raise refused(f"its data set, a {type(loader.dataset).__name__}, is an IterableDataset without state_dict and load_state_dict, which alone could tell "
                       "where it stands: give it these two, or use a data set that gives samples by their indices (__getitem__, __len__)")  # fmt: skip

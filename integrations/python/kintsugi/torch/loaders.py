@@ -19,16 +19,17 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from .._errors import Error
 from ..abi import Code
+from ..carried import FRAMEWORKS
 from .devices import Device
 from .fewer_ranks import Share
 from .indices import sampler_of
 from .kept_batches import KeptBatch
 from .loader_kinds import Mapped, Mark, kind_of
-from .streams import SHARED, Streams, World, kept, moved
+from .streams import SHARED, Streams, World, has_state, kept, moved
 
 
 class _Place(NamedTuple):
@@ -362,11 +363,11 @@ class Batches:
 
 
 def makers_of(loader: Any) -> list[Callable[..., Any]]:
-    """What makes samples, of data sets that do not give their state, and batches of them; what gives their order."""
+    """What makes samples, of data sets that do not give their state, and batches of them; what gives their order, where the loader has no state that would
+    tell of it."""
     found: list[Callable[..., Any]] = []
-    for place in ("sampler", "batch_sampler"):
-        thing = getattr(loader, place, None)
-        if not hasattr(thing, "state_dict") and isinstance(walk := getattr(thing, "__iter__", None), MethodType):
+    for sampler in () if has_state(loader) else _samplers_of(loader):
+        if isinstance(walk := getattr(sampler, "__iter__", None), MethodType) and not _is_of_framework(walk):
             found.append(walk)
     if callable(collate := getattr(loader, "collate_fn", None)):
         found.append(collate)
@@ -377,6 +378,24 @@ def makers_of(loader: Any) -> list[Callable[..., Any]]:
             continue
         parts = getattr(thing, "datasets", ())
         level += [getattr(thing, "dataset", None), *(parts.values() if isinstance(parts, dict) else parts)]
-        if isinstance(maker := getattr(thing, "__getitem__", None), MethodType):
+        place = "__iter__" if isinstance(thing, IterableDataset) else "__getitem__"
+        if isinstance(maker := getattr(thing, place, None), MethodType):
             found.append(maker)
     return found
+
+
+def _samplers_of(loader: Any) -> list[Any]:
+    """A script's own is often within others: in a BatchSampler, in those by which Accelerate and Lightning divide its order among ranks."""
+    found: list[Any] = []
+    level = [getattr(loader, place, None) for place in ("sampler", "batch_sampler")]
+    while level:
+        thing = level.pop(0)
+        if thing is None or any(thing is one for one in found):
+            continue
+        found.append(thing)
+        level += [getattr(thing, "sampler", None), getattr(thing, "batch_sampler", None), getattr(getattr(thing, "dataset", None), "_sampler", None)]
+    return found
+
+
+def _is_of_framework(method: MethodType) -> bool:
+    return str(method.__func__.__module__).partition(".")[0] in FRAMEWORKS

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from .._errors import Error
 from ..abi import Code
@@ -248,7 +249,10 @@ def _refuse(loader: Any, name: str) -> None:
     kind = type(loader).__name__
     reason = ""
     if kind == "DataLoaderDispatcher":
-        reason = "on rank 0 alone it reads, and tells the others by collectives: DataLoaderConfiguration(dispatch_batches=False)"
+        remedy = "dispatch_batches=False (in DataLoaderConfiguration, or TrainingArguments' accelerator_config)"
+        if isinstance(loader.dataset, IterableDataset):
+            remedy = "use a data set that gives samples by their indices (__getitem__, __len__; load_dataset without streaming=True), which is not dispatched"
+        reason = f"on rank 0 alone it reads, and tells the others by collectives: {remedy}"
     elif kind != "DataLoaderShard":
         reason = "only what accelerator.prepare makes of a DataLoader was tried"
     elif loader.skip_batches:

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import pickle
 import random
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
@@ -31,6 +32,8 @@ SHARED = ("torch", "python", "numpy", "device")  # the process's own, which a tr
 _MOST_PARTS = 256  # of a list or dict that is looked into: a list of samples is longer, and holds no generators; one of data sets may
 _MOST_LOOKED_AT = 20000
 
+
+_OF_DATA = re.compile(r"(dataset|loader \d+\.dataset)(\.|$)")  # below a data set, and that of a loader that a framework walks
 
 _ABSENT = object()
 
@@ -228,7 +231,7 @@ def _found(roots: Mapping[str, Any]) -> tuple[dict[str, Any], set[str], dict[str
     for path, thing in things.items():
         if isinstance(thing, kinds):
             found[path] = thing
-        elif (path == "dataset" or path.startswith("dataset.") and isinstance(thing, Dataset)) and has_state(thing):
+        elif (path == "dataset" or _OF_DATA.match(path) and isinstance(thing, Dataset)) and has_state(thing):
             found[f"{path}.state_dict()"] = thing
     return found, empty, things
 
