@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -258,10 +259,20 @@ class KINTSUGI_EXPORT Agent {
   // (BeginCollective, NoteComputed). Refused again by the same numbers, its data is to blame: all ranks leave it out. Where
   // some ranks alone have computed otherwise than before, their machines are to blame, and new processes take their places
   // where they may (--max-respawns), while the step is made again: BeginStep is kEnded there, as Run is then.
-  Status Reject(Step step, const std::string& reason);
+  Status Reject(Step step, const std::string& reason) { return Reject(step, reason, {}); }
+  struct RejectOptions {
+    // Should its data be to blame, so many steps before it are left out with it: the run goes back to before them, to the newest
+    // in-memory snapshot or checkpoint that is as old as that. Where none is, as far as a snapshot reaches; the record says how far.
+    uint64_t back = 0;
+    // By what all ranks have summed up: all will find it, and who can say more comes first.
+    bool of_all = false;
+  };
+  Status Reject(Step step, const std::string& reason, const RejectOptions& options);
   // Not null: all ranks leave this step out, and why. Its batch is passed by and nothing is computed or drawn: BeginUpdate and
-  // EndUpdate commit it as an empty one. From BeginStep on, and in rollback for the step behind the one all stand at.
+  // EndUpdate commit it as an empty one. From BeginStep on, and in rollback, of all steps that are known to be left out.
   const std::string* LeftOut(Step step) const;
+  // The first such step behind `after`.
+  std::optional<Step> NextLeftOut(Step after) const;
   // Steps that were left out; where the run resumed, since then.
   std::vector<Step> left_out() const;
   // Passes the gate: from here to EndUpdate nothing but local arithmetic.

@@ -358,6 +358,15 @@ kintsugi_code kintsugi_reject(kintsugi_agent* agent, uint64_t step, const char* 
   return Marked(agent, [&] { return agent->agent->Reject(Step(step), reason ? reason : ""); });
 }
 
+kintsugi_code kintsugi_reject_with(kintsugi_agent* agent, uint64_t step, const char* reason,
+                                   const kintsugi_reject_options* options) {
+  return Marked(agent, [&]() -> Status {
+    kintsugi_reject_options how{};
+    if (options) KINTSUGI_RETURN_IF_ERROR(c::TakeStruct(options, "kintsugi_reject_options", &how));
+    return agent->agent->Reject(Step(step), reason ? reason : "", {how.back, how.of_all != 0});
+  });
+}
+
 int32_t kintsugi_asks_norm(const kintsugi_agent* agent, uint64_t step) {
   return agent && !c::IsForked(agent) && agent->agent->AsksNorm(Step(step)) ? 1 : 0;
 }
@@ -370,6 +379,10 @@ const char* kintsugi_left_out(const kintsugi_agent* agent, uint64_t step) {
   if (!agent || c::IsForked(agent)) return nullptr;
   const std::string* const why = agent->agent->LeftOut(Step(step));
   return why ? why->c_str() : nullptr;
+}
+
+uint64_t kintsugi_next_left_out(const kintsugi_agent* agent, uint64_t after) {
+  return agent && !c::IsForked(agent) ? agent->agent->NextLeftOut(Step(after)).value_or(Step()).value() : 0;
 }
 
 kintsugi_code kintsugi_report(kintsugi_agent* agent, uint64_t step, double loss, const uint64_t* samples,

@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /* Grows by one with every addition. */
-#define KINTSUGI_ABI_VERSION 15
+#define KINTSUGI_ABI_VERSION 16
 
 typedef struct kintsugi_agent kintsugi_agent;
 typedef struct kintsugi_error kintsugi_error;
@@ -572,10 +572,22 @@ KINTSUGI_C_API kintsugi_code kintsugi_report_norm(kintsugi_agent* agent, uint64_
  * leave it out. Where some ranks alone have computed otherwise than before, their machines are to blame: kintsugi_begin_step is ENDED
  * there, as the next task is, and where they may (--max-respawns) new processes take their places. Since version 14. */
 KINTSUGI_C_API kintsugi_code kintsugi_reject(kintsugi_agent* agent, uint64_t step, const char* reason);
+/* The same. `back`: should its data be to blame, so many steps before it are left out with it: the run goes back to before them, to the
+ * newest in-memory snapshot or checkpoint that is as old as that; where none is, as far as a snapshot reaches. `of_all`, not 0: by what
+ * all ranks have summed up: all will find it, and who can say more comes first. NULL: as 0. Since version 16. */
+typedef struct kintsugi_reject_options {
+  size_t size;
+  uint64_t back;
+  int32_t of_all;
+} kintsugi_reject_options;
+KINTSUGI_C_API kintsugi_code kintsugi_reject_with(kintsugi_agent* agent, uint64_t step, const char* reason,
+                                                  const kintsugi_reject_options* options);
 /* Not NULL: all ranks leave this step out, and why. Its batch is passed by and nothing is computed or drawn: kintsugi_begin_update and
- * kintsugi_end_update commit it as an empty one. From kintsugi_begin_step on, and in ROLLBACK for the step behind the one all stand at.
+ * kintsugi_end_update commit it as an empty one. From kintsugi_begin_step on, and in ROLLBACK, of all steps that are known to be left out.
  * Since version 14. */
 KINTSUGI_C_API const char* kintsugi_left_out(const kintsugi_agent* agent, uint64_t step);
+/* The first such step behind `after`; 0: none is known. Since version 16. */
+KINTSUGI_C_API uint64_t kintsugi_next_left_out(const kintsugi_agent* agent, uint64_t after);
 /* Passes the gate; from here to kintsugi_end_update nothing but local arithmetic. May block. */
 KINTSUGI_C_API kintsugi_code kintsugi_begin_update(kintsugi_agent* agent, uint64_t step);
 KINTSUGI_C_API kintsugi_code kintsugi_end_update(kintsugi_agent* agent, uint64_t step);

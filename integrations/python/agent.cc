@@ -76,8 +76,10 @@ nb::class_<PythonAgent> BindAgent(nb::module_& module) {
       .def("hand_over_objects", &PythonAgent::HandOverObjects)
       .def("allow_rejects", &PythonAgent::AllowRejects, nb::arg("most"))
       .def("note_computed", &PythonAgent::NoteComputed, nb::arg("of"), nb::arg("numbers"))
-      .def("reject", &PythonAgent::Reject, nb::arg("step"), nb::arg("reason"))
+      .def("reject", &PythonAgent::Reject, nb::arg("step"), nb::arg("reason"), nb::arg("back") = 0,
+           nb::arg("of_all") = false)
       .def("left_out", &PythonAgent::LeftOut, nb::arg("step"))
+      .def("next_left_out", &PythonAgent::NextLeftOut, nb::arg("after"))
       .def("on_stop", &PythonAgent::OnStop, nb::arg("function"), nb::arg("context"))
       .def("on_stop_python", &PythonAgent::OnStopPython, nb::arg("function"))
       .def("collective_marker", &PythonAgent::CollectiveMarker)

@@ -312,15 +312,20 @@ class PythonAgent {
   void NoteComputed(const std::string& of, const std::vector<int64_t>& numbers) {
     for (const int64_t number : numbers) kintsugi_note_computed(get(), of.c_str(), static_cast<uint64_t>(number));
   }
-  int Reject(uint64_t step, const std::string& reason) {
+  int Reject(uint64_t step, const std::string& reason, uint64_t back, bool of_all) {
     kintsugi_agent* agent = get();
+    kintsugi_reject_options options{};
+    options.size = sizeof options;
+    options.back = back;
+    options.of_all = of_all ? 1 : 0;
     nb::gil_scoped_release unlocked;
-    return kintsugi_reject(agent, step, reason.c_str());
+    return kintsugi_reject_with(agent, step, reason.c_str(), &options);
   }
   std::optional<std::string> LeftOut(uint64_t step) const {
     const char* why = kintsugi_left_out(get(), step);
     return why ? std::optional<std::string>(why) : std::nullopt;
   }
+  uint64_t NextLeftOut(uint64_t after) const { return kintsugi_next_left_out(get(), after); }
   int BeginUpdate(uint64_t step) {
     kintsugi_agent* agent = get();
     nb::gil_scoped_release unlocked;

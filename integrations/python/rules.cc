@@ -31,6 +31,7 @@ void BindRules(nb::module_& module) {
       .def_prop_ro("any", [](const StepRules& self) { return self.veto().has_rules(); })
       .def_prop_ro("spike", [](const StepRules& self) { return self.veto().spike; })
       .def_prop_ro("norm", [](const StepRules& self) { return self.veto().norm; })
+      .def_prop_ro("back", [](const StepRules& self) { return self.veto().back; })
       .def_prop_ro("most", [](const StepRules& self) { return self.veto().most; })
       .def("begin", &StepRules::Begin)
       .def("note_loss",

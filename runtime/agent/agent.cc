@@ -124,8 +124,11 @@ Status Agent::EnterPhase(Step step, TrainPhase phase) { return impl_->trainer.st
 Status Agent::BeginCollective() { return impl_->trainer.steps.BeginCollective(); }
 Status Agent::BeginCollective(std::span<uint8_t> given) { return impl_->trainer.steps.BeginCollective(given); }
 void Agent::NoteComputed(const std::string& of, uint64_t number) { impl_->trainer.refusals.NoteComputed(of, number); }
-Status Agent::Reject(Step step, const std::string& reason) { return impl_->trainer.refusals.Reject(step, reason); }
+Status Agent::Reject(Step step, const std::string& reason, const RejectOptions& options) {
+  return impl_->trainer.refusals.Reject(step, reason, options.back, options.of_all);
+}
 const std::string* Agent::LeftOut(Step step) const { return impl_->trainer.refusals.LeftOut(step); }
+std::optional<Step> Agent::NextLeftOut(Step after) const { return impl_->trainer.refusals.NextLeftOut(after); }
 std::vector<Step> Agent::left_out() const { return impl_->trainer.refusals.left_out(); }
 Status Agent::Report(Step step, double loss, std::span<const uint64_t> samples) {
   return impl_->trainer.steps.Report(step, loss, samples);

@@ -103,7 +103,7 @@ Status Refusals::Refused(Step step) const {
   return {StatusCode::kInternal, "step " + step.ToString() + " is refused: " + case_.why()};
 }
 
-Status Refusals::Reject(Step step, const std::string& why) {
+Status Refusals::Reject(Step step, const std::string& why, uint64_t back, bool of_all) {
   if (!most_)
     return {StatusCode::kFailedPrecondition,
             "Reject(" + step.ToString() + ") without AllowRejects, which all ranks call before Agent::Run"};
@@ -113,11 +113,11 @@ Status Refusals::Reject(Step step, const std::string& why) {
     return {StatusCode::kFailedPrecondition, "Reject(" + step.ToString() +
                                                  ") outside of that step, or behind its gate: a step is refused "
                                                  "before it changes anything"};
-  return Refuse(step, why, false);
+  return Refuse(step, why, back, of_all);
 }
 
-Status Refusals::Refuse(Step step, const std::string& why, bool of_all) {
-  if (step == case_.step()) case_.Refuse(why.empty() ? "no reason is given" : why.substr(0, kLongestReason));
+Status Refusals::Refuse(Step step, const std::string& why, uint64_t back, bool of_all) {
+  if (step == case_.step()) case_.Refuse(why.empty() ? "no reason is given" : why.substr(0, kLongestReason), back);
   const bool is_first = self_.options.rank == (crew_.empty() ? Rank(0) : crew_.front());
   const TimePoint until = SteadyClock::SteadyNow() + PatienceOf(is_first, of_all, self_.options.world_size);
   while (!gate_.SeemsLocked()) {
@@ -138,7 +138,7 @@ Status Refusals::PassGate(Step step) {
 Status Refusals::JudgeByRules(Step step) {
   if (step != case_.step() || case_.LeftOut(step) || !case_.why().empty()) return Status::Ok();
   KINTSUGI_ASSIGN_OR_RETURN(const std::optional<core::StepRules::Refusal> refusal, rules_.Judge());
-  return refusal ? Refuse(step, refusal->why, refusal->of_all) : Status::Ok();
+  return refusal ? Refuse(step, refusal->why, rules_.veto().back, refusal->of_all) : Status::Ok();
 }
 
 // Where the step was refused before and is good now, this rank's numbers may tell whose machine it was: all compare.
@@ -187,7 +187,11 @@ bool Refusals::MayBeReplaced() const {
 }
 
 Status Refusals::Tell(const HandlerContext& call) const {
-  return most_ ? TellStep(call, case_.Tell(call.step)) : Status::Ok();
+  if (!most_) return Status::Ok();
+  core::StepFacts facts = case_.Tell(call.step);
+  // Others cut batches otherwise: what was left out comes in other steps.
+  if (crew_ != call.crew) facts.left_out.clear();
+  return TellStep(call, facts);
 }
 
 Status Refusals::Hear(HandlerContext& call) {
@@ -197,7 +201,8 @@ Status Refusals::Hear(HandlerContext& call) {
   // Others cut batches otherwise: what was computed among them is not computed again.
   if (crew_ != call.crew) case_.ForgetNumbers();
   crew_ = call.crew;
-  if (verdict) call.remark += (call.remark.empty() ? "" : "; ") + verdict->Describe(call.step.Next());
+  const std::string said = verdict ? verdict->Describe(call.step.Next()) : case_.DescribeBack(call.step);
+  if (!said.empty()) call.remark += (call.remark.empty() ? "" : "; ") + said;
   return Status::Ok();
 }
 

@@ -39,7 +39,8 @@ class Refusals {
   void NoteLoss(double loss, std::span<const uint64_t> samples);
   void NoteNorm(double norm) { rules_.NoteNorm(norm); }
   bool AsksNorm(Step step) const;
-  Status Reject(Step step, const std::string& why);
+  // `back`: so many steps before it go with it; `of_all`: in what all ranks have summed up.
+  Status Reject(Step step, const std::string& why, uint64_t back, bool of_all);
   // Before the gate of `step`.
   Status PassGate(Step step);
 
@@ -48,18 +49,21 @@ class Refusals {
   // In ROLLBACK: all judge; what is to be known of it goes into the record.
   Status Hear(HandlerContext& call);
 
+  // All stand where the ranks have agreed to leave steps out already: the run is to go back to before this one. 0: it is not.
+  Step BackFrom(Step standing) const { return case_.BackFrom(standing).value_or(Step()); }
+
   // All go on.
   void GoOn() { case_.GoOn(); }
 
   // Why all leave this step out; null: they do not.
   const std::string* LeftOut(Step step) const { return case_.LeftOut(step); }
+  std::optional<Step> NextLeftOut(Step after) const { return case_.NextLeftOut(after); }
   std::vector<Step> left_out() const;
 
  private:
   Status Judge(Step step);
   Status JudgeByRules(Step step);
-  // `of_all`: in what all ranks have summed up.
-  Status Refuse(Step step, const std::string& why, bool of_all);
+  Status Refuse(Step step, const std::string& why, uint64_t back, bool of_all);
   Status Refused(Step step) const;
   Status GiveWay(Step step);
   // In the log; gives what it said.

@@ -19,14 +19,33 @@ std::vector<uint8_t> BytesOf(const nlohmann::json& told) {
   return {text.begin(), text.end()};
 }
 
+// Steps, and why each: JSON has no numbers as keys.
+std::pair<std::vector<uint64_t>, std::vector<std::string>> Split(const std::map<uint64_t, std::string>& left_out) {
+  std::pair<std::vector<uint64_t>, std::vector<std::string>> split;
+  for (const auto& [step, why] : left_out) split.first.push_back(step), split.second.push_back(why);
+  return split;
+}
+
+Result<std::map<uint64_t, std::string>> Joined(const std::vector<uint64_t>& steps,
+                                               const std::vector<std::string>& why) {
+  if (steps.size() != why.size())
+    return Status(StatusCode::kDataLoss,
+                  std::to_string(steps.size()) + " steps are left out, for " + std::to_string(why.size()) + " reasons");
+  std::map<uint64_t, std::string> left_out;
+  for (size_t i = 0; i < steps.size(); ++i) left_out.emplace(steps[i], why[i]);
+  return left_out;
+}
+
 Result<JsonDocument> Parsed(const std::vector<uint8_t>& bytes, const std::string& whose) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return JsonDocument::Parse(text, {.place = whose + " of a refused step", .code = StatusCode::kDataLoss});
 }
 
 std::vector<uint8_t> Encoded(const core::StepFacts& facts) {
-  nlohmann::json told = {{"why", facts.why},   {"doubts", facts.doubts},     {"times", facts.times},
-                         {"differs", nullptr}, {"left_out", facts.left_out}, {"all_left_out", facts.all_left_out}};
+  const auto [steps, reasons] = Split(facts.left_out);
+  nlohmann::json told = {
+      {"why", facts.why},   {"doubts", facts.doubts}, {"times", facts.times}, {"differs", nullptr},
+      {"back", facts.back}, {"left_out", steps},      {"reasons", reasons},   {"all_left_out", facts.all_left_out}};
   if (facts.differs) told["differs"] = *facts.differs;
   return BytesOf(told);
 }
@@ -34,17 +53,20 @@ std::vector<uint8_t> Encoded(const core::StepFacts& facts) {
 Result<core::StepFacts> DecodedFacts(const std::vector<uint8_t>& bytes, Rank rank) {
   KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument told, Parsed(bytes, "rank " + rank.ToString()));
   core::StepFacts facts;
-  std::vector<uint64_t> left_out;
+  std::vector<uint64_t> left_out, all_left_out;
+  std::vector<std::string> reasons;
   KINTSUGI_RETURN_IF_ERROR(told.Root().Read("why", &facts.why, "doubts", &facts.doubts, "times", &facts.times,
-                                            "differs", &facts.differs, "left_out", &facts.left_out, "all_left_out",
-                                            &left_out));
-  facts.all_left_out = {left_out.begin(), left_out.end()};
+                                            "differs", &facts.differs, "back", &facts.back, "left_out", &left_out,
+                                            "reasons", &reasons, "all_left_out", &all_left_out));
+  KINTSUGI_ASSIGN_OR_RETURN(facts.left_out, Joined(left_out, reasons));
+  facts.all_left_out = {all_left_out.begin(), all_left_out.end()};
   return facts;
 }
 
 std::vector<uint8_t> Encoded(const core::StepNews& news) {
   std::vector<int32_t> differ;
   for (Rank rank : news.differ) differ.push_back(rank.value());
+  const auto [steps, reasons] = Split(news.left_out);
   return BytesOf({{"ranks", news.ranks},
                   {"why", news.why},
                   {"refusing", news.refusing},
@@ -52,7 +74,9 @@ std::vector<uint8_t> Encoded(const core::StepNews& news) {
                   {"times", news.times},
                   {"compared", news.compared},
                   {"differ", differ},
-                  {"left_out", news.left_out},
+                  {"back", news.back},
+                  {"left_out", steps},
+                  {"reasons", reasons},
                   {"all_left_out", news.all_left_out}});
 }
 
@@ -60,12 +84,15 @@ Result<core::StepNews> DecodedNews(const std::vector<uint8_t>& bytes) {
   KINTSUGI_ASSIGN_OR_RETURN(const JsonDocument told, Parsed(bytes, "all ranks"));
   core::StepNews news;
   std::vector<int32_t> differ;
-  std::vector<uint64_t> left_out;
+  std::vector<uint64_t> left_out, all_left_out;
+  std::vector<std::string> reasons;
   KINTSUGI_RETURN_IF_ERROR(told.Root().Read("ranks", &news.ranks, "why", &news.why, "refusing", &news.refusing,
                                             "doubts", &news.doubts, "times", &news.times, "compared", &news.compared,
-                                            "differ", &differ, "left_out", &news.left_out, "all_left_out", &left_out));
+                                            "differ", &differ, "back", &news.back, "left_out", &left_out, "reasons",
+                                            &reasons, "all_left_out", &all_left_out));
   for (int32_t rank : differ) news.differ.push_back(Rank(rank));
-  news.all_left_out = {left_out.begin(), left_out.end()};
+  KINTSUGI_ASSIGN_OR_RETURN(news.left_out, Joined(left_out, reasons));
+  news.all_left_out = {all_left_out.begin(), all_left_out.end()};
   return news;
 }
 

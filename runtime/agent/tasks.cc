@@ -52,8 +52,7 @@ struct Tasks::Open {
   const std::unique_ptr<Store> store;
   HandlerContext call;
   core::PhaseDone done;
-  MirroredObjects objects;  // rollback: this rank's mirrored ones, for the partners
-  bool live = false;        // they were live already
+  bool live = false;  // they were live already
 };
 
 Tasks::Tasks(const Membership& self, const Registration& registered, const LoopPass& pass, TrainerPosition& position,
@@ -136,6 +135,7 @@ Status Tasks::Prepare() {
   KINTSUGI_RETURN_IF_ERROR(offer_.Prepare(open_->run.order));
   if (open_->run.order.phase != core::Phase::kRollback) return Status::Ok();
   KINTSUGI_RETURN_IF_ERROR(refusals_.Hear(open_->call));
+  open_->done.back_from = refusals_.BackFrom(open_->call.step);
   return offer_.has_mirrored() ? PrepareObjects() : Status::Ok();
 }
 
@@ -143,12 +143,9 @@ Status Tasks::PrepareObjects() {
   const StateRegistry& registry = registered_.registry();
   // A process that begins a run, or has just loaded a checkpoint, has them live; otherwise they may be ahead of S.
   open_->live = open_->call.rung == Rung::kReload || (!pass_.ever_released() && !self_.join.replacement);
-  if (open_->live) {
-    open_->objects = registry.ShareMirrored();
-    return Status::Ok();
-  }
-  KINTSUGI_ASSIGN_OR_RETURN(open_->objects, registered_.service()->Mirrored(open_->call.step));
-  return registry.RestoreMirrored(JoinMirrored(open_->objects));
+  if (open_->live) return Status::Ok();
+  KINTSUGI_ASSIGN_OR_RETURN(const MirroredObjects objects, registered_.service()->Mirrored(open_->call.step));
+  return registry.RestoreMirrored(JoinMirrored(objects));
 }
 
 Status Tasks::CutAnew(const CutState& state) {
@@ -190,8 +187,8 @@ Status Tasks::Conclude() {
   if (phase == core::Phase::kRebuild && registered_.service()) return registered_.service()->Open(open_->call);
   // Partners that were replaced hold nothing of ours yet.
   if (phase != core::Phase::kRollback || !offer_.has_mirrored()) return Status::Ok();
-  if (open_->live) return offer_.Mirror(open_->call.step, open_->objects);
-  // As they are by now: among other ranks an object may go on as another (RefreshObjects).
+  // As they are by now: the handler may have put others (RefreshObjects).
+  if (open_->live) return offer_.Mirror(open_->call.step, registered_.registry().ShareMirrored());
   KINTSUGI_ASSIGN_OR_RETURN(const MirroredObjects objects, registered_.service()->Mirrored(open_->call.step));
   return offer_.Mirror(open_->call.step, objects);
 }

@@ -18,6 +18,10 @@ void CheckpointList::PutAside(const Checkpoint& checkpoint, const std::string& w
             " cannot be used: " + why;
 }
 
+void CheckpointList::ForgetFrom(Step step) {
+  std::erase_if(all_, [&](const Checkpoint& checkpoint) { return checkpoint.step >= step; });
+}
+
 const Checkpoint* CheckpointList::NewestBefore(std::optional<Step> suspect_from) const {
   const auto found = std::find_if(all_.rbegin(), all_.rend(), [&](const Checkpoint& checkpoint) {
     return !suspect_from || checkpoint.step < *suspect_from;

@@ -23,6 +23,9 @@ class CheckpointList {
   // It cannot be read, or fits no rank.
   void PutAside(const Checkpoint& checkpoint, const std::string& why);
 
+  // They are of a history that was given up: what is made of these steps now is something else.
+  void ForgetFrom(Step step);
+
   // Null: there is none.
   const Checkpoint* newest() const { return all_.empty() ? nullptr : &all_.back(); }
   // ... that holds no update from this one on, which may hold damage; none: any will do.

@@ -408,15 +408,37 @@ void Halt::AfterStop() {
 }
 
 RungDecision Halt::Decide(IncidentFacts* facts) {
-  const SnapshotTable::Usable usable = rounds_.FindUsable(board_.replicas(), board_.plan.suspect_from);
-  facts->snapshot = usable.step;
-  facts->no_snapshot = usable.why;
+  FindOlder(facts);
   facts->smaller = survey_.FindSmaller(*facts);
   facts->asked = scaling_.TakeWanted();
   RungDecision decision = DecideRung(*facts, board_.replicas());
   if (decision.rung != Rung::kRetry || !IsRetriedInVain()) return decision;
   facts->leaving = repeats_.hopeless();
   return DecideRung(*facts, board_.replicas());
+}
+
+// What a reload may go back to: it holds nothing that may be damaged, nor, where there is something as old as that, what the
+// ranks leave out.
+void Halt::FindOlder(IncidentFacts* facts) {
+  RepairPlan& plan = board_.plan;
+  const auto find = [&](const std::optional<Step>& before) {
+    const SnapshotTable::Usable usable = rounds_.FindUsable(board_.replicas(), before);
+    facts->snapshot = usable.step;
+    facts->no_snapshot = usable.why;
+    const Checkpoint* checkpoint = checkpoints_.NewestBefore(before);
+    facts->checkpoint_exists = checkpoint != nullptr;
+    facts->checkpoint = checkpoint ? std::optional(checkpoint->step) : std::nullopt;
+    plan.reload_before = before;
+  };
+  if (plan.back_from && (!plan.choice.step || *plan.choice.step >= *plan.back_from)) {
+    facts->back_from = plan.back_from;
+    find(std::min(*plan.back_from, plan.suspect_from.value_or(*plan.back_from)));
+    facts->goes_back = facts->snapshot || facts->checkpoint_exists;
+    if (facts->goes_back) return;
+  }
+  find(plan.suspect_from);
+  facts->goes_back = facts->back_from && facts->snapshot && plan.choice.step && *facts->snapshot < *plan.choice.step;
+  if (facts->goes_back) find(facts->snapshot->Next());
 }
 
 // A collective that fails at one step again and again, with nobody to blame. Of an incident the first attempt counts:
@@ -462,7 +484,7 @@ void Halt::BeginRelayout(const Crew& crew, const IncidentFacts& facts) {
 void Halt::ReloadFrom(const IncidentFacts& facts) {
   RepairPlan& plan = board_.plan;
   plan.reload_snapshot = ReloadsFromSnapshot(facts);
-  const Checkpoint* checkpoint = checkpoints_.NewestBefore(plan.suspect_from);
+  const Checkpoint* checkpoint = checkpoints_.NewestBefore(plan.reload_before);
   KINTSUGI_CHECK(plan.reload_snapshot ? facts.snapshot.has_value() : checkpoint != nullptr,
                  "a reload was chosen, and there is nothing to reload");
   if (!plan.reload_snapshot) plan.reload = *checkpoint;

@@ -63,6 +63,7 @@ class Halt : public NextAttempt {
   Duration StepLimit(Rank rank) const;
   void AfterStop();
   RungDecision Decide(IncidentFacts* facts);
+  void FindOlder(IncidentFacts* facts);
   void ChangeCrew(IncidentFacts* facts);
   void BeginRelayout(const Crew& crew, const IncidentFacts& facts);
   void ReloadFrom(const IncidentFacts& facts);

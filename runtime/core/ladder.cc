@@ -185,7 +185,7 @@ Verdict TryShrink(const Context& c) {
 }
 
 Verdict TryReload(const Context& c) {
-  if (!c.Unsourced() && c.incident.step.step && !c.incident.suspect_from)
+  if (!c.Unsourced() && c.incident.step.step && !c.incident.suspect_from && !c.incident.goes_back)
     return Refuse(Rung::kReload, Refusal::kRepairPossible, "every shard is still held: nothing needs to be read back");
   if (!c.incident.checkpoint_exists && !c.incident.snapshot)
     return Refuse(Rung::kReload, Refusal::kNoCheckpoint,
@@ -210,11 +210,20 @@ Verdict TryDump(const Context& c) {
 
 Verdict TryExit(const Context&) { return std::nullopt; }
 
+// The ranks have ordered it.
+std::string NotGoneBack(const IncidentFacts& incident) {
+  if (!incident.back_from || incident.goes_back) return "";
+  return "; the run cannot go back to before step " + incident.back_from->ToString() +
+         ": there is no older checkpoint, and " +
+         (incident.no_snapshot.empty() ? "no in-memory snapshots are made (--snapshot-every)" : incident.no_snapshot);
+}
+
 // What the chosen rung is chosen for.
 std::string Choice(Rung rung, const IncidentFacts& incident, const ReplicaMap& replicas) {
   if (rung == Rung::kShrink) return incident.smaller.why;
   if (rung != Rung::kReload)
-    return "cheapest rung whose preconditions hold" + (rung < Rung::kReload ? LoneCopies(incident, replicas) : "");
+    return "cheapest rung whose preconditions hold" + (rung < Rung::kReload ? LoneCopies(incident, replicas) : "") +
+           NotGoneBack(incident);
   const std::string checkpoint =
       incident.checkpoint ? "checkpoint of step " + incident.checkpoint->ToString() : "no complete checkpoint";
   if (ReloadsFromSnapshot(incident))
@@ -230,7 +239,8 @@ std::string Choice(Rung rung, const IncidentFacts& incident, const ReplicaMap& r
 // that is there.
 bool CanTakeAsked(const IncidentFacts& incident) {
   return incident.asked.crew && incident.confirmed && incident.step.step && incident.leaving.empty() &&
-         !incident.suspect_from && std::all_of(incident.ranks.begin(), incident.ranks.end(), IsGood);
+         !incident.suspect_from && !incident.goes_back &&
+         std::all_of(incident.ranks.begin(), incident.ranks.end(), IsGood);
 }
 
 // Without a common step no rung below reload can hold, whatever its own preconditions say.
@@ -283,6 +293,8 @@ RungDecision DecideRung(const IncidentFacts& incident, const ReplicaMap& replica
   if (const AskedWorld& asked = incident.asked; CanTakeAsked(incident))
     return {asked.rung, {{asked.rung, Refusal::kChosen, asked.why}}, asked.crew};
   RungDecision decision{Rung::kExit, {}};
+  // Where a rank is lost for good the others go on as they are, rather than not at all.
+  const bool goes_back = incident.goes_back && incident.confirmed && !TryReload(context);
   for (size_t i = 0; i < kLadder.size(); ++i) {
     const Rung rung = static_cast<Rung>(i);
     Verdict refusal = kLadder[i](context);
@@ -292,6 +304,10 @@ RungDecision DecideRung(const IncidentFacts& incident, const ReplicaMap& replica
       refusal = Refuse(rung, Refusal::kSuspect,
                        "updates from step " + incident.suspect_from->ToString() +
                            " on were computed with memory that may have been damaged");
+    if (!refusal && goes_back && rung < Rung::kReload)
+      refusal = Refuse(
+          rung, Refusal::kGoesBack,
+          "the ranks leave out what comes from step " + incident.back_from->ToString() + " on, and the run goes back");
     if (!refusal && NeedsStep(rung) && !incident.step.step)
       refusal = Refuse(rung, Refusal::kShardLost, "there is no step that every shard still holds");
     if (refusal) {

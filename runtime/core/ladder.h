@@ -71,7 +71,8 @@ enum class Refusal : uint8_t {
   kBytesWouldMove,
   kNoMajorityStays,
   kForbidden,
-  kNodeAbsent,  // the last one: runtime/wire/words.h reads up to it
+  kNodeAbsent,
+  kGoesBack,  // the last one: runtime/wire/words.h reads up to it
 };
 
 // In which the run could go on without the ranks that are lost for good.
@@ -98,6 +99,9 @@ struct IncidentFacts {
   std::string no_snapshot;         // why there is none; empty where none is made
   // Step S and those since this one were computed with gradients that may hold damage: no copy of them is any good.
   std::optional<Step> suspect_from;
+  // The ranks leave out what comes from this step on, and step S lies behind it.
+  std::optional<Step> back_from;
+  bool goes_back = false;      // there is an older state to go back to, if not as old as that
   bool save_possible = false;  // a save directory is set
   std::string leaving;         // why what can be saved is saved and nothing repaired any more; empty: it is
   // Where replicas are compared between steps: the newest step at which all agreed, 0 for the registered state.

@@ -17,7 +17,7 @@ Machines::Machines(Policy policy, Term term)
       hangs(board, processes, faults, repeats),
       snapshots(board, rounds, hangs, faults),
       comparison(board, processes, faults, end, rounds, inexact),
-      survey(board, checkpoints, repeats, comparison),
+      survey(board, repeats, comparison),
       scaling(board, processes, survey),
       saves(board, end, faults, comparison, survey, scaling, hangs, checkpoints, repeats),
       rescue(board, processes, faults, comparison, survey, saves),

@@ -126,6 +126,8 @@ struct PhaseDone {
   bool objects_ahead = false;             // as Parked's, of objects that were adopted in kRepair
   std::vector<UnreachedPeer> unreached;   // kRebuild, where it failed
   std::vector<Registered> next = {};      // kRebuild with relayout: one
+  // kRollback: the ranks have agreed to leave out steps from this one on, and all stand behind it. 0: they have not.
+  Step back_from = {};
 };
 struct Resumed {};  // the trainer's loop runs again
 struct Finished {   // the loop returned ok; the rank keeps its state until all have finished

@@ -335,6 +335,7 @@ void Recovery::OnDone(Rank rank, const PhaseDone& done) {
   if (board_.incident.open()) {
     board_.incident.record().bytes_moved += done.bytes_moved;
     board_.incident.Remark(done.text);
+    if (GoesBack(done)) return;
   }
   if (board_.phase() == Phase::kRepair && board_.policy.resume_by_trainer && !board_.course.ever_ran)
     loaded_[rank] = done.loaded;
@@ -344,6 +345,14 @@ void Recovery::OnDone(Rank rank, const PhaseDone& done) {
   if (!board_.NobodyWaits() || tries_again) return;
   times_.Note(board_.phase(), board_.now() - board_.phase_began());
   AfterPhase();
+}
+
+// Once an incident: it goes as far back as it can, and where that is not far enough the ranks say so again.
+bool Recovery::GoesBack(const PhaseDone& done) {
+  if (board_.phase() != Phase::kRollback || done.back_from.value() == 0 || board_.plan.back_from) return false;
+  board_.plan.back_from = done.back_from;
+  faults_.Lock("the ranks leave out what comes from step " + done.back_from.ToString() + " on: the run goes back");
+  return true;
 }
 
 // Before the first incident nobody knows how long CLEAN takes here. All do the same in it: those who are done tell.
@@ -550,6 +559,8 @@ void Recovery::Resume() {
   board_.course.resume_step = step;
   board_.course.went_on_at = board_.now();
   board_.plan.suspect_from.reset();
+  if (const auto from = std::exchange(board_.plan.back_from, std::nullopt))
+    checkpoints_.ForgetFrom(std::max(*from, step.Next()));
   repair_ran_out_ = false;
   rounds_.DropAfter(step);
   comparison_.ForgetAfter(step);

@@ -96,6 +96,7 @@ class Recovery {
   void Resume();
   void AwaitResumed();
   void LimitTheLast();
+  bool GoesBack(const PhaseDone& done);
   void OnFailed(Rank rank, const PhaseDone& done);
   void DoWithout(const Roads::CutOff& cut);
   void CountFailure(Rank rank, const PhaseDone& done, bool echo);

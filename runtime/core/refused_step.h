@@ -4,6 +4,9 @@
 // the same inputs. What is refused twice by the same numbers is its data's fault, and is left out on all ranks. Where some
 // ranks alone compute otherwise than before, their machines are to blame.
 //
+// What is left out is so by its number, wherever the run goes back to. Whoever refuses a step can ask that some before it go with
+// it: all agree on that first, and the run goes back as far as it can (halt.h).
+//
 // Pure.
 // Threads: one at a time.
 // Errors: none.
@@ -32,9 +35,10 @@ struct StepFacts {
   std::string why;      // it refuses it; empty: it does not
   bool doubts = false;  // made again the step is good, and this rank's numbers are others than when it was refused
   uint32_t times = 0;   // so often it has been refused before, as far as this rank knows
-  std::optional<bool> differs;      // its numbers from those of the time before; none: it has nothing to compare
-  std::string left_out;             // why all have agreed on leaving it out; empty: they have not
-  std::set<uint64_t> all_left_out;  // earlier ones too
+  std::optional<bool> differs;  // its numbers from those of the time before; none: it has nothing to compare
+  uint64_t back = 0;            // so many steps before it are to be left out with it, should its data be to blame
+  std::map<uint64_t, std::string> left_out = {};  // steps that all leave out wherever they come to them, and why
+  std::set<uint64_t> all_left_out = {};           // those that are no part of the state that all stand at
   bool operator==(const StepFacts&) const = default;
 };
 
@@ -47,7 +51,8 @@ struct StepNews {
   uint32_t times = 0;     // the most that any knows of
   uint64_t compared = 0;  // so many have something to compare
   std::vector<Rank> differ;
-  std::string left_out;
+  uint64_t back = 0;  // the most that any who refuses it asks for
+  std::map<uint64_t, std::string> left_out;
   std::set<uint64_t> all_left_out;
 
   // Whose `times` is less than another's has not heard that all went on since: it tells again what was judged, and counts
@@ -67,6 +72,7 @@ struct StepVerdict {
   std::string why;             // who refuses it, and why
   std::vector<Rank> to_blame;  // ascending
   bool is_exact = true;        // computed again, the numbers were the same
+  uint64_t back = 0;           // kData: so many steps before it are left out with it, as far as the run can go back
 
   // For the incident's record.
   std::string Describe(Step step) const;
@@ -83,7 +89,8 @@ class RefusedStep {
   Step step() const { return step_; }
   void Note(const std::string& of, uint64_t number) { numbers_[of].push_back(number); }
   bool has_numbers() const { return !numbers_.empty(); }
-  void Refuse(const std::string& why) { why_ = why; }
+  // `back`: so many steps before it are to be left out with it.
+  void Refuse(const std::string& why, uint64_t back) { why_ = why, back_ = back; }
   // Empty: this rank does not refuse the step under way.
   const std::string& why() const { return why_; }
   // At the gate: the step was refused before, and this rank's numbers were others then.
@@ -94,12 +101,18 @@ class RefusedStep {
   StepFacts Tell(Step standing) const;
   // What all have told. The verdict, where somebody refuses the step.
   std::optional<StepVerdict> Learn(Step standing, const StepNews& told);
+  // All stand where they are to be left out already: the run is to go back, to before this step; none: it need not, or not any more.
+  std::optional<Step> BackFrom(Step standing) const;
+  // What of that comes of it, for the incident's record; empty: nothing was ordered.
+  std::string DescribeBack(Step standing) const;
 
   // What was computed counts as another program's: the step will be made by other ranks.
   void ForgetNumbers();
 
-  // Why all leave this step out; null: they do not.
+  // Why all leave this step out, whenever they come to it; null: they do not.
   const std::string* LeftOut(Step step) const;
+  // The first one behind `after`.
+  std::optional<Step> NextLeftOut(Step after) const;
   const std::set<uint64_t>& all_left_out() const { return all_left_out_; }
   bool IsToBlame(Rank rank) const;
   // It goes on, though its machine is to blame.
@@ -111,14 +124,22 @@ class RefusedStep {
     uint32_t times = 0;
     std::optional<StepNumbers> numbers;  // of this rank, the last time
   };
+  // Steps that are to be left out together. Those that the run cannot go back to before stay part of the state.
+  struct Order {
+    Step from, refused;
+    std::string why;
+  };
 
   Step step_;  // that is made, or was
   StepNumbers numbers_;
   std::string why_;
+  uint64_t back_ = 0;
   bool doubts_ = false;
   std::optional<Case> case_;
   std::optional<Case> before_;  // ... as the step under way began
   std::optional<StepVerdict> verdict_;
+  std::optional<Order> order_;  // of the incident under way
+  std::map<uint64_t, std::string> left_out_;
   std::set<uint64_t> all_left_out_;
 };
 

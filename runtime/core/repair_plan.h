@@ -21,6 +21,11 @@ struct RepairPlan {
   Checkpoint reload;                 // with the rung reload: fixed when it was chosen
   bool reload_snapshot = false;      // ... the in-memory snapshot of choice.step instead
   std::optional<Step> suspect_from;  // updates from this one on may hold damage that was found later
+  // The ranks leave out what comes from this step on, where they went on behind it: the run goes back to before it, as far as
+  // there is something to go back to.
+  std::optional<Step> back_from;
+  std::optional<Step>
+      reload_before;  // a reload is from what is older than this step, in this attempt; none: from the newest
   // The crew that state is cut anew for, until the run goes on. Meanwhile who leaves takes part, too, to give away what it
   // holds, and nothing that was registered before is written.
   std::optional<Crew> relayout;
@@ -51,6 +56,7 @@ struct RepairPlan {
     decision = {};
     choice = {};
     moves.clear();
+    back_from.reset();
     relayouts_failed = 0;
     cut.reset();
   }

@@ -41,6 +41,11 @@ bool Read(std::string_view word, Veto* veto) {
     veto->most = NumberOf<int>(number);
     return veto->most && *veto->most >= 0;
   }
+  if (name == "back") {
+    const std::optional<uint64_t> steps = NumberOf<uint64_t>(number);
+    veto->back = steps.value_or(0);
+    return veto->back > 0;
+  }
   if (name != "spike" && name != "norm") return false;
   const std::optional<double> limit = LimitOf(number);
   (name == "spike" ? veto->spike : veto->norm) = limit.value_or(0);
@@ -66,8 +71,8 @@ Result<Veto> Veto::Parse(std::string_view text) {
     begin = end + 1;
     if (!word.empty() && !Read(word, &veto))
       return Status(StatusCode::kInvalidArgument, "--veto " + std::string(text) + ": '" + std::string(word) +
-                                                      "' is no rule: nan, spike:DEVIATIONS, norm:LIMIT and most:STEPS "
-                                                      "are, as in nan,spike:6,norm:1e3");
+                                                      "' is no rule: nan, spike:DEVIATIONS, norm:LIMIT, back:STEPS and "
+                                                      "most:STEPS are, as in nan,spike:6,norm:1e3");
   }
   return veto;
 }

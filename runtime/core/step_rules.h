@@ -24,9 +24,10 @@ struct Veto {
   bool nan = false;         // a reported loss, or the norm of the gradients, is no finite number
   double spike = 0;         // a reported loss lies so many standard deviations above those before; 0: no such rule
   double norm = 0;          // the norm of all gradients is above it; 0: no such rule
+  uint64_t back = 0;        // so many steps before one that is left out are left out with it
   std::optional<int> most;  // steps may be left out in a run; none: it is not said
 
-  // "nan,spike:6,norm:1e3,most:10".
+  // "nan,spike:6,norm:1e3,back:3,most:10".
   KINTSUGI_EXPORT static Result<Veto> Parse(std::string_view text);
   bool has_rules() const { return nan || spike > 0 || norm > 0; }
 };

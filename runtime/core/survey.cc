@@ -153,10 +153,6 @@ IncidentFacts Survey::Take() const {
   const RepairPlan& plan = board_.plan;
   IncidentFacts facts;
   facts.step = plan.choice;
-  if (const Checkpoint* checkpoint = checkpoints_.NewestBefore(plan.suspect_from)) {
-    facts.checkpoint_exists = true;
-    facts.checkpoint = checkpoint->step;
-  }
   if (plan.choice.step && plan.IsSuspect(*plan.choice.step)) facts.suspect_from = plan.suspect_from;
   facts.save_possible = !board_.policy.save_directory.empty();
   facts.leaving = Leaving();

@@ -1,5 +1,4 @@
-// Survey: what the ladder is told of the world: each rank's condition, what it may still cost to replace it, and what
-// there is to go back to.
+// Survey: what the ladder is told of the world: each rank's condition, and what it may still cost to replace it.
 //
 // Threads: none; reads, changes nothing.
 // Invariants: a rank that needs a repair is in no condition to give; one that has no state of its own yet counts as
@@ -7,7 +6,6 @@
 #pragma once
 
 #include "runtime/core/board.h"
-#include "runtime/core/checkpoint_list.h"
 #include "runtime/core/comparison.h"
 #include "runtime/core/ladder.h"
 #include "runtime/core/offers.h"
@@ -17,8 +15,8 @@ namespace kintsugi::core {
 
 class Survey {
  public:
-  Survey(const Board& board, const CheckpointList& checkpoints, const Repeats& repeats, const Comparison& comparison)
-      : board_(board), checkpoints_(checkpoints), repeats_(repeats), comparison_(comparison) {}
+  Survey(const Board& board, const Repeats& repeats, const Comparison& comparison)
+      : board_(board), repeats_(repeats), comparison_(comparison) {}
 
   IncidentFacts Take() const;
   // Why the run cannot go on with these alone, of those that take part now; kChosen: it can.
@@ -42,7 +40,6 @@ class Survey {
   std::string Leaving() const;
 
   const Board& board_;
-  const CheckpointList& checkpoints_;
   const Repeats& repeats_;
   const Comparison& comparison_;
 };

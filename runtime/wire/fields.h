@@ -58,7 +58,8 @@ KINTSUGI_MESSAGE(13, "fault", core::FaultReport, (kind, 1), (text, 2), (damaged_
 KINTSUGI_MESSAGE(14, "locked", core::LockReply, (state, 1), (step, 2), (valid, 3))
 KINTSUGI_MESSAGE(15, "parked", core::Parked, (state, 1), (step, 2), (valid, 3), (objects_ahead, 4))
 KINTSUGI_MESSAGE(16, "done", core::PhaseDone, (phase, 1), (code, 2), (text, 3), (bytes_moved, 4), (digests, 5),
-                 (loaded, 6), (unregistered, 7), (objects_ahead, 8), (unreached, 9), (next, 10, SaidIfAny))
+                 (loaded, 6), (unregistered, 7), (objects_ahead, 8), (unreached, 9), (next, 10, SaidIfAny),
+                 (back_from, 11, SaidIfAny))
 KINTSUGI_MESSAGE(17, "resumed", core::Resumed)
 KINTSUGI_MESSAGE(18, "finished", core::Finished, (step, 1), (objects_ahead, 2), (changed, 3))
 KINTSUGI_MESSAGE(19, "at_gate", core::GateEntered, (step, 1))

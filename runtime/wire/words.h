@@ -169,7 +169,7 @@ struct WordReader {
   bool Value(std::string_view text, T* out) const {
     if constexpr (std::is_same_v<T, core::Refusal>) {
       uint32_t number = 0;
-      const bool read = Number(text, &number) && number <= static_cast<uint32_t>(core::Refusal::kNodeAbsent);
+      const bool read = Number(text, &number) && number <= static_cast<uint32_t>(core::Refusal::kGoesBack);
       if (read) *out = static_cast<T>(number);
       return read;
     } else if constexpr (std::is_enum_v<T>) {

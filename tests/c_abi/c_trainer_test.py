@@ -77,15 +77,15 @@ def fitted(without=(), ranks=4, steps=20):
     return f"y = {slope:.17g} x + {offset:.17g}"
 
 
-def rejects(bin_dir, trainer, *arguments, bad=None, path=None, words=(), expect=0, how="1"):
+def rejects(bin_dir, trainer, *arguments, bad=None, before=(), path=None, words=(), expect=0, how="1"):
     """What is left out was never there; the rank whose machine was wrong is another process."""
     def test(_):
-        own = ["--reject", how, *(["--bad", str(bad)] if bad else [])]
+        own = ["--reject", how, *(["--bad", str(bad)] if bad else []), *(["--back", str(len(before)), "--pace", "50"] if before else [])]
         summary, log, _ = run(bin_dir, trainer, *arguments, options=own, expect=expect)
         if path and [incident["path"] for incident in summary["incidents"]] != path:
             raise Failure(f"{json.dumps(summary['incidents'])[:3000]}\n{log[-3000:]}")
-        if expect == 0 and fitted([bad]) not in log:
-            raise Failure(f"not {fitted([bad])}\n{log[-3000:]}")
+        if expect == 0 and fitted([bad, *before]) not in log:
+            raise Failure(f"not {fitted([bad, *before])}\n{log[-3000:]}")
         for word in words:
             if word not in json.dumps(summary) + log:
                 raise Failure(f"'{word}' is not said\n{json.dumps(summary['incidents'])[:3000]}\n{log[-3000:]}")
@@ -260,6 +260,8 @@ if __name__ == "__main__":
         ("C trainer, a plain loop has its numbers", rejects(folder, program, path=[])),
         ("C trainer whose step is refused, for its data", rejects(folder, program, bad=6, path=["retry", "retry"], words=[
             "a slope like this is none): it is computed again", "computed again by the same numbers: the data is to blame"])),
+        ("C trainer that goes back to a snapshot, and leaves two more steps out", rejects(folder, program, "--snapshot-every", "8", bad=12, before=[10, 11], words=[
+            "steps 10 to 12 are left out", "back to the in-memory snapshot of step 8"])),
         ("C trainer whose last step is refused, and a rank is killed in it", rejects(folder, program, "--inject", "kill:2@20:forward", bad=20)),
         ("C trainer whose step is refused by a norm that it tells", rejects(folder, program, "--veto", "norm:1e3", bad=6, how="rules", path=["retry", "retry"], words=[
             "the norm of the gradients is 1e+300"])),

@@ -127,6 +127,7 @@ int main(void) {
       kintsugi_begin_collective(NULL) != KINTSUGI_INVALID_ARGUMENT || kintsugi_report(NULL, 1, 0, NULL, 0) != KINTSUGI_INVALID_ARGUMENT ||
       kintsugi_allow_rejects(NULL, 1, NULL) != KINTSUGI_INVALID_ARGUMENT || kintsugi_reject(NULL, 1, "x") != KINTSUGI_INVALID_ARGUMENT ||
       kintsugi_begin_collective_with(NULL, NULL, 0) != KINTSUGI_INVALID_ARGUMENT || kintsugi_left_out(NULL, 1) ||
+      kintsugi_reject_with(NULL, 1, "x", NULL) != KINTSUGI_INVALID_ARGUMENT || kintsugi_next_left_out(NULL, 1) ||
       kintsugi_note_computed(NULL, "x", 1) != KINTSUGI_INVALID_ARGUMENT ||
       kintsugi_begin_update(NULL, 1) != KINTSUGI_INVALID_ARGUMENT || kintsugi_end_update(NULL, 1) != KINTSUGI_INVALID_ARGUMENT ||
       kintsugi_begin_activity(NULL, KINTSUGI_WAIT) != KINTSUGI_INVALID_ARGUMENT || kintsugi_poll(NULL) != KINTSUGI_INVALID_ARGUMENT ||

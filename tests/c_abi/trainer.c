@@ -1,7 +1,7 @@
 /* A trainer in C99, nothing but the C ABI: fits a line by data-parallel gradient descent. Its all-reduce goes over the run's
  * store, so it needs no other library. Compiled a second time against an older header, whose programs must go on.
  *   trainer [--raise STEP] [--move clean|rebuild|rollback|never] [--to heap|agent] [--die 1] [--share 1] [--fence STEP]
- *           [--device PARTS] [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS] [--offer 1] [--reject 1|rules [--bad STEP]]
+ *           [--device PARTS] [--gone clean|rebuild|rollback] [--speaker RANK] [--layout 1] [--damage STEP] [--old 1] [--fork STEP] [--join HOST:PORT --rank R --world N] [--steps N] [--pace MS] [--offer 1] [--reject 1|rules [--bad STEP] [--back STEPS]]
  * --gone: a second tensor is no part of the state any more after the first of these tasks since this process trained;
  * only the speaker says so, of all ranks by default; --layout 1: it is the only one of its layout.
  * --move: the state lies elsewhere after each of these tasks; never: it is checked that it cannot. --die: rank 1 is killed in one of them,
@@ -56,6 +56,9 @@ typedef struct {
 #endif
 #if KINTSUGI_ABI_VERSION >= 14
   int rejects, by_rules;
+#if KINTSUGI_ABI_VERSION >= 16
+  kintsugi_reject_options rejects_how;
+#endif
   uint64_t bad;
 #endif
 #if KINTSUGI_ABI_VERSION >= 7
@@ -518,7 +521,11 @@ static kintsugi_code train_step(trainer* t, uint64_t k) {
   if ((code = all_reduce(t, k, gradient, 3)) != KINTSUGI_OK) return code;
 #if KINTSUGI_ABI_VERSION >= 14
   if (t->rejects && !t->by_rules && !(gradient[0] < 1e3 && gradient[0] > -1e3 && gradient[1] < 1e3 && gradient[1] > -1e3))
+#if KINTSUGI_ABI_VERSION >= 16
+    return kintsugi_reject_with(t->agent, k, "a slope like this is none", t->rejects_how.back ? &t->rejects_how : NULL);
+#else
     return kintsugi_reject(t->agent, k, "a slope like this is none");
+#endif
   if (k == t->bad && kintsugi_rank_of(t->agent) == 1) gradient[2] = 1e300; /* its own loss, as it seems */
 #endif
   if ((code = kintsugi_report(t->agent, k, gradient[2], &sample, 1)) != KINTSUGI_OK) return code;
@@ -739,6 +746,9 @@ int main(int argc, char** argv) {
 #if KINTSUGI_ABI_VERSION >= 14
     if (strcmp(argv[i], "--reject") == 0) t.rejects = 1, t.by_rules = strcmp(argv[i + 1], "rules") == 0;
     if (strcmp(argv[i], "--bad") == 0) t.bad = (uint64_t)atoi(argv[i + 1]);
+#if KINTSUGI_ABI_VERSION >= 16
+    if (strcmp(argv[i], "--back") == 0) t.rejects_how.size = sizeof t.rejects_how, t.rejects_how.back = (uint64_t)atoi(argv[i + 1]);
+#endif
 #endif
 #if KINTSUGI_ABI_VERSION >= 7
     if (strcmp(argv[i], "--gone") == 0) t.gone = argv[i + 1];

@@ -16,12 +16,12 @@ def steps(option, numbers):
     return [word for number in numbers for word in (option, str(number))]
 
 
-def refused(bad=(), faults=(), own=(), options=(), paths=None, words=(), veto=""):
-    """`bad`: steps whose batch is no good. The same as a run that passes these by from the start. `veto`: by these rules, not by the trainer itself."""
+def refused(bad=(), before=(), faults=(), own=(), options=(), paths=None, words=(), veto=""):
+    """`bad`: steps whose batch is no good, `before`: those that go with it. The same as a run that passes these by from the start. `veto`: by these rules, not by the trainer itself."""
     def test(runner):
         rejects, rules = (LEAVES_OUT, ["--veto", veto]) if veto else (REJECT, [])
         summary, log = runner.run([*[word for fault in faults for word in ("--inject", fault)], *rules, *options], [*TRAINER, *own, *rejects, *steps("--poison", bad)])
-        must_be_same(reference(runner.bin, [*TRAINER, *own, *steps("--leave-out", bad)]), summary, log)
+        must_be_same(reference(runner.bin, [*TRAINER, *own, *steps("--leave-out", [*before, *bad])]), summary, log)
         if bad and summary["final_digest"] == reference(runner.bin, [*TRAINER, *own])["final_digest"]:
             raise Failure(f"nothing was left out\n{log[-3000:]}")
         said = json.dumps(summary["incidents"])
@@ -71,8 +71,8 @@ MACHINE = "rank 1 alone computed otherwise than before: its machine is to blame"
 TESTS = [
     ("a batch that is no good", refused([6], paths=["retry", "retry"], words=["computed again by the same numbers: the data is to blame"])),
     ("the first and the last step, and two in a row, shards", refused([1, 8, 9, 20], own=["--tp", "2", "--replicas", "1"], paths=["retry"] * 8)),
-    ("a rank is killed in the step that is refused", refused([6], ["kill:2@6:gradient-sync"])),
-    ("a rank is killed behind the step that is left out", refused([6], ["kill:1@7:forward"])),
+    ("a rank is killed in the step that is refused", refused([6], faults=["kill:2@6:gradient-sync"])),
+    ("a rank is killed behind the step that is left out", refused([6], faults=["kill:1@7:forward"])),
     ("a machine that computes wrongly once", refused(faults=["flip-grad:1@6"], words=[MACHINE, "event=computed_otherwise rank=1 step=6"])),
     ("a machine that nobody may come in the place of", refused(
         faults=["flip-grad:1@6"], options=["--max-respawns", "0"], paths=["retry"], words=["no other process may take its place"])),
@@ -80,8 +80,16 @@ TESTS = [
     ("no more may be left out", ends_where_no_more_may_be_left_out),
     ("a rule: nan", refused([6], veto="nan", paths=["retry", "retry"], words=["its loss is nan (samples ", "computed again by the same numbers: the data is to blame"])),
     ("a rule: norm, beside one of losses; the first and the last step, shards", refused([1, 20], own=["--tp", "2", "--replicas", "1"], veto="spike:1000,norm:100", paths=["retry"] * 4)),
-    ("a rule, and a rank is killed in the step that it refuses", refused([18], ["kill:2@18:gradient-sync"], veto="nan,spike:6")),
+    ("a rule, and a rank is killed in the step that it refuses", refused([18], faults=["kill:2@18:gradient-sync"], veto="nan,spike:6")),
     ("a rule, and a machine that computes wrongly once", refused(faults=["flip-grad:1@6"], veto="norm:100", words=[MACHINE])),
+    ("a rule, and the run goes back to a snapshot", refused(
+        [12], [10, 11], own=["--step-delay-us", "30000"], options=["--snapshot-every", "8"], veto="norm:100,back:2",
+        words=["steps 10 to 12 are left out", "back to the in-memory snapshot of step 8"])),
+    ("... to a checkpoint, and a rank is killed there", refused(
+        [12], [10, 11], faults=["kill:1@13:forward"], own=["--step-delay-us", "30000"], options=["--snapshot-every", "11", "--save-every", "8"], veto="norm:100,back:2",
+        words=["steps 10 to 12 are left out", "back to the checkpoint of step 8"])),
+    ("... and there is nothing to go back to", refused(
+        [6], options=["--snapshot-every", "100"], veto="norm:100,back:2", words=["the run cannot go back to before step 4: there is no older checkpoint"])),
     ("as many may be left out as the rule says", says(["step 9 is refused", "and 1 have been left out: no more may be", "saved step 8"], "nan,most:1", *LEAVES_OUT, *steps("--poison", [6, 9]))),
     ("a rule, and a rank is lost for good", goes_on_in_another_layout),
     ("rules are for programs that leave steps out", says(["--veto nan: this program leaves no steps out: call Agent::AllowRejects"], "nan", expect=3)),

@@ -58,6 +58,13 @@ if __name__ == "__main__":
                     raise Failure(f"step {saved} was not saved\n{log[-3000:]}")
         return test
 
+    def gone(*iterations):
+        return [word for i in iterations for word in ("--gone", str(i))]
+
+    def back(name, *words, steps, every, paths=None, veto="nan", options=(), faults=()):
+        """`every`: steps between snapshots."""
+        return left_out(name, *words, veto=("--veto", f"{veto},back:{steps}", "--snapshot-every", str(every), *options), faults=faults, paths=paths)
+
     twice = (("retry", "retry"),)
     norm = ("--veto", "norm:100")
     tests = [
@@ -70,6 +77,13 @@ if __name__ == "__main__":
         left_out("a loop that marks its steps itself, and passes by, a rank is killed in it", "--bad", "5:1", "--bad", "6:0", "--loop", "own", faults=("kill:1@8:forward",), paths=None),
         left_out("a machine that computes wrongly once", veto=norm, faults=("flip-grad:1@6",), paths=None, replaced=(1,)),
         ("a run that was saved behind what was left out", resumed(6)),
+        back("the run goes back to a snapshot, and leaves three steps out", "--bad", "11:1", *gone(9, 10), steps=2, every=8),
+        back("... over the end of a pass, and a rank is killed on the way", "--bad", "14:1", *gone(10, 11, 12, 13), "--dies", steps=4, every=10),
+        left_out("a rank is lost behind what was left out, and what is gone back to lies before it", "--bad", "5:1", "--shards",
+                 veto=(*nan, "--snapshot-every", "4", "--no-adopt"), faults=("kill:1@7:forward",), paths=(("retry", "retry", "reload"),)),
+        ("more than may be left out, with those before it", ends(1, ["rank 1: its loss is nan (samples", "1 have been left out: no more may be"], "--snapshot-every", "4",
+                                                                 veto=("--veto", "nan,most:1,back:2"), program=("--bad", "7:1", *gone(5, 6)))),
+        ("nothing to go back to", ends(2, ["back:2 goes back to an in-memory snapshot, and none is made: add --snapshot-every"], veto=("--veto", "nan,back:2"))),
         ("more than may be left out", ends(1, ["step 9 is refused (rank 0: its loss is nan (samples", "1 have been left out: no more may be"], veto=("--veto", "nan,most:1"),
                                            program=("--bad", "5:1", "--bad", "8:0"), saved=8)),
         ("a rule that is none", ends(3, ["--veto nan,spike: 'spike' is no rule", "nan,spike:6,norm:1e3"], veto=("--veto", "nan,spike"))),
@@ -77,6 +91,10 @@ if __name__ == "__main__":
     if options.soak:
         tests += [
             left_out("a batch that is not finite, on one rank", "--bad", "5:1", paths=twice),
+            back("... as far as there is one", "--bad", "11:1", *gone(8, 9, 10), steps=6, every=8),
+            back("... by the script's word, in a loop over numbers, and a rank is killed behind them", "--bad", "11:1", *gone(9, 10), "--call", "2",
+                 "--loop", "range", steps=1, every=8, veto="norm:1e9", faults=("kill:0@13:forward",)),
+            back("... of a loop that marks its steps itself, shards", "--bad", "11:0", *gone(9, 10), "--loop", "own", "--shards", steps=2, every=8),
             left_out("found by the script, in a loop over numbers", "--bad", "5:1", "--loop", "range", "--call", veto=(), paths=twice),
             left_out("a spike of the loss, the last step of all", "--bad", "19:0:large", "--loop", "train", veto=("--veto", "spike:8"), paths=twice),
             left_out("a rank that is killed behind the step that is left out", "--bad", "5:1", faults=("kill:1@7:forward",), paths=None),

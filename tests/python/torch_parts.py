@@ -221,7 +221,7 @@ again.load_state_dict(pickle.loads(pickle.dumps(kept)))
 behind = [again.recorded(f"behind, after loop {loop}, number 0") for loop in (1, 2, 3)]
 assert [one and pickle.loads(one.changes) for one in behind] == [needed, {"model": b"large", "best": b"kept"}, {"model": b"large", "best": b"kept"}]
 assert (again.end_of(2), again.variables_behind(1)) == (12, {"best": b"kept"})
-again.forget_after(8)
+again.forget_after(8, [0])
 assert again.recorded("behind, after loop 3, number 0") is None and again.end_of(2) is None and again.end_of(1) == 8
 old = {**pickle.loads(kept["past"]), **{key: value for key, value in kept.items() if key not in ("past", "sections")}}
 old["sections"] = {**old["sections"], **kept["sections"]}

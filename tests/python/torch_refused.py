@@ -1,16 +1,21 @@
 """A loop whose batches are bad here and there. PLAIN=1: plain torch over Gloo, which leaves the bad ones out by
 `continue`, as somebody would write it who knew them.
 
-  torch_refused.py FOLDER [--bad ITERATION:RANK[:large]]... [--call] [--loop batches|range|train|guard|own] [--shards] [--accumulate N]
+  torch_refused.py FOLDER [--bad ITERATION:RANK[:large]]... [--gone ITERATION]... [--call [BACK]] [--loop batches|range|train|guard|own] [--shards]
+                   [--accumulate N] [--dies]
       bad: this rank's batch is not finite there (large: its targets are 1e4 times what is usual), each time it is computed; plain torch leaves it out on all
+      gone: plain torch leaves it out, too; the run is asked to, by `back`
       own: as guard, and it passes by what is left out
       call: the script finds out by itself, and calls run.reject
+      dies: the last rank, once, where the run has gone back to a snapshot
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,12 +33,16 @@ SAMPLES, EPOCHS, OF_BATCH = 96, 2, 4
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--bad", action="append", default=[])
-parser.add_argument("--call", action="store_true")
+parser.add_argument("--gone", action="append", type=int, default=[])
+parser.add_argument("--call", type=int, nargs="?", const=0)
+parser.add_argument("--dies", action="store_true")
 parser.add_argument("--loop", default="batches")
 parser.add_argument("--shards", action="store_true")
 parser.add_argument("--accumulate", type=int, default=1)
 options = parser.parse_args()
 bad = {int(word.split(":")[0]): (int(word.split(":")[1]), 1e4 if word.endswith(":large") else float("nan")) for word in options.bad}
+
+left_out = {*bad, *options.gone}
 
 run: Any = begin() or SimpleNamespace(
     step=contextlib.nullcontext, range=range, enumerate=lambda loader, epoch, accumulate: loader.sampler.set_epoch(epoch) or enumerate(loader), report=lambda *_: None)
@@ -54,15 +63,24 @@ total = 0.0
 if not PLAIN:
     run.register(model=model, optimizer=optimizer, scheduler=scheduler)
     run.keep(globals(), "losses", "total")
+    died = options.folder / "died"
+
+    @run.handler("rollback")
+    def die(incident: Any) -> None:
+        if options.dies and incident.rung == "reload" and rank == run.world_size - 1 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), 9)
 
 
 def compute(i: int, x: torch.Tensor, indices: torch.Tensor) -> None:
     target = x[:, :1].sin()
     if i in bad and rank == bad[i][0]:
+        if options.gone:
+            time.sleep(0.5)  # what snapshots there can be by then there are
         x, target = x * (bad[i][1] if bad[i][1] != 1e4 else 1.0), target * bad[i][1]
     loss = (model(x) - target).square().mean()
-    if options.call and not PLAIN and not torch.isfinite(loss):
-        run.reject(f"a loss of {float(loss)}")
+    if options.call is not None and not PLAIN and not torch.isfinite(loss):
+        run.reject(f"a loss of {float(loss)}", back=options.call)
     (loss / options.accumulate).backward()
     run.report(float(loss), indices.tolist())
     losses.append(float(loss.detach()))
@@ -84,7 +102,7 @@ if options.loop == "batches":
         for position, (x, indices) in run.enumerate(loader, epoch, accumulate=options.accumulate):
             i = epoch * len(loader) + position
             first = i - i % options.accumulate
-            if PLAIN and any(one in bad for one in range(first, first + options.accumulate)):
+            if PLAIN and any(one in left_out for one in range(first, first + options.accumulate)):
                 continue
             with run.step():
                 compute(i, x, indices)
@@ -95,7 +113,7 @@ if options.loop == "batches":
             total += i * losses[-1]
 elif options.loop == "range":
     for i in run.range(20):
-        if PLAIN and i in bad:
+        if PLAIN and i in left_out:
             continue
         with run.step():
             compute(i, *batch_of(i))
@@ -110,7 +128,7 @@ else:
 
     if PLAIN:
         for i in range(20):
-            if i not in bad:
+            if i not in left_out:
                 step(i + 1)
     elif options.loop == "train":
         run.train(step, 20)

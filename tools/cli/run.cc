@@ -12,6 +12,7 @@
 #include "replica/formats/save_as.h"
 #include "replica/layout/strict.h"
 #include "runtime/base/warning_signals.h"
+#include "runtime/core/step_rules.h"
 #include "runtime/launcher/node/node_launcher.h"
 #include "tools/cli/answer.h"
 #include "tools/cli/attendance.h"
@@ -64,6 +65,11 @@ Result<core::Policy> MakePolicy(const RunOptions& options) {
   policy.adopts = !options.no_adopt;
   policy.shrinks = options.shrink != "never";
   KINTSUGI_RETURN_IF_ERROR(TakeSnapshotEvery(options.snapshot_every, &policy));
+  const Result<core::Veto> veto = core::Veto::Parse(options.veto);  // what is no rule the ranks refuse by name
+  if (veto.ok() && veto->back > 0 && policy.snapshot_every == 0 && !policy.snapshot_auto)
+    return Usage("--veto " + options.veto + ": back:" + std::to_string(veto->back) +
+                 " goes back to an in-memory snapshot, and none is made: add --snapshot-every " +
+                 std::to_string(veto->back));
   std::error_code error;
   if (!options.save_dir.empty()) policy.save_directory = std::filesystem::absolute(options.save_dir, error).string();
   // Known to the first leader.
@@ -168,7 +174,8 @@ void AddRunOptions(CLI::App& app, RunOptions& o) {
   app.add_option("--veto", o.veto,
                  "Steps are refused by these rules, before anything changes: nan (a loss or gradient is not\n"
                  "finite), spike:N (a loss N standard deviations above the usual), norm:X (of all gradients); as in\n"
-                 "nan,spike:6,norm:1e3. What is refused twice by the same numbers is left out, most:N (10) times in a run");
+                 "nan,spike:6,norm:1e3. What is refused twice by the same numbers is left out, most:N (10) times in a run;\n"
+                 "with back:M the M steps before it are, too (with --snapshot-every)");
   app.add_option(
          "--snapshot-every", o.snapshot_every,
          "Keep a copy of every rank's state in its own and in a partner's memory each N steps, to go back to where\n"

@@ -235,7 +235,8 @@ class Loops:
                     if batches is not None:
                         self._began = batches.state_dict(), batches.position()
                 if self._part == 0 and run.leaves_out(self._expected):
-                    self._pass_by(batches)
+                    if not self._pass_by(batches):
+                        break
                     continue
                 try:
                     item = self._next(batches) if batches is not None else None
@@ -257,16 +258,22 @@ class Loops:
             if self._number == number:
                 self._end()
 
-    def _pass_by(self, batches: Batches | None) -> None:
-        """The script is not given this iteration: the batches of its step are left out, and the step is empty."""
+    def _pass_by(self, batches: Batches | None) -> bool:
+        """The script is not given this iteration: the batches of its step are left out, and the step is empty. False: the pass is over, and the step is
+        one of the next."""
         run, k, arrives = self._run, self._expected, self._leave_out
         if batches is not None:
+            taken = 0
             with contextlib.suppress(StopIteration):  # the last step of a pass may have fewer
-                for _ in range(1 if arrives else self._parts):
+                while taken < (1 if arrives else self._parts):
                     self._next(batches)
+                    taken += 1
+            if taken == 0 and not arrives:
+                return False
         if arrives:
             self._leave_out = False
-            return self._take_place(batches)
+            self._take_place(batches)
+            return True
         self._inside = True
         try:
             run.begin_step(k)
@@ -279,6 +286,7 @@ class Loops:
         if run.committed < k:
             run.restore_iteration()
             self._go_back(batches)
+        return True
 
     def _take_place(self, batches: Batches | None) -> None:
         """A newcomer is behind the iteration of the newest step."""

@@ -210,8 +210,8 @@ class Objects:
 
     # ---- put back -----------------------------------------------------------------------------------------------------
 
-    def put_back(self, step: int, rank: int, level: Callable[[dict[str, Any], dict[str, bytes]], None], is_own: bool = True) -> None:
-        """All ranks go on behind `step`. `level`: given the record and the objects that were kept, lets `learn` know what other ranks have of
+    def put_back(self, step: int, rank: int, level: Callable[[dict[str, Any], dict[str, bytes]], None], is_own: bool = True) -> bool:
+        """All ranks go on behind `step`. False: the script is where it was, and nothing is put anew. `level`: given the record and the objects that were kept, lets `learn` know what other ranks have of
         the step that this one lacks. Not `is_own`: what was kept is that of another rank, of which these are to be made (worlds.py)."""
         self._newest_put.clear()  # the engine has put back others
         for key, thing in self._things.items() if self._gate[1] else ():
@@ -225,7 +225,7 @@ class Objects:
             self._return_to(self._place, self._things)  # but not the record, which knows more by now
             self._told, self._not_told = {}, set()
             self._note_step(step, program, at_gate, kept)
-            return
+            return False
         if is_own and step > 0 and program["ended"] != step and (self._end is None or self._end[0] != step):
             kept = self._behind_gate(step, rank, kept)
         for key, data in kept.items():
@@ -240,6 +240,7 @@ class Objects:
         self._gate, self._end, self._place = (step, dict(kept)), (step, dict(kept)), None
         self._told, self._not_told = {}, set()
         self._note_step(step, program, at_gate, kept)
+        return True
 
     def _note_step(self, step: int, program: dict[str, Any], at_gate: dict[str, bytes], kept: dict[str, bytes]) -> None:
         before = program["ended_keys"] if program["ended"] == step else {}

@@ -47,7 +47,7 @@ class Program:
         self._passing: dict[str, Recorded] = {}
         self._whole: set[str] = set()  # lasting ones that have all of their changes
         self._past: bytes | None = None  # start, loops and lasting sections as they travel: a step does not cost more as they become many
-        self.left_out: tuple[int, ...] = ()  # steps that are empty, since their data was to blame
+        self.left_out: tuple[int, ...] = ()  # steps that are empty, since their data was to blame; also those that the run has yet to come to
         self._ended = 0  # the newest step whose objects were taken at its end, not at its gate; which had changed between
         self._ended_keys: dict[str, str] = {}
         self._loaders: dict[int, Any] = {}  # by loop: state of what it walks, of the one under way and the one before
@@ -196,7 +196,7 @@ class Program:
         return self._loaders.get(self._begun - 1)
 
     def note_left_out(self, step: int) -> None:
-        self.left_out = (*self.left_out, step)
+        self.left_out = tuple(sorted({*self.left_out, step}))
 
     # ---- sections -----------------------------------------------------------------------------------------------------
 
@@ -240,11 +240,13 @@ class Program:
             self._whole.remove(name)
             self._past = None
 
-    def forget_after(self, step: int) -> None:
-        """The run goes on from an older step: what came behind it has not happened."""
+    def forget_after(self, step: int, crew: list[int]) -> None:
+        """The run goes on from an older step: what came behind it has not happened. What was to be left out there still is, but among other ranks than
+        `crew`, for whom it comes in other steps."""
         self._take({name: kept for name, kept in self._all().items() if kept.behind <= step})
         self._ends = [end for end in self._ends if end[0] <= step]
-        self.left_out = tuple(one for one in self.left_out if one <= step)
+        if self._crew != crew:
+            self.left_out = tuple(one for one in self.left_out if one <= step)
 
     def _all(self) -> dict[str, Recorded]:
         return {**self._lasting, **self._passing}

@@ -11,7 +11,6 @@ import contextlib
 import os
 import pickle
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
@@ -40,7 +39,6 @@ from .worlds import Worlds
 _MOST_LOOKED_AT = 20000
 _PAUSED, _ENDED = int(Code.PAUSED), int(Code.ENDED)  # every step looks for them
 _AS_MANY_AS_MAY = 2**31 - 1  # be left out: what the script has passed by is counted with its record (program.py)
-_LOOKS_EVERY_S = 0.005
 
 
 def join(**options: Any) -> Run:
@@ -493,17 +491,24 @@ class Run(Resharding):
         if not self._guard.released and not self.replaces and self.agent.joined_as == Joined.FRESH:
             return  # the run begins: they are live
         begins = self.resumes and not self._guard.released
-        self._objects.put_back(step, self.agent.rank, lambda program, kept: self._news.level(self._guard.generation, step, program, kept, begins),
-                               is_own=not self._worlds.comes)  # fmt: skip
-        self._program.forget_after(step)
+        is_put = self._objects.put_back(step, self.agent.rank, lambda program, kept: self._news.level(self._guard.generation, step, program, kept, begins),
+                                        is_own=not self._worlds.comes)  # fmt: skip
+        self._program.forget_after(step, self.agent.crew)
         self._news.apply(step, begins)
         if begins:
             self._program.go_on_among(self.agent.crew)
         else:
             self._worlds.go_on(step, self._guard.generation)
             self._note_numbers_of_before(step)
-        if self.agent.left_out(step + 1) is not None:
-            self._program.note_left_out(step + 1)
+        self._note_left_out(step, is_put)
+
+    def _note_left_out(self, step: int, is_put: bool) -> None:
+        """What all leave out from here on. Into the record, too: all processes may be new ones when the run comes there."""
+        k = step
+        while k := self.agent.next_left_out(k):
+            self._program.note_left_out(k)
+        if is_put and self._program.left_out[-1:] > (step,):
+            self._objects.put_program(step)
 
     def _note_numbers_of_before(self, step: int) -> None:
         """This process goes on among other ranks, with what its script has computed of those that there were."""
@@ -593,7 +598,7 @@ class Run(Resharding):
         self.sums_of_collectives()  # what was given before is of no step
         self._in_step = True
         most = MOST if self._rules.most is None else self._rules.most
-        if self.leaves_out(k) and len(self._program.left_out) > most:
+        if self.leaves_out(k) and len(self.left_out) > most:
             raise RuntimeError(f"step {k} is refused ({self.agent.left_out(k)}), and {most} have been left out: no more may be (--veto most)")
         self.mark("forward")
 
@@ -619,31 +624,30 @@ class Run(Resharding):
         self.agent.note_computed("loss", [bits_of(float(loss))])
         self._check(self.agent.report(self.at, float(loss), numbers))
 
-    def reject(self, reason: str) -> NoReturn:
+    def reject(self, reason: str, back: int = 0) -> NoReturn:
         """In a step, before its update: nothing of it is to become part of the state. Does not return; it is enough that one rank says so.
 
         All make the step again, from the same state and with the same batches. Refused again by the same numbers, the data is to blame: its batches are
         left out, on all ranks, as by `continue` in a plain loop. Where one rank alone computes otherwise than before, its machine is, and a new process
-        takes its place. --veto refuses by rules, without a call (docs/refused_steps.md)."""
+        takes its place. --veto refuses by rules, without a call (docs/refused_steps.md).
+
+        `back`: where the data is to blame, so many steps before this one are left out with it: the run goes back to before them, to a snapshot in
+        memory (--snapshot-every) or a checkpoint."""
+        if back < 0:
+            raise Error(f"run.reject(back={back}): so many steps before this one cannot be left out", Code.INVALID_ARGUMENT)
         if not self._in_step or self.committed == self.at:
             raise Error("run.reject outside of a step, or behind its update: a step is refused before it changes anything", Code.FAILED_PRECONDITION)
-        self._refuse_step(str(reason))
+        self._refuse_step(str(reason), back)
 
     @property
     def left_out(self) -> tuple[int, ...]:
         """Steps whose batches were left out, since their data was to blame."""
-        return self._program.left_out
+        return tuple(k for k in self._program.left_out if k <= self.at)
 
-    def _refuse_step(self, why: str, of_all: bool = False) -> NoReturn:
-        """`of_all`: in what all ranks have summed up. All find it then, and who has found something in what is its own can say more: it comes first. One
-        failure is told, not one of each."""
+    def _refuse_step(self, why: str, back: int, of_all: bool = False) -> NoReturn:
+        """`of_all`: in what all ranks have summed up."""
         self._note_computed()
-        until = time.monotonic() + ((0.3 if self.rank == 0 else 1.0) if of_all else 0.0)
-        while time.monotonic() < until:
-            if self.agent.poll() != 0:
-                raise Interrupted
-            time.sleep(_LOOKS_EVERY_S)
-        code = self.agent.reject(self.at, why)
+        code = self.agent.reject(self.at, why, back, of_all)
         if code != Code.INTERNAL:
             self._check(code)
         raise Rejected(self.agent.why())
@@ -666,7 +670,7 @@ class Run(Resharding):
             self._rules.note_norm(norm)
         why, of_all = self._rules.judge()
         if why:
-            self._refuse_step(why, of_all)
+            self._refuse_step(why, self._rules.back, of_all)
         self._rules.pass_gate()
         self._note_computed()
 

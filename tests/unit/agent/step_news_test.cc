@@ -109,7 +109,7 @@ TEST(StepNews, IsOneQuestionOfEachRankWhereNobodyTellsAnything) {
 TEST(StepNews, OfOneRankComesToAll) {
   const Heard heard = Exchange(64, [](int rank) {
     core::StepFacts facts;
-    if (rank == 5) facts = {"nan \xff", true, 3, true, "it was bad", {2, 4}};
+    if (rank == 5) facts = {"nan \xff", true, 3, true, 2, {{4, "it was bad"}, {9, ""}}, {2, 4}};
     return facts;
   });
   for (const core::StepNews& news : heard.by_rank) {
@@ -119,7 +119,8 @@ TEST(StepNews, OfOneRankComesToAll) {
     EXPECT_EQ(news.times, 3u);
     EXPECT_EQ(news.compared, 1u);
     EXPECT_EQ(news.differ, std::vector<Rank>{Rank(5)});
-    EXPECT_EQ(news.left_out, "it was bad");
+    EXPECT_EQ(news.back, 2u);
+    EXPECT_EQ(news.left_out, (std::map<uint64_t, std::string>{{4, "it was bad"}, {9, ""}}));
     EXPECT_EQ(news.all_left_out, (std::set<uint64_t>{2, 4}));
   }
   EXPECT_LE(heard.messages, 4u * 64);
@@ -127,11 +128,7 @@ TEST(StepNews, OfOneRankComesToAll) {
 
 TEST(StepNews, GrowsWithTheRanksAndNotWithTheirSquareWhereAllRefuse) {
   const auto refused = [](int rank) {
-    return core::StepFacts{.why = "loss is nan in batch " + std::to_string(rank),
-                           .times = 1,
-                           .differs = rank == 3,
-                           .left_out = {},
-                           .all_left_out = {}};
+    return core::StepFacts{.why = "loss is nan in batch " + std::to_string(rank), .times = 1, .differs = rank == 3};
   };
   for (const int ranks : {4, 64}) {
     const Heard heard = Exchange(ranks, refused);

@@ -125,6 +125,35 @@ TEST(Ladder, ReloadsAShardThatNobodyHolds) {
   EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kRespawn), Refusal::kNoSource);
 }
 
+TEST(Ladder, GoesBackWhereTheRanksLeaveOutWhatIsPartOfTheState) {
+  IncidentFacts incident = AllGood();
+  incident.back_from = Step(5);
+  incident.goes_back = true;
+  incident.snapshot = Step(4);
+  ExpectRung(incident, Rung::kReload);
+  EXPECT_EQ(ReasonOf(DecideRung(incident, Pairs()), Rung::kRetry), Refusal::kGoesBack);
+}
+
+TEST(Ladder, GoesOnWhereThereIsNothingToGoBackToAndSaysSo) {
+  IncidentFacts incident = AllGood();
+  incident.back_from = Step(5);
+  ExpectRung(incident, Rung::kRetry);
+  EXPECT_NE(DecideRung(incident, Pairs()).reasons.back().text.find("cannot go back to before step 5"),
+            std::string::npos);
+}
+
+TEST(Ladder, DoesNotEndARunThatCannotGoBack) {
+  IncidentFacts incident = With({{1, Condition::kGone}});
+  incident.back_from = Step(5);
+  incident.goes_back = true;
+  incident.snapshot = Step(4);
+  ExpectRung(incident, Rung::kReload);
+  incident.ranks[1].respawns_left = 0;
+  incident.smaller.crew = Crew::Of(4, {Rank(0), Rank(2), Rank(3)}).value();
+  incident.smaller.why = "the others hold every shard";
+  ExpectRung(incident, Rung::kShrink);
+}
+
 TEST(Ladder, ReloadsWithoutACommonStep) {
   IncidentFacts incident = AllGood();
   incident.step = {std::nullopt, StepReason::kNoCommonStep};

@@ -10,7 +10,7 @@ namespace {
 using Says = StepVerdict::Says;
 
 StepFacts Of(const std::string& why = "", uint32_t times = 0, std::optional<bool> differs = {}, bool doubts = false) {
-  return {.why = why, .doubts = doubts, .times = times, .differs = differs, .left_out = {}, .all_left_out = {}};
+  return {.why = why, .doubts = doubts, .times = times, .differs = differs};
 }
 
 StepNews NewsOf(const std::vector<StepFacts>& told) {
@@ -107,12 +107,12 @@ struct Ranks {
 TEST(RefusedStep, IsLeftOutOnceItIsRefusedAgainByTheSameNumbers) {
   Ranks ranks;
   ranks.Compute();
-  ranks.all[0].Refuse("nan");
+  ranks.all[0].Refuse("nan", 0);
   ranks.Learn({0});  // a fault, before the other one has heard of it: all tell the same again
   EXPECT_EQ(ranks.Learn(), "step 5 is refused (rank 0: nan): it is computed again");
   EXPECT_FALSE(ranks.LeftOut());
   ranks.Compute();
-  ranks.all[0].Refuse("nan");
+  ranks.all[0].Refuse("nan", 0);
   ranks.Learn({1});
   EXPECT_NE(ranks.Learn().find("the data is to blame"), std::string::npos);
   EXPECT_TRUE(ranks.LeftOut());
@@ -121,25 +121,88 @@ TEST(RefusedStep, IsLeftOutOnceItIsRefusedAgainByTheSameNumbers) {
   EXPECT_TRUE(ranks.LeftOut());
   for (RefusedStep& rank : ranks.all) rank.Begin(Step(5));
   for (RefusedStep& rank : ranks.all) rank.Begin(Step(6));
-  EXPECT_EQ(ranks.all[0].LeftOut(Step(5)), nullptr);
   EXPECT_EQ(ranks.all[1].all_left_out(), std::set<uint64_t>{5});
   ranks.all[0] = RefusedStep();  // who comes later knows it, too
   StepNews told = NewsOf({ranks.all[0].Tell(Step(5)), ranks.all[1].Tell(Step(5))});
   EXPECT_FALSE(ranks.all[0].Learn(Step(5), told));
   EXPECT_EQ(ranks.all[0].all_left_out(), std::set<uint64_t>{5});
-  told = NewsOf({ranks.all[0].Tell(Step(4))});  // the run goes back to before it
-  EXPECT_FALSE(ranks.all[0].Learn(Step(4), told));
+  told = NewsOf({ranks.all[0].Tell(Step(3))});  // the run goes back to before it, and leaves it out again
+  EXPECT_FALSE(ranks.all[0].Learn(Step(3), told));
   EXPECT_TRUE(ranks.all[0].all_left_out().empty());
+  EXPECT_TRUE(ranks.all[0].LeftOut(Step(5)));
+  EXPECT_FALSE(ranks.all[0].LeftOut(Step(4)));
+}
+
+// Two ranks that have refused step 5 twice, with `back` steps before it, and stand at 4.
+Ranks Ordered(uint64_t back) {
+  Ranks ranks;
+  for (int i = 0; i < 2; ++i) {
+    ranks.Compute();
+    ranks.all[0].Refuse("nan", back);
+    ranks.Learn();
+  }
+  return ranks;
+}
+
+std::vector<uint64_t> LeftOutBehind(const RefusedStep& rank, Step step) {
+  std::vector<uint64_t> steps;
+  for (auto next = rank.NextLeftOut(step); next; next = rank.NextLeftOut(*next)) steps.push_back(next->value());
+  return steps;
+}
+
+TEST(RefusedStep, OrdersTheRunBackWhereOthersGoWithIt) {
+  const Ranks ranks = Ordered(2);
+  for (const RefusedStep& rank : ranks.all) {
+    EXPECT_EQ(rank.BackFrom(Step(4)), Step(3));
+    EXPECT_EQ(rank.BackFrom(Step(2)), std::nullopt);  // it is there
+  }
+  EXPECT_EQ(Ordered(9).all[0].BackFrom(Step(4)), Step(1));
+  EXPECT_EQ(Ordered(0).all[0].BackFrom(Step(4)), std::nullopt);
+}
+
+TEST(RefusedStep, LeavesOutWhatTheRunCanGoBackToBeforeAndNothingElse) {
+  using Steps = std::vector<uint64_t>;
+  for (const auto& [standing, steps] :
+       std::map<uint64_t, Steps>{{1, {3, 4, 5}}, {2, {3, 4, 5}}, {3, {4, 5}}, {4, {5}}}) {
+    Ranks ranks = Ordered(2);
+    ranks.all[1] = RefusedStep();  // it is lost on the way, and comes to know as much
+    const StepNews told = NewsOf({ranks.all[0].Tell(Step(standing)), ranks.all[1].Tell(Step(standing))});
+    for (RefusedStep& rank : ranks.all) {
+      rank.Learn(Step(standing), told);
+      rank.GoOn();
+      EXPECT_EQ(LeftOutBehind(rank, Step(0)), steps) << standing;
+      EXPECT_EQ(rank.BackFrom(Step(standing)), std::nullopt);
+    }
+  }
+}
+
+TEST(RefusedStep, OrdersTheRunBackAgainWhereAFaultCameBetween) {
+  Ranks ranks = Ordered(2);
+  ranks.Learn();
+  EXPECT_EQ(ranks.all[1].BackFrom(Step(4)), Step(3));
+  ranks.all[0] = RefusedStep();  // who refused it is lost
+  ranks.Learn();
+  EXPECT_EQ(ranks.all[1].BackFrom(Step(4)), Step(3));
+  EXPECT_TRUE(ranks.LeftOut());
+}
+
+TEST(RefusedStep, SaysHowFarTheRunGoesBack) {
+  const RefusedStep rank = Ordered(2).all[0];
+  EXPECT_EQ(rank.DescribeBack(Step(1)), "from step 1 on again: steps 3 to 5 are left out");
+  EXPECT_EQ(rank.DescribeBack(Step(3)),
+            "from step 3 on again: steps 4 to 5 are left out, and those before them stay: there is nothing older to go "
+            "back to");
+  EXPECT_EQ(rank.DescribeBack(Step(4)), "");
 }
 
 TEST(RefusedStep, TellsWhoseMachineItWas) {
   Ranks ranks;
   ranks.Compute();
-  ranks.all[0].Refuse("nan");
+  ranks.all[0].Refuse("nan", 0);
   ranks.Learn();
   ranks.numbers[1] = 3;
   ranks.Compute();
-  ranks.all[0].Refuse("nan");
+  ranks.all[0].Refuse("nan", 0);
   EXPECT_NE(ranks.Learn().find("rank 1 alone computed otherwise than before"), std::string::npos);
   EXPECT_FALSE(ranks.LeftOut());
   EXPECT_FALSE(ranks.all[0].IsToBlame(Rank(0)));
@@ -150,7 +213,7 @@ TEST(RefusedStep, ThatIsGoodTheSecondTimeIsDoubtedByWhoComputedOtherwiseOnce) {
   Ranks ranks;
   ranks.numbers = {9, 2};
   ranks.Compute();
-  ranks.all[1].Refuse("nan");
+  ranks.all[1].Refuse("nan", 0);
   ranks.Learn();
   for (const bool is_alone : {true, false}) {
     Ranks again = ranks;
@@ -173,7 +236,7 @@ TEST(RefusedStep, ThatIsGoodTheSecondTimeIsDoubtedByWhoComputedOtherwiseOnce) {
 TEST(RefusedStep, IsNotRefusedAgainByAnIncidentBeforeItBegins) {
   Ranks ranks;
   ranks.Compute();
-  ranks.all[0].Refuse("nan");
+  ranks.all[0].Refuse("nan", 0);
   ranks.Learn();
   for (RefusedStep& rank : ranks.all) rank.GoOn();
   EXPECT_FALSE(ranks.all[0].Tell(Step(4)).differs);
@@ -181,30 +244,30 @@ TEST(RefusedStep, IsNotRefusedAgainByAnIncidentBeforeItBegins) {
   EXPECT_FALSE(ranks.LeftOut());
   ranks.numbers[1] = 3;
   ranks.Compute();
-  ranks.all[0].Refuse("nan");
+  ranks.all[0].Refuse("nan", 0);
   EXPECT_NE(ranks.Learn().find("rank 1 alone computed otherwise than before"), std::string::npos);
 }
 
 TEST(RefusedStep, ComparesNothingWithWhatOtherRanksComputed) {
   Ranks ranks;
   ranks.Compute();
-  ranks.all[0].Refuse("nan");
+  ranks.all[0].Refuse("nan", 0);
   ranks.Learn();
   for (RefusedStep& rank : ranks.all) rank.ForgetNumbers();  // one has left, and a rank does its part
   ranks.numbers[1] = 3;
   ranks.Compute();
   EXPECT_FALSE(ranks.all[1].IsOtherThanBefore());
-  ranks.all[0].Refuse("nan");
+  ranks.all[0].Refuse("nan", 0);
   EXPECT_NE(ranks.Learn().find("the data is to blame"), std::string::npos);
 }
 
 TEST(RefusedStep, KeepsItsNumbersWhereTheStepIsBrokenBeforeItHasAny) {
   Ranks ranks;
   ranks.Compute();
-  ranks.all[0].Refuse("nan");
+  ranks.all[0].Refuse("nan", 0);
   ranks.Learn();
   for (RefusedStep& rank : ranks.all) rank.Begin(Step(5));
-  ranks.all[1].Refuse("nothing was read");
+  ranks.all[1].Refuse("nothing was read", 0);
   ranks.Learn();
   ranks.numbers[1] = 7;
   ranks.Compute();

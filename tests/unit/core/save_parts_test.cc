@@ -129,6 +129,16 @@ TEST(CheckpointList, KnowsTheNewestAndTheNewestThatHoldsNoDamage) {
   EXPECT_EQ(list.NewestBefore(Step(4)), nullptr);
 }
 
+TEST(CheckpointList, ForgetsWhatTheRunHasGoneBackFrom) {
+  CheckpointList list;
+  for (uint64_t step = 1; step <= 4; ++step) list.Publish({Step(step), "d"});
+  list.ForgetFrom(Step(3));
+  ASSERT_NE(list.newest(), nullptr);
+  EXPECT_EQ(list.newest()->step, Step(2));
+  list.ForgetFrom(Step(1));
+  EXPECT_EQ(list.newest(), nullptr);
+}
+
 TEST(CheckpointList, OneThatIsWrittenOverIsTheNewestAgain) {
   CheckpointList list;
   list.Begin({{Step(4), "d"}, {Step(8), "d"}});

@@ -32,18 +32,21 @@ std::string Judged(std::string_view veto, std::optional<double> loss, std::optio
 }
 
 TEST(Veto, IsReadWordByWord) {
-  const Result<Veto> veto = Veto::Parse(" nan, spike:6 ,norm:1e3,most:0");
+  const Result<Veto> veto = Veto::Parse(" nan, spike:6 ,norm:1e3,back:3,most:0");
   ASSERT_TRUE(veto.ok());
-  EXPECT_TRUE(veto->nan && veto->spike == 6 && veto->norm == 1000 && veto->most == 0 && veto->has_rules());
+  EXPECT_TRUE(veto->nan && veto->spike == 6 && veto->norm == 1000 && veto->back == 3 && veto->most == 0 &&
+              veto->has_rules());
   ASSERT_TRUE(Veto::Parse("").ok());
   EXPECT_FALSE(Veto::Parse("")->has_rules());
   EXPECT_FALSE(Veto::Parse("most:3")->has_rules());
+  EXPECT_FALSE(Veto::Parse("back:3")->has_rules());
   EXPECT_FALSE(Veto::Parse(",")->most);
 }
 
 TEST(Veto, NamesTheWordThatIsNoRule) {
-  for (const std::string wrong : {"nan:1", "spike", "spike:0", "spike:-1", "spike:", "norm:inf", "norm:nan", "norm:x",
-                                  "norm:1 2", "most:-1", "most:1.5", "most:99999999999", "most:", "nans", "6", "Nan"}) {
+  for (const std::string wrong :
+       {"nan:1", "spike", "spike:0", "spike:-1", "spike:", "norm:inf", "norm:nan", "norm:x", "norm:1 2", "most:-1",
+        "most:1.5", "most:99999999999", "most:", "back:0", "back:-1", "back:", "nans", "6", "Nan"}) {
     const Result<Veto> veto = Veto::Parse("nan," + wrong);
     ASSERT_FALSE(veto.ok()) << wrong;
     EXPECT_EQ(veto.status().code(), StatusCode::kInvalidArgument);

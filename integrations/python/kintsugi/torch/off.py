@@ -173,7 +173,7 @@ class PlainRun:
     def report(self, loss: Any, samples: Iterable[int] = ()) -> None:
         self._facts.report(self.at, float(loss))
 
-    def reject(self, reason: str) -> NoReturn:
+    def reject(self, reason: str, back: int = 0) -> NoReturn:
         raise RuntimeError(f"step {self.at} is refused: {reason}")  # which nobody makes again
 
     def update(self) -> contextlib.AbstractContextManager[None]:
