@@ -48,6 +48,7 @@ refused("reload_dataloaders_every_n_epochs", reload_dataloaders_every_n_epochs=1
 refused("is a time", val_check_interval=datetime.timedelta(minutes=1))
 refused("callback Timer", max_time="00:00:01:00")
 refused("callback GradientAccumulationScheduler", callbacks=[callbacks.GradientAccumulationScheduler({1: 2})])
+refused("callback LearningRateFinder", callbacks=[callbacks.LearningRateFinder()])
 refused("callback StochasticWeightAveraging", callbacks=[callbacks.StochasticWeightAveraging(swa_lrs=1e-2)])
 refused("Own has an optimizer_step of its own", plugins=[guarded.Environment(RUN), Own("bf16-mixed", "cpu")])
 averaging = lightning.pytorch.strategies.DDPStrategy(model_averaging_period=2)

@@ -125,7 +125,7 @@ def _refusal(reason: str) -> Error:
     return Error(f"Lightning's Trainer cannot be protected: {reason}", Code.INVALID_ARGUMENT)
 
 
-# They change weights, gradients' accumulation or parameter groups behind the run's back, or stop by the clock.
+# They change weights, gradients' accumulation or parameter groups behind the run's back, train before training begins, or stop by the clock.
 _REFUSED_CALLBACKS = (
     callbacks.StochasticWeightAveraging,
     callbacks.WeightAveraging,
@@ -133,6 +133,8 @@ _REFUSED_CALLBACKS = (
     callbacks.BaseFinetuning,
     callbacks.ModelPruning,
     callbacks.Timer,
+    callbacks.LearningRateFinder,
+    callbacks.BatchSizeFinder,
 )
 
 
@@ -140,6 +142,7 @@ def _refuse_settings(run: TorchRun, trainer: Any, model: Any) -> None:
     strategy, plugin = trainer.strategy, trainer.precision_plugin
     found = [type(callback).__name__ for callback in trainer.callbacks if isinstance(callback, _REFUSED_CALLBACKS)]
     reasons = {
+        "fit was called before with this Trainer: make another for a second training": "run" in vars(trainer.fit_loop),
         f"its strategy is {type(strategy).__name__}: only strategy='ddp' was tried": type(strategy) is not DDPStrategy,
         "plugins=[kintsugi.torch.lightning.Environment(run)] is missing": not isinstance(
             getattr(strategy, "cluster_environment", None), Environment
