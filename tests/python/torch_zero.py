@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from beside import PLAIN, begin, digest, leave
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
@@ -55,7 +55,7 @@ class Trainer:
         first = (k * dist.get_world_size() + dist.get_rank()) * 4
         ids = torch.arange(first, first + 4, dtype=torch.float32)
         points = torch.stack((ids % 11 / 11, ids % 5 / 5, ids % 3 / 3), dim=1)
-        loss: Tensor = (self.made("model")(points) - points.prod(1, keepdim=True)).square().mean()
+        loss = (self.made("model")(points) - points.prod(1, keepdim=True)).square().mean()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.made("model").parameters(), 0.5)
         self.report(float(loss.detach()), ids.long().tolist())
