@@ -68,10 +68,6 @@ class ControllerCore {
   const Saves& saves() const { return parts_.saves; }
   // Still listening to what it took over.
   bool taking_over() const { return parts_.board.course.listening; }
-  // A stop was asked for: until when all must have left.
-  std::optional<TimePoint> leave_by() const {
-    return parts_.board.course.leaving ? std::optional(parts_.board.course.leave_by) : std::nullopt;
-  }
   // No majority was to be had: what is here saves and leaves.
   bool minority() const { return parts_.board.majority.minority(); }
   // The run waits for nothing but the processes of these ranks, and has all it needs to begin them on another node.

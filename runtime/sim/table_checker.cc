@@ -13,8 +13,6 @@ namespace {
 constexpr Duration kProgressLimit = 90s;
 // An incident that nothing adds to has an end, whatever its attempts run into.
 constexpr Duration kIncidentLimit = 75s;
-// A controller looks at its clock at every tick.
-constexpr Duration kBeyondGrace = 100ms;
 
 }  // namespace
 
@@ -137,8 +135,6 @@ void TableChecker::CheckProgress() {
     sink_.Break(Promise::kProgress, "an incident has no end: " + std::to_string(incident->attempts) +
                                         " attempts within " + Milliseconds(world_.Now() - incident->detected_at) +
                                         " ms");
-  if (const auto leave_by = world_.core().leave_by(); leave_by && world_.Now() > *leave_by + kBeyondGrace)
-    sink_.Break(Promise::kProgress, "a stop outlasts its grace, in " + std::string(PhaseName(world_.core().phase())));
   if (world_.Now() - world_.course.last_progress > kProgressLimit)
     sink_.Break(Promise::kProgress, "nothing moves in " + std::string(PhaseName(world_.core().phase())) + " for " +
                                         Milliseconds(kProgressLimit) + " ms");

@@ -241,16 +241,9 @@ void NobodyNamed(const ControllerCore&, ControllerEvent* event, Extra*) {
   if (PhaseDone* const done = MessageIn<PhaseDone>(event)) done->unreached.clear();
 }
 
-// Whoever leaves looks at no clock.
-void LeavesWithoutHaste(const ControllerCore& core, ControllerEvent* event, Extra*) {
-  if (core.leave_by() && std::holds_alternative<Tick>(*event))
-    *event = core::OperatorInject{Rank(static_cast<int32_t>(core.members().size())), ""};
-}
-
 // A host that others cannot reach keeps its ranks.
 void StaysInPlace(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) {
-  std::erase_if(*actions,
-                [](const ControllerAction& action) { return std::holds_alternative<core::NodeCutOff>(action); });
+  std::erase_if(*actions, [](const ControllerAction& action) { return std::holds_alternative<core::NodeCutOff>(action); });
 }
 
 }  // namespace
@@ -288,8 +281,6 @@ std::vector<Mutant> ControllerMutants() {
       {"kills_nobody", "who is given up is killed", "quick", 29, Promise::kOneDecider, Out(KillsNobody)},
       {"spawns_beyond_budget", "respawns have a budget", "quick", 95, Promise::kTable, Out(SpawnsBeyondBudget)},
       {"resumes_one_back", "the run goes on from S", "quick", 4, Promise::kUpdateOnce, Out(ResumesOneBack)},
-      {"leaves_without_haste", "a stop ends within its grace", "quick", 2282, Promise::kProgress,
-       In(LeavesWithoutHaste)},
       {"part_forgotten", "a save has every shard", "quick", 1, Promise::kCheckpoint, Out(ForgetsASender)},
       {"store_not_fenced", "the rendezvous store refuses an older generation", "quick", 215, Promise::kOneDecider,
        [] { return std::make_unique<StoreFence>(); }},
