@@ -159,7 +159,7 @@ void AddUp(const std::vector<const char*>& parts, char* to, size_t count, int ty
 }
 
 thread_local int group_depth = 0;
-std::atomic<int> comms_made{0}, comms_freed{0};
+std::atomic<int> launches{0}, comms_made{0}, comms_freed{0};
 using Clock = std::chrono::steady_clock;
 
 class Comm {
@@ -275,6 +275,7 @@ class Comm {
       if (transfer.peer < 0 || transfer.peer >= ranks_) return kInvalidArgument;
     if (blocking) std::this_thread::sleep_for(std::chrono::milliseconds(launch_ms_));
     ++operations_;
+    ++launches;
     // In the order they were asked for, on whatever streams: as NCCL has it within a communicator.
     stream->Enqueue([this, operation = std::move(operation), turn = asked_++]() mutable {
       while (turn_ != turn && !stopped()) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -635,6 +636,7 @@ FAKE_GPU_EXPORT int ncclCommRevoke(void* comm, int flags) {
 }
 #endif
 
-// Not a library's: how many communicators this process has made and freed, which a test looks at.
+// Not a library's: what this process has launched, and how many communicators it has made and freed, which tests look at.
+FAKE_GPU_EXPORT int fakeNcclLaunches() { return launches; }
 FAKE_GPU_EXPORT int fakeNcclMade() { return comms_made; }
 FAKE_GPU_EXPORT int fakeNcclFreed() { return comms_freed; }
