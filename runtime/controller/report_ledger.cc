@@ -134,7 +134,12 @@ void ReportLedger::Rewind(uint64_t step, core::LedgerTotals* totals) const {
 void ReportLedger::GoBackTo(Step step) {
   // What is done again is done by those that take part now.
   for (CrewChange& change : changes_) change.after = std::min(change.after, std::max(step.value(), before_));
-  if (step.value() >= folded_.step) return;
+  if (step.value() >= folded_.step) {
+    // They are told anew; of one that is left out from here on nobody tells.
+    rows_.erase(rows_.upper_bound(step.value()), rows_.end());
+    complete_ = std::min(complete_, step.value());
+    return;
+  }
   // To a step that nobody noted the sums cannot go back: those steps are done again as they were, and counted once.
   const auto& notes = folded_.notes;
   if (step.value() != before_ &&

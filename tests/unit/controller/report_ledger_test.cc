@@ -103,6 +103,19 @@ TEST(ReportLedger, ThoseThatComeAgainCountAgain) {
   EXPECT_EQ(ledger.Committed(Step(4)).missing, 0u);
 }
 
+TEST(ReportLedger, WhatIsLeftOutBehindAStepThatTheRunGoesBackToDoesNotCount) {
+  ReportLedger ledger(Step(), 2), plain(Step(), 2);
+  const auto both = [&](ReportLedger* of, uint64_t step) {
+    for (int rank : {0, 1}) of->Record(Rank(rank), Step(step), 1, kSamples);
+  };
+  for (uint64_t step = 1; step <= 5; ++step) both(&ledger, step);
+  ledger.GoBackTo(Step(3));  // step 4 is passed by, and nothing is told of it
+  both(&ledger, 5);
+  for (uint64_t step : {1, 2, 3, 5}) both(&plain, step);
+  EXPECT_EQ(ledger.Committed(Step(5)).samples_consumed, 8 * kSamples.size());
+  EXPECT_EQ(ledger.Committed(Step(5)).samples_digest, plain.Committed(Step(5)).samples_digest);
+}
+
 TEST(ReportLedger, RefusesStepsThatNoOtherRankIsNear) {
   constexpr uint64_t kFar = 100 + ReportLedger::kAhead;
   ReportLedger ledger;
