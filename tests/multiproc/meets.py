@@ -56,9 +56,11 @@ def hosts_that_are_well(runner):
     with Network(3) as net:
         options = ["--ports", "29500-29599", "--save-dir", str(runner.folder / "saves"), "--free-gib", "0"]
         found = all_alike(ends([begin(runner, net, node, 3, options) for node in range(3)], 0))
-    for check in ("nodes", "versions", "TLS", "roads", "clocks", "shared folder", "rates"):
+    for check in ("nodes", "versions", "TLS", "roads", "clocks", "shared folder"):
         must(of(found, check, "ok"), f"{check}: {found}")
-    must(of(found, "rates", "ok")[0].endswith("(6 ways)"), f"{found}")
+    # Beside a busy machine one way may be slower than the others, which is told.
+    rates = of(found, "rates", "ok")
+    must(rates[0].endswith("(6 ways)") if rates else of(found, "rates", "warning"), f"{found}")
     must(not os.listdir(runner.folder / "saves"), "files were left in the save folder")
 
 

@@ -34,11 +34,11 @@ handed: dict[str, list[tuple[int, int]]] = {}
 hand_over = Groups._hand_over
 
 
-def noted(groups: Groups, group: Any, inner: Any, keep: list[Any], sockets: list[Any], generation: int, comm: int = 0) -> None:
+def noted(groups: Groups, group: Any, inner: Any, keep: list[Any], sockets: list[Any], generation: int, *more: Any) -> None:
     handed[group.place] = [(socket.descriptor, socket.inode) for socket in sockets]
     if len(sockets) != len(group.ranks) - 1:
         raise RuntimeError(f"group '{group.place}' of {group.ranks} has {len(sockets)} connections in generation {generation}")
-    hand_over(groups, group, inner, keep, sockets, generation, comm)
+    hand_over(groups, group, inner, keep, sockets, generation, *more)
 
 
 Groups._hand_over = noted  # type: ignore[method-assign, assignment]
