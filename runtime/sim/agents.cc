@@ -205,6 +205,7 @@ void Agents::TakeRelease(Process* p) {
   p->resumed_told = false;
   p->troubles.throw_next = p->troubles.throw_in_update = false;
   p->received.clear();
+  p->refused.GoOn();
   if (relayouts_.Keep(p)) SetReady(p);
   held_.Mark(p, core::StateMark::kWhole);
   state_checker_.CheckReleased(*p, release);

@@ -35,6 +35,7 @@
 #include "runtime/sim/one_host.h"
 #include "runtime/sim/process_faults.h"
 #include "runtime/sim/processes.h"
+#include "runtime/sim/refusals.h"
 #include "runtime/sim/relayouts.h"
 #include "runtime/sim/rot.h"
 #include "runtime/sim/seats.h"
@@ -74,6 +75,7 @@ class Cluster {
   HeldMemory held_;
   Collectives collectives_;
   Snapshots snapshots_;
+  Refusals refusals_;
   Trainers trainers_;
   Relayouts relayouts_;
   Transfers transfers_;

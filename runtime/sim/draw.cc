@@ -1,5 +1,7 @@
 // How a seed becomes a plan.
+#include <algorithm>
 #include <array>
+#include <set>
 
 #include "runtime/sim/plan.h"
 
@@ -326,6 +328,25 @@ void DrawLeaderless(Random& random, const Plan& plan, bool first, PlannedFault* 
   fault->at = *plan.faults.front().at + Duration(static_cast<int64_t>(random.Below(within)));
 }
 
+// Some alone, some one after another. In the first step of all nothing was computed before.
+void DrawRefusals(Random& random, Plan* plan) {
+  using Of = PlannedRefusal::Of;
+  std::set<uint64_t> steps;
+  for (uint64_t i = 1 + random.Below(3); i > 0; --i)
+    steps.insert(!steps.empty() && random.Chance(0.4) ? std::min(*steps.rbegin() + 1, plan->steps)
+                                                      : 1 + random.Below(plan->steps));
+  for (const uint64_t step : steps) {
+    const uint64_t kind = random.Below(10);
+    plan->refusals.push_back({kind < 6   ? Of::kData
+                              : kind < 8 ? Of::kMachine
+                                         : Of::kNothing,
+                              step, static_cast<int>(random.Below(static_cast<uint64_t>(plan->policy.world_size)))});
+  }
+  plan->back = random.Chance(0.5) ? 1 + random.Below(4) : 0;
+  plan->most = random.Chance(0.8) ? 100 : static_cast<int>(random.Below(4));
+  if (plan->gate == GateKind::kOff) plan->gate = GateKind::kTrainer;
+}
+
 PlannedFault DrawFault(Random& random, const Plan& plan, const Profile& profile, bool first) {
   PlannedFault fault;
   fault.type =
@@ -600,6 +621,18 @@ const std::vector<Profile>& Profiles() {
        .network = 0,
        .elections = true,
        .leaderless = true},
+      {.name = "refusals",
+       .description =
+           "as snapshots, with controllers that are lost, and 1 to 3 steps that a rank refuses: for their data, "
+           "with or without those before them, for a machine that computes wrongly once, or for nothing",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 40,
+       .step_time = 20ms,
+       .faults_max = 4,
+       .controller = 0.1,
+       .groups = 0.2,
+       .refusals = true},
       {.name = "comparison",
        .description =
            "as quick, with longer runs, replicas compared every 1 to 4 steps, a bit that flips, and up to 2 other "
@@ -714,6 +747,7 @@ Plan DrawPlan(uint64_t seed, const Profile& profile, int ranks) {
   }
   const uint64_t faults = profile.faults_min + random.Below(profile.faults_max - profile.faults_min + 1);
   for (uint64_t i = 0; i < faults; ++i) plan.faults.push_back(DrawFault(random, plan, profile, i == 0));
+  if (profile.refusals) DrawRefusals(random, &plan);
   return plan;
 }
 

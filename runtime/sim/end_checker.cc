@@ -17,6 +17,12 @@ bool HandlersToBlame(const Course& course) {
   return all >= 9;
 }
 
+bool Throws(const Plan& plan) {
+  return std::any_of(plan.faults.begin(), plan.faults.end(), [](const PlannedFault& fault) {
+    return fault.type == FaultType::kThrow || fault.type == FaultType::kThrowInUpdate;
+  });
+}
+
 }  // namespace
 
 // Whether its living process, or its launcher, has that shard exactly as it is at `step`, and nothing is known against
@@ -228,6 +234,7 @@ void EndChecker::CheckOutcome(const RunEnded& ended, const std::string& end) {
   });
   const bool gateless = world_.plan.gate == GateKind::kOff && (broken_off || !losses.none());
   const bool can_save = !policy.save_directory.empty();
+  const bool fails_thrice = ended.text.find("no fault of the hardware") != std::string::npos;
   switch (ended.exit_code) {
     case kExitResumable:
       if (world_.disk.visible.empty()) return sink_.Break(Promise::kCheckpoint, end + " without a checkpoint");
@@ -240,9 +247,12 @@ void EndChecker::CheckOutcome(const RunEnded& ended, const std::string& end) {
       return;
     default:
       if (course.stop_asked && (!can_save || !course.ever_running)) return;
-      // One rank that several faults struck at one step is taken for one whose program fails there.
-      if (losses.OneLost(3) && ended.text.find("no fault of the hardware") != std::string::npos) return;
+      // One rank that several faults struck at one step is taken for one whose program fails there. A refused step comes back
+      // where those that had learnt of it are gone, and an exception in it counts with its refusals.
+      if (fails_thrice && losses.OneLost(3)) return;
       if (HandlersToBlame(course) && ended.text.find(" handler ") != std::string::npos) return;
+      if (course.refused) return;
+      if (fails_thrice && !world_.plan.refusals.empty() && (!losses.none() || Throws(world_.plan))) return;
       if (course.nonsense) return;  // of a checkpoint that is there, for example: that it cannot be read
       if (course.checkpoint_known) return sink_.Break(Promise::kInnocent, end + " although there is a checkpoint");
       if (can_save && !shard_at_risk && !gateless)

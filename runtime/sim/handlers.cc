@@ -65,6 +65,9 @@ void Handlers::Finish(Process* p, PhaseDone done) {
   const RunOnTrainer run = *p->running;
   if (done.phase == Phase::kRebuild && done.code == StatusCode::kOk && p->next)
     done.next.push_back({{}, p->next->cut->claims.at(p->rank)});
+  if (done.phase == Phase::kRebuild && done.code == StatusCode::kOk) refusals_.Tell(p, run);
+  if (done.phase == Phase::kRollback && done.code == StatusCode::kOk)
+    done.back_from = p->refused.BackFrom(run.order.step).value_or(kintsugi::Step());
   if (p->troubles.nonsense_handlers > 0 && done.code == StatusCode::kOk) {
     --p->troubles.nonsense_handlers;
     world_.course.nonsense = true;
@@ -214,6 +217,7 @@ void Handlers::Verify(Process* p) {
 }
 
 void Handlers::Rollback(Process* p) {
+  refusals_.Hear(p, *p->running);
   const uint64_t step = p->running->order.step.value();
   if (!p->running->order.relayout)
     held_.Mark(p, core::StateMark::kWriting);  // of what was registered before nothing is written

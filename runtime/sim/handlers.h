@@ -11,6 +11,7 @@
 #include "runtime/sim/collectives.h"
 #include "runtime/sim/held_memory.h"
 #include "runtime/sim/network.h"
+#include "runtime/sim/refusals.h"
 #include "runtime/sim/relayouts.h"
 #include "runtime/sim/trainers.h"
 #include "runtime/sim/transfers.h"
@@ -22,12 +23,14 @@ namespace kintsugi::sim {
 class Handlers final : public HandlerEnd {
  public:
   Handlers(World& world, StateChecker& checker, Network& network, HeldMemory& held, Collectives& collectives,
-           Trainers& trainers, Relayouts& relayouts, Transfers& transfers, Checkpoints& checkpoints, AgentInbox& agents)
+           Refusals& refusals, Trainers& trainers, Relayouts& relayouts, Transfers& transfers, Checkpoints& checkpoints,
+           AgentInbox& agents)
       : world_(world),
         state_checker_(checker),
         network_(network),
         held_(held),
         collectives_(collectives),
+        refusals_(refusals),
         trainers_(trainers),
         relayouts_(relayouts),
         transfers_(transfers),
@@ -56,6 +59,7 @@ class Handlers final : public HandlerEnd {
   Network& network_;
   HeldMemory& held_;
   Collectives& collectives_;
+  Refusals& refusals_;
   Trainers& trainers_;
   Relayouts& relayouts_;
   Transfers& transfers_;

@@ -11,6 +11,7 @@
 #include "runtime/core/agent_core.h"
 #include "runtime/core/controller_core.h"
 #include "runtime/core/election.h"
+#include "runtime/core/refused_step.h"
 #include "runtime/sim/state.h"
 
 namespace kintsugi::sim {
@@ -62,6 +63,11 @@ class Hook {
   // In-memory snapshots: whether a copy that the gate overtook counts as whole, and whether one of another step does.
   virtual bool CountsUnfinishedCopy() { return false; }
   virtual bool TakesAnyStep() { return false; }
+  // Refused steps: before a rank learns what all have told of the one behind `standing`; whether one whose machine is to
+  // blame gives way where nobody may come, and whether any number of steps is left out.
+  virtual void OnStepNews(Rank /*rank*/, Step /*standing*/, core::StepNews* /*news*/) {}
+  virtual bool GivesWayAnyhow() { return false; }
+  virtual bool LeavesOutAnyNumber() { return false; }
 };
 
 }  // namespace kintsugi::sim

@@ -84,6 +84,11 @@ core::Offer Plan::OfferOf(Rank rank) const {
   return {};
 }
 
+std::string PlannedRefusal::ToString() const {
+  const std::string who = "rank " + std::to_string(rank) + " refuses step " + std::to_string(step);
+  return who + (of == Of::kData ? " for its data" : of == Of::kMachine ? " for its machine" : " for nothing");
+}
+
 std::string Plan::ToString() const {
   std::string text = layout_name + ", " + std::to_string(steps) + " steps of " + Milliseconds(step_time) +
                      " ms, respawns " + std::to_string(policy.max_respawns) + ", save every " +
@@ -102,6 +107,8 @@ std::string Plan::ToString() const {
                       : policy.snapshot_every > 0 ? ", snapshot every " + std::to_string(policy.snapshot_every)
                                                   : "");
   for (const PlannedFault& fault : faults) text += "; " + fault.ToString();
+  for (const PlannedRefusal& refusal : refusals) text += "; " + refusal.ToString();
+  if (!refusals.empty()) text += ", back " + std::to_string(back) + ", at most " + std::to_string(most);
   return text;
 }
 

@@ -112,6 +112,19 @@ struct PlannedFault {
   std::string ToString() const;
 };
 
+// A rank refuses a step, before its gate.
+struct PlannedRefusal {
+  enum class Of : uint8_t {
+    kData,     // each time it has computed it
+    kMachine,  // once, when it has computed otherwise than it does the next time
+    kNothing,  // once
+  };
+  Of of = Of::kData;
+  uint64_t step = 0;
+  int rank = 0;
+  std::string ToString() const;
+};
+
 enum class GateKind : uint8_t { kTrainer, kControlPlane, kOff };
 
 struct Plan {
@@ -132,6 +145,9 @@ struct Plan {
   Duration shrink_after{};  // ... until the run goes on without it, where it can; none: never
   bool watched = true;      // a launcher reads the ranks' pages; else they beat over their connections
   std::vector<PlannedFault> faults;
+  std::vector<PlannedRefusal> refusals;   // of a step at most one
+  uint64_t back = 0;                      // so many steps before one that is left out go with it
+  int most = 0;                           // steps that may be left out
   std::vector<std::vector<Rank>> slices;  // that the trainer offers; none: no other world
   std::vector<int> worlds;
   std::map<int, CutRule> cut_rules;  // any layout is offered: how a world of each size is cut
@@ -173,6 +189,7 @@ struct Profile {
   bool elastic = false;       // the trainer offers smaller worlds; processes are lost first, and not replaced
   bool hosts_return = false;  // with elections and elastic: nodes are lost first, most of which come back
   bool relayout = false;      // with elastic: in any layout, so that pieces move; orders first
+  bool refusals = false;      // steps are refused, for their data, for a machine or for nothing
   bool roads = false;         // with elections: the first one closes roads between nodes; perhaps a spare node waits
 };
 const std::vector<Profile>& Profiles();

@@ -20,6 +20,7 @@
 #include "runtime/core/agent_core.h"
 #include "runtime/core/crew.h"
 #include "runtime/core/held_state.h"
+#include "runtime/core/refused_step.h"
 #include "runtime/sim/plan.h"
 #include "runtime/sim/scheduler.h"
 #include "runtime/sim/state.h"
@@ -106,6 +107,7 @@ struct Process {
   std::optional<StopOrder> verdict;
   uint64_t gradient = 0;
   size_t piece = 0;  // of the update
+  core::RefusedStep refused;
   Troubles troubles;
   // Memory.
   Memory memory;

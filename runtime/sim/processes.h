@@ -15,6 +15,7 @@
 #include "runtime/sim/rot.h"
 #include "runtime/sim/spares.h"
 #include "runtime/sim/transfers.h"
+#include "runtime/sim/upward.h"
 #include "runtime/sim/world.h"
 
 namespace kintsugi::sim {
@@ -36,7 +37,7 @@ class Parent {
   ~Parent() = default;
 };
 
-class Processes {
+class Processes final : public ProcessEnd {
  public:
   Processes(World& world, Rot& rot, Network& network, Collectives& collectives, Transfers& transfers, Spares& spares,
             Parent& parent)
@@ -50,7 +51,7 @@ class Processes {
 
   void Start(Rank rank, Incarnation incarnation, int node);
   // The end as the kernel tells it.
-  void Die(Process* p, const std::string& cause);
+  void Die(Process* p, const std::string& cause) override;
   // The end that nobody tells: a host is gone.
   void Vanish(Process* p);
   // It ends with its launcher, whose connection told of both.

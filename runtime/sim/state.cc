@@ -130,6 +130,14 @@ void UpdatePiece(RankState* state, size_t piece, uint64_t step, uint64_t gradien
   }
 }
 
+void PassPiece(RankState* state, size_t piece) {
+  size_t layouts = 0;
+  for (size_t at = 0; at < state->shards.size(); ++at) {
+    layouts += at == 0 || state->shards[at].layout != state->shards[at - 1].layout;
+    if (layouts - 1 == piece / kTensorsPerLayout) ++state->shards[at].tensors[piece % kTensorsPerLayout].updates;
+  }
+}
+
 uint64_t DigestOf(const Tensors& tensors) {
   uint64_t digest = 0;
   for (const Tensor& tensor : tensors) digest = Mix(digest, tensor.value);
@@ -141,10 +149,31 @@ Reference::Reference(const Cuts& cuts) : cuts_(cuts) {
   for (Rank rank : cuts.whole().crew.ranks()) states_[0].push_back(InitialState(cuts.whole(), rank));
 }
 
+void Reference::LeaveOut(uint64_t step) {
+  if (left_out_.insert(step).second) ForgetFrom(step);
+}
+
+void Reference::Keep(uint64_t step) {
+  if (left_out_.erase(step) > 0) ForgetFrom(step);
+}
+
+void Reference::ForgetFrom(uint64_t step) {
+  if (states_.size() > step) states_.resize(step);
+  std::erase_if(recut_, [step](const auto& known) { return std::get<0>(known.first) >= step; });
+}
+
 void Reference::ComputeTo(uint64_t step) const {
   while (states_.size() <= step) {
     const uint64_t number = states_.size();
     std::vector<RankState> next = states_.back();
+    if (LeavesOut(number)) {
+      for (RankState& state : next) {
+        state.object = PassedBy(state.object);
+        for (size_t piece = 0; piece < PieceCount(state); ++piece) PassPiece(&state, piece);
+      }
+      states_.push_back(std::move(next));
+      continue;
+    }
     uint64_t gradient = 0;
     for (size_t r = 0; r < next.size(); ++r) {
       const Rank rank(static_cast<int32_t>(r));

@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -71,6 +73,8 @@ class ObjectHistory {
 RankState InitialState(const Cut& cut, Rank rank);
 // The object moves in the forward pass, before the gradients: it draws one sample.
 Object NextObject(const Object& object, Rank rank);
+// Its sample is passed by, and nothing is drawn.
+inline Object PassedBy(const Object& object) { return {object.value, object.position + 1}; }
 // The sample that a rank's iterator gives at this position, counted over all ranks.
 inline uint64_t SampleAt(const Object& object, Rank rank, int world_size) {
   return (object.position - 1) * static_cast<uint64_t>(world_size) + static_cast<uint64_t>(rank.value());
@@ -87,6 +91,8 @@ uint64_t ContributionOf(const RankState& state, const std::vector<int>& cells, u
 // One of the small pieces an update consists of. REQUIRES: piece < PieceCount(state).
 void UpdatePiece(RankState* state, size_t piece, uint64_t step, uint64_t gradient);
 size_t PieceCount(const RankState& state);
+// The same of an update that is empty: the step is left out.
+void PassPiece(RankState* state, size_t piece);
 // Over the values of one layout's tensors.
 uint64_t DigestOf(const Tensors& tensors);
 
@@ -100,10 +106,20 @@ class Reference {
   const RankState& At(uint64_t step, Rank rank) const { return At(step, rank, cuts_.whole()); }
   const Tensors& OfCell(uint64_t step, int cell) const;
 
+  // An undisturbed run passes this step by, or makes it after all: what followed it in another run is forgotten.
+  void LeaveOut(uint64_t step);
+  void Keep(uint64_t step);
+  bool LeavesOut(uint64_t step) const { return left_out_.count(step) > 0; }
+  size_t LeftOutUntil(uint64_t step) const {
+    return static_cast<size_t>(std::distance(left_out_.begin(), left_out_.upper_bound(step)));
+  }
+
  private:
+  void ForgetFrom(uint64_t step);
   void ComputeTo(uint64_t step) const;
 
   const Cuts& cuts_;
+  std::set<uint64_t> left_out_;
   // Caches: what is asked for is computed once.
   mutable std::vector<std::vector<RankState>> states_;
   mutable std::map<std::tuple<uint64_t, Rank, const Cut*>, RankState> recut_;

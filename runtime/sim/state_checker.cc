@@ -38,7 +38,15 @@ bool StateChecker::CheckTaint(const Process& p, uint64_t step, uint64_t compared
 }
 
 void StateChecker::CheckCommit(const Process& p) {
+  const auto& refusals = world_.plan.refusals;
+  const bool is_bad = std::any_of(refusals.begin(), refusals.end(), [&](const PlannedRefusal& one) {
+    return one.of == PlannedRefusal::Of::kData && one.step == p.begun;
+  });
+  if (is_bad && !world_.reference.LeavesOut(p.begun))
+    sink_.Break(Promise::kBitIdentical, "rank " + p.rank.ToString() + " commits step " + std::to_string(p.begun) +
+                                            ", and its data is to be refused");
   const auto check_sample = [&](Rank of) {
+    if (world_.reference.LeavesOut(p.begun)) return;
     const auto r = static_cast<size_t>(of.value());
     const uint64_t sample = world_.samples[p.begun][r];
     if (sample != (p.begun - 1) * world_.size + r)
@@ -161,7 +169,7 @@ void StateChecker::CheckSuccess() {
     if (world_.core().crew().Has(p->rank) && !came_late(*p) && !p->damaged)
       Check(*p, steps, "at the end", Promise::kBitIdentical, 0);
   for (uint64_t step = 1; step <= steps; ++step)
-    for (size_t r = 0; r < world_.size; ++r)
+    for (size_t r = 0; r < world_.size && !world_.reference.LeavesOut(step); ++r)
       if (const uint64_t sample = (step - 1) * world_.size + r; world_.samples[step][r] != sample)
         sink_.Break(Promise::kSamplesOnce, "sample " + std::to_string(sample) + " was not consumed");
 }

@@ -28,6 +28,7 @@ void Trainers::BeginStep(Process* p, uint64_t step) {
   if (step > world_.plan.steps) return Park(p, TrainerParked::Outcome::kFinished);
   p->begun = step;
   if (p->Word().locked) return Park(p, TrainerParked::Outcome::kInterrupted);
+  if (!refusals_.Begin(p, step)) return;
   if (!std::exchange(p->resumed_told, true)) agents_.Step(p, TrainerResumed{});
   const uint64_t boundary = step - 1;
   if (p->snapshot && p->snapshot->order.step.value() == boundary) snapshots_.Take(p);
@@ -42,10 +43,24 @@ void Trainers::BeginStep(Process* p, uint64_t step) {
 
 void Trainers::Forward(Process* p, uint64_t step) {
   Go(p, TrainerAt::kForward);
+  if (refusals_.LeavesOut(p, step))
+    return world_.ForTrainer(p, world_.Between(5, 500), [this, p, step] { PassBy(p, step); });
   p->memory.state.object = NextObject(p->memory.state.object, p->rank);
   for (auto& [seat, object] : p->takes_over) object = NextObject(object, seat);
   world_.ForTrainer(p, p->troubles.slow * world_.Share(kForwardLow, kForwardHigh),
                     [this, p, step] { AfterForward(p, step); });
+}
+
+// Its batch is passed by: partners hear of the object alone, and the update is empty.
+void Trainers::PassBy(Process* p, uint64_t step) {
+  if (p->Word().locked) return Park(p, TrainerParked::Outcome::kInterrupted);
+  if (const auto why = refusals_.PassBy(p, step))
+    return Park(p, TrainerParked::Outcome::kFault,
+                {.kind = FaultKind::kRefused, .text = *why, .step = kintsugi::Step(step), .since = world_.Now()});
+  p->memory.state.object = PassedBy(p->memory.state.object);
+  p->memory.objects.Put(step, p->memory.state.object);
+  Go(p, TrainerAt::kGradients);
+  collectives_.Enter(p, Meeting::kGradients, step, 0, p->memory.state.object);
 }
 
 void Trainers::AfterForward(Process* p, uint64_t step) {
@@ -67,6 +82,9 @@ void Trainers::AfterForward(Process* p, uint64_t step) {
   take_part(p->rank, p->memory.state.object);
   for (const auto& [seat, object] : p->takes_over) take_part(seat, object);
   if (world_.cuts.any_layout()) contribution += ContributionOf(p->memory.state, p->cut->MainCellsOf(p->rank), step);
+  if (const auto why = refusals_.Judge(p, step, contribution))
+    return Park(p, TrainerParked::Outcome::kFault,
+                {.kind = FaultKind::kException, .text = *why, .step = kintsugi::Step(step), .since = world_.Now()});
   Go(p, TrainerAt::kGradients);
   collectives_.Enter(p, Meeting::kGradients, step, contribution, p->memory.state.object);
 }
@@ -78,6 +96,12 @@ void Trainers::BeginUpdate(Process* p) {
   if (p->word != GateWord::Pack(GateState::kCommitted, step - 1))
     return world_.Break(Promise::kUpdateOnce,
                         "rank " + p->rank.ToString() + " begins update " + std::to_string(step) + " out of order");
+  if (refusals_.Doubts(p))
+    return Park(p, TrainerParked::Outcome::kFault,
+                {.kind = FaultKind::kException,
+                 .text = "computed otherwise than before",
+                 .step = kintsugi::Step(step),
+                 .since = world_.Now()});
   if (world_.plan.gate == GateKind::kOff) {
     p->SetWord(GateState::kUpdating, step);
     return Update(p);
@@ -127,7 +151,10 @@ void Trainers::UpdateNext(Process* p) {
     p->damaged = false;
     return TearUpdate(p, {.kind = FaultKind::kMemoryHigh, .text = "damage met in the update"});
   }
-  UpdatePiece(&p->memory.state, p->piece, p->begun, p->gradient);
+  if (refusals_.LeavesOut(p, p->begun))
+    PassPiece(&p->memory.state, p->piece);
+  else
+    UpdatePiece(&p->memory.state, p->piece, p->begun, p->gradient);
   if (++p->piece < PieceCount(p->memory.state))
     return world_.ForTrainer(p, p->troubles.slow * world_.Share(kPieceLow, kPieceHigh), [this, p] { UpdateNext(p); });
   p->SetWord(GateState::kCommitted, p->begun);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "runtime/sim/collectives.h"
+#include "runtime/sim/refusals.h"
 #include "runtime/sim/snapshots.h"
 #include "runtime/sim/state_checker.h"
 #include "runtime/sim/upward.h"
@@ -17,12 +18,13 @@ namespace kintsugi::sim {
 
 class Trainers final : public Meeters {
  public:
-  Trainers(World& world, StateChecker& checker, Collectives& collectives, Snapshots& snapshots, AgentInbox& agents,
-           HandlerEnd& handlers, TrainerWatch& watch)
+  Trainers(World& world, StateChecker& checker, Collectives& collectives, Snapshots& snapshots, Refusals& refusals,
+           AgentInbox& agents, HandlerEnd& handlers, TrainerWatch& watch)
       : world_(world),
         state_checker_(checker),
         collectives_(collectives),
         snapshots_(snapshots),
+        refusals_(refusals),
         agents_(agents),
         handlers_(handlers),
         watch_(watch) {}
@@ -46,6 +48,7 @@ class Trainers final : public Meeters {
 
  private:
   void AfterForward(Process* p, uint64_t step);
+  void PassBy(Process* p, uint64_t step);
   void BeginUpdate(Process* p);
   void Update(Process* p);
   bool TakeDamage(Process* p);
@@ -54,6 +57,7 @@ class Trainers final : public Meeters {
   StateChecker& state_checker_;
   Collectives& collectives_;
   Snapshots& snapshots_;
+  Refusals& refusals_;
   AgentInbox& agents_;
   HandlerEnd& handlers_;
   TrainerWatch& watch_;

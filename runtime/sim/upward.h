@@ -28,6 +28,15 @@ class HandlerEnd {
   ~HandlerEnd() = default;
 };
 
+// A process ends itself.
+class ProcessEnd {
+ public:
+  virtual void Die(Process* p, const std::string& cause) = 0;
+
+ protected:
+  ~ProcessEnd() = default;
+};
+
 // A trainer has come to another place of its loop.
 class TrainerWatch {
  public:

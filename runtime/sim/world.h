@@ -59,6 +59,7 @@ struct Course {
   bool start_disturbed = false;  // something struck before that
   bool stop_asked = false;
   bool checkpoint_known = false;        // the controller was told of one
+  bool refused = false;                 // more steps were to be left out than may be
   bool nonsense = false;                // a handler lied: about a checkpoint, for example
   int drains = 0;                       // orders to drain a node that were not refused
   std::map<Rank, int> drained;          // the first ranks of such nodes, and which node had them
@@ -79,7 +80,7 @@ class World {
   Hook* const hook;   // may be null
   const size_t size;  // ranks
   const Cuts cuts;
-  const Reference reference;
+  Reference reference;
   Scheduler scheduler;
   const RunLog log;
   const TimePoint start;

@@ -42,6 +42,13 @@ TEST(Cluster, KeepsItsPromisesWhenOperatorsOrder) {
     EXPECT_TRUE(campaign.rungs().count(rung)) << RungName(rung);
 }
 
+// Whose data is bad is left out by all, whose data is good by nobody; whose machine is bad gives way.
+TEST(Cluster, KeepsItsPromisesWhereStepsAreRefused) {
+  const Campaign campaign = RunSeeds("refusals", 1, 4001);
+  for (Rung rung : {Rung::kRetry, Rung::kRespawn, Rung::kReload})
+    EXPECT_TRUE(campaign.rungs().count(rung)) << RungName(rung);
+}
+
 // Which ranks take part is another matter after a loss for good: nothing of the state, of a sample or of a rank that is well
 // is lost with it.
 TEST(Cluster, KeepsItsPromisesInWorldsThatShrinkAndGrow) {

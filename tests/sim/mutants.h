@@ -30,5 +30,6 @@ std::vector<Mutant> ElectionMutants();
 std::vector<Mutant> HeldMutants();
 std::vector<Mutant> SnapshotMutants();
 std::vector<Mutant> CrewMutants();
+std::vector<Mutant> RefusalMutants();
 
 }  // namespace kintsugi::sim

@@ -24,6 +24,7 @@ std::vector<Mutant> AllMutants() {
   for (Mutant& mutant : HeldMutants()) all.push_back(std::move(mutant));
   for (Mutant& mutant : SnapshotMutants()) all.push_back(std::move(mutant));
   for (Mutant& mutant : CrewMutants()) all.push_back(std::move(mutant));
+  for (Mutant& mutant : RefusalMutants()) all.push_back(std::move(mutant));
   return all;
 }
 
