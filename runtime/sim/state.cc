@@ -118,24 +118,29 @@ size_t PieceCount(const RankState& state) {
   return layouts * kTensorsPerLayout;
 }
 
-void UpdatePiece(RankState* state, size_t piece, uint64_t step, uint64_t gradient) {
+namespace {
+
+// In each shard of the piece's layout the tensor that it is.
+template <typename Visit>
+void ForEachOfPiece(RankState* state, size_t piece, Visit visit) {
   size_t layouts = 0;
-  const size_t i = piece % kTensorsPerLayout;
   for (size_t at = 0; at < state->shards.size(); ++at) {
     layouts += at == 0 || state->shards[at].layout != state->shards[at - 1].layout;
-    if (layouts - 1 != piece / kTensorsPerLayout) continue;
-    Tensors& tensors = state->shards[at].tensors;
-    tensors[i].value = Mix(tensors[i].value ^ Mix(tensors[(i + 1) % kTensorsPerLayout].value, step), gradient);
-    ++tensors[i].updates;
+    if (layouts - 1 == piece / kTensorsPerLayout) visit(state->shards[at].tensors, piece % kTensorsPerLayout);
   }
 }
 
+}  // namespace
+
+void UpdatePiece(RankState* state, size_t piece, uint64_t step, uint64_t gradient) {
+  ForEachOfPiece(state, piece, [&](Tensors& tensors, size_t i) {
+    tensors[i].value = Mix(tensors[i].value ^ Mix(tensors[(i + 1) % kTensorsPerLayout].value, step), gradient);
+    ++tensors[i].updates;
+  });
+}
+
 void PassPiece(RankState* state, size_t piece) {
-  size_t layouts = 0;
-  for (size_t at = 0; at < state->shards.size(); ++at) {
-    layouts += at == 0 || state->shards[at].layout != state->shards[at - 1].layout;
-    if (layouts - 1 == piece / kTensorsPerLayout) ++state->shards[at].tensors[piece % kTensorsPerLayout].updates;
-  }
+  ForEachOfPiece(state, piece, [](Tensors& tensors, size_t i) { ++tensors[i].updates; });
 }
 
 uint64_t DigestOf(const Tensors& tensors) {

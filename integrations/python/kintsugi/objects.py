@@ -211,8 +211,9 @@ class Objects:
     # ---- put back -----------------------------------------------------------------------------------------------------
 
     def put_back(self, step: int, rank: int, level: Callable[[dict[str, Any], dict[str, bytes]], None], is_own: bool = True) -> bool:
-        """All ranks go on behind `step`. False: the script is where it was, and nothing is put anew. `level`: given the record and the objects that were kept, lets `learn` know what other ranks have of
-        the step that this one lacks. Not `is_own`: what was kept is that of another rank, of which these are to be made (worlds.py)."""
+        """All ranks go on behind `step`. False: the script is where it was, and nothing is put anew. `level`: given the record and the objects that were
+        kept, lets `learn` know what other ranks have of the step that this one lacks. Not `is_own`: what was kept is that of another rank, of which these
+        are to be made (worlds.py)."""
         self._newest_put.clear()  # the engine has put back others
         for key, thing in self._things.items() if self._gate[1] else ():
             if isinstance(thing, Encoder) and (missed := thing.missed()):
