@@ -1,6 +1,7 @@
 #include "replica/defaults.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "replica/links/make_link.h"
@@ -263,8 +264,15 @@ Status ReplicaDefaults::CutAnew(HandlerContext& call) {
     return tensors;
   };
   Cut cut;
-  if (holds) cut.source = tensors_of(registry_);
   if (stays) cut.target = tensors_of(next_ ? *next_ : registry_);
+  if (call.from_snapshot) {
+    std::vector<std::shared_ptr<const Snapshot>> read;
+    if (holds) KINTSUGI_RETURN_IF_ERROR(Recall(call, &cut, &read));
+    const Status moved = mover_(call, &cut);
+    call.bytes_moved += cut.bytes_moved;
+    return moved;  // all that stay have objects of their own
+  }
+  if (holds) cut.source = tensors_of(registry_);
   const bool has_objects = registry_.HasMirrored();
   const std::optional<MirroredObjects> own = mirrored_.Get(call.rank, call.step);
   if (holds && has_objects) {
@@ -276,6 +284,30 @@ Status ReplicaDefaults::CutAnew(HandlerContext& call) {
   if (!has_objects || !stays || own) return Status::Ok();
   KINTSUGI_ASSIGN_OR_RETURN(const MirroredObjects theirs, SplitMirrored(cut.objects));
   return TakeOver(call, theirs);
+}
+
+// Where a piece is brought once, whoever's copies have it.
+Status ReplicaDefaults::Recall(const HandlerContext& call, Cut* cut,
+                               std::vector<std::shared_ptr<const Snapshot>>* read) {
+  if (!snapshots_)
+    return {StatusCode::kFailedPrecondition,
+            "this rank is to go back to an in-memory snapshot, but keeps none: join through kintsugi::Join"};
+  const std::vector<Rank> owners = CopiesBroughtBy(call.rank, call.holders, call.moves);
+  std::set<std::string> pieces;
+  for (Rank owner : owners) {
+    KINTSUGI_ASSIGN_OR_RETURN(auto snapshot, snapshots_->Checked(owner, call.step));
+    KINTSUGI_RETURN_IF_ERROR(mirrored_.Recall(owner, snapshot->objects, call.step));
+    for (ShardedTensor& shard : snapshot->Shards())
+      if (pieces.insert(Describe(shard)).second) cut->source.push_back(std::move(shard));
+    read->push_back(std::move(snapshot));
+  }
+  // Those that stay go on with the objects of those that are lost: who keeps such a copy knows them best.
+  const MutexLock lock(mutex_);
+  for (const RepairMove& move : call.moves)
+    if ((Contains(owners, move.destination) || move.snapshot_of != move.destination) &&
+        !Contains(group_, move.destination))
+      group_.push_back(move.destination);
+  return Status::Ok();
 }
 
 void ReplicaDefaults::AwaitQuiet() {

@@ -86,6 +86,8 @@ class KINTSUGI_EXPORT ReplicaDefaults final : public StateService {
   // Of a rank that comes to a live run: its own objects are made of those of whom it has the state from.
   Status TakeOverObjects(const HandlerContext& call);
   Status CutAnew(HandlerContext& call);
+  // With HandlerContext::from_snapshot: what this rank keeps of it, its own copy and that of who has none. `read`: where that lies.
+  Status Recall(const HandlerContext& call, Cut* cut, std::vector<std::shared_ptr<const Snapshot>>* read);
   Status TakeOver(const HandlerContext& call, const MirroredObjects& theirs);
   Status ServeMove(HandlerContext& call, const RepairMove& move, size_t number);
   Status ReceiveMove(HandlerContext& call, const RepairMove& move, size_t number);

@@ -22,7 +22,7 @@ void MirrorStore::Keep(Rank rank, Step step, MirroredObjects objects) {
   if (!steps.empty()) objects = ShareUnchanged(std::move(objects), steps.rbegin()->second);
   steps.erase(steps.upper_bound(step), steps.end());
   steps[step] = std::move(objects);
-  if (steps.size() > kSteps) steps.erase(steps.begin());
+  while (steps.size() > kSteps) steps.erase(steps.begin());
 }
 
 bool MirrorStore::IsRefreshed(Rank rank, Step step) const {
@@ -64,19 +64,40 @@ std::vector<uint8_t> MirrorStore::Pack(const std::vector<Rank>& ranks, Step step
   return out;
 }
 
-Status MirrorStore::Unpack(const std::vector<uint8_t>& packed, Step step) {
+namespace {
+
+Result<std::vector<RankObjects>> Parse(const std::vector<uint8_t>& packed, Step step) {
   stream::MirroredObjects message;
   if (!message.ParseFromArray(packed.data(), static_cast<int>(packed.size())))
-    return {StatusCode::kDataLoss, "the mirrored objects of a repair cannot be read"};
+    return Status(StatusCode::kDataLoss, "the mirrored objects of a repair cannot be read");
   std::vector<RankObjects> known;
   for (const auto& entry : message.entries()) {
     if (entry.step() != step.value())
-      return {StatusCode::kDataLoss, "the mirrored objects of rank " + std::to_string(entry.rank()) + " are of step " +
-                                         std::to_string(entry.step()) + ", the repair is at " + step.ToString()};
+      return Status(StatusCode::kDataLoss, "the mirrored objects of rank " + std::to_string(entry.rank()) +
+                                               " are of step " + std::to_string(entry.step()) + ", the repair is at " +
+                                               step.ToString());
     KINTSUGI_ASSIGN_OR_RETURN(auto objects, SplitMirrored({entry.data().begin(), entry.data().end()}));
     known.push_back({Rank(entry.rank()), std::move(objects)});
   }
+  return known;
+}
+
+}  // namespace
+
+Status MirrorStore::Unpack(const std::vector<uint8_t>& packed, Step step) {
+  KINTSUGI_ASSIGN_OR_RETURN(auto known, Parse(packed, step));
   Take(step, std::move(known));
+  return Status::Ok();
+}
+
+Status MirrorStore::Recall(Rank owner, const std::vector<uint8_t>& packed, Step step) {
+  KINTSUGI_ASSIGN_OR_RETURN(auto known, Parse(packed, step));
+  const MutexLock lock(mutex_);
+  for (RankObjects& of_rank : known) {
+    auto& steps = by_rank_[of_rank.rank];
+    if (of_rank.rank == owner && refreshed_ != std::pair(owner, step)) steps.erase(step);
+    steps.emplace(step, std::move(of_rank.objects));
+  }
   return Status::Ok();
 }
 

@@ -33,6 +33,9 @@ class MirrorStore {
   // Puts what Pack gave, but for what this process has refreshed since. kDataLoss when it is no such thing or of another
   // step.
   Status Unpack(const std::vector<uint8_t>& packed, Step step);
+  // The same of an older step, to which it is not decided yet that all go back: newer ones stay until the next Put. Of what others
+  // know of `owner`, whose Pack it was, and it of them, each one's own word counts.
+  Status Recall(Rank owner, const std::vector<uint8_t>& packed, Step step);
 
  private:
   bool IsRefreshed(Rank rank, Step step) const;

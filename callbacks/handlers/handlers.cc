@@ -21,6 +21,18 @@ std::string_view HandlerKindName(HandlerKind kind) {
   return IsKnown(kind) ? kNames[static_cast<size_t>(kind)] : std::string_view("unknown");
 }
 
+std::vector<Rank> CopiesBroughtBy(Rank holder, const std::vector<Rank>& holders, const std::vector<RepairMove>& moves) {
+  std::vector<Rank> owners = {holder};
+  const auto has = [](const std::vector<Rank>& ranks, Rank rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  };
+  for (const RepairMove& move : moves)
+    if (!move.sources.empty() && move.sources.front() == holder && !has(holders, move.snapshot_of) &&
+        !has(owners, move.snapshot_of))
+      owners.push_back(move.snapshot_of);
+  return owners;
+}
+
 Status HandlerRegistry::Register(HandlerKind kind, HandlerFunction function, void* context) {
   if (!IsKnown(kind)) return UnknownKind(kind);
   if (!function)

@@ -67,8 +67,10 @@ struct HandlerContext {
   std::vector<SaveEntry> entries;  // save: what this rank writes
   std::string directory;           // save, rename: the checkpoint root; repair on reload: the checkpoint to read
   bool begins = false;             // rebuild_group: the run begins, no rank was in its loop yet; the same on all ranks
-  bool from_snapshot = false;      // repair on reload: from the in-memory snapshot of `step`, not from `directory`
-  bool moves_latest = true;        // rename: false where a minority saves; the checkpoint is visible, `latest` stays
+  // repair on reload: from the in-memory snapshot of `step`, not from `directory`; with relayout its pieces are cut anew, and `moves`
+  // says who brings those of ranks that have no copy of their own
+  bool from_snapshot = false;
+  bool moves_latest = true;  // rename: false where a minority saves; the checkpoint is visible, `latest` stays
   // rebuild_group, repair, rollback: state is cut anew for those that take part now. In rebuild_group this rank says what it is
   // to hold among them (Agent::CutAnew); in repair the pieces come from `holders`, some of whom may take no part any more;
   // rollback goes by what was cut.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/export.h"
 #include "runtime/base/ids.h"
 
 namespace kintsugi {
@@ -37,6 +38,11 @@ struct RepairMove {
   bool adopt = false;
   Rank snapshot_of{-1};  // reload from memory: the rank whose snapshot the sources keep; else -1
 };
+
+// State is cut anew from an in-memory snapshot, and `moves` go to those that have no copy of their own: whose copies a holder brings,
+// its own first.
+KINTSUGI_EXPORT std::vector<Rank> CopiesBroughtBy(Rank holder, const std::vector<Rank>& holders,
+                                                  const std::vector<RepairMove>& moves);
 
 // A rank that another one could not connect to, and the port on its host.
 struct UnreachedPeer {

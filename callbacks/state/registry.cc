@@ -139,9 +139,7 @@ uint64_t StateRegistry::ByteCount() const {
 
 RegistrySummary StateRegistry::Summary() const {
   RegistrySummary summary;
-  for (const auto& [key, tensor] : tensors_)
-    summary.tensors.push_back({tensor.key, tensor.dtype, tensor.global_shape, tensor.local_shape, tensor.global_offset,
-                               tensor.flattened_range, tensor.layout});
+  for (const auto& [key, tensor] : tensors_) summary.tensors.push_back(SummaryOf(tensor));
   for (const auto& [key, object] : objects_) summary.objects.push_back({object.key, object.kind});
   return summary;
 }

@@ -68,7 +68,12 @@ Status Compare(const std::string& what, Rank rank_a, const std::vector<Entry>& a
 
 }  // namespace
 
-std::string Describe(const TensorSummary& summary) {
+TensorSummary SummaryOf(const ShardedTensor& tensor) {
+  return {tensor.key,           tensor.dtype,           tensor.global_shape, tensor.local_shape,
+          tensor.global_offset, tensor.flattened_range, tensor.layout};
+}
+
+ShardedTensor ShardOf(const TensorSummary& summary) {
   ShardedTensor tensor;
   tensor.key = summary.key;
   tensor.dtype = summary.dtype;
@@ -76,7 +81,12 @@ std::string Describe(const TensorSummary& summary) {
   tensor.local_shape = summary.local_shape;
   tensor.global_offset = summary.global_offset;
   tensor.flattened_range = summary.flattened_range;
-  return Describe(tensor) + " of layout " + std::to_string(summary.layout);
+  tensor.layout = summary.layout;
+  return tensor;
+}
+
+std::string Describe(const TensorSummary& summary) {
+  return Describe(ShardOf(summary)) + " of layout " + std::to_string(summary.layout);
 }
 
 namespace {

@@ -36,6 +36,9 @@ struct RegistrySummary {
   bool operator==(const RegistrySummary&) const = default;
 };
 
+KINTSUGI_EXPORT TensorSummary SummaryOf(const ShardedTensor& tensor);
+// Of such a tensor, without memory.
+KINTSUGI_EXPORT ShardedTensor ShardOf(const TensorSummary& summary);
 KINTSUGI_EXPORT std::string Describe(const TensorSummary& tensor);
 
 // What two members of one replica group registered must be equal: the tensors of `layout`, and all objects (an object

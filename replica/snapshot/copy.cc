@@ -23,7 +23,7 @@ Result<std::vector<SnapshotTensor>> Snapshots::OwnTensors() const {
   std::vector<SnapshotTensor> tensors;
   for (const auto& [key, tensor] : registry_.tensors()) {
     KINTSUGI_RETURN_IF_ERROR(registry_.DeviceOf(tensor).status());
-    tensors.push_back({tensor.layout, key, tensor.memory.size_bytes});
+    tensors.push_back({SummaryOf(tensor), tensor.memory.size_bytes});
   }
   return tensors;
 }
@@ -104,6 +104,14 @@ Status Snapshots::Send(SnapshotLinks& links, const SnapshotOrder& order, const S
     entry->set_layout(tensor.layout);
     entry->set_key(tensor.key);
     entry->set_size_bytes(tensor.size_bytes);
+    entry->set_dtype(static_cast<uint32_t>(tensor.dtype));
+    entry->mutable_global_shape()->Assign(tensor.global_shape.begin(), tensor.global_shape.end());
+    entry->mutable_local_shape()->Assign(tensor.local_shape.begin(), tensor.local_shape.end());
+    entry->mutable_global_offset()->Assign(tensor.global_offset.begin(), tensor.global_offset.end());
+    if (tensor.flattened_range) {
+      entry->set_flat_start(tensor.flattened_range->start);
+      entry->set_flat_stop(tensor.flattened_range->stop);
+    }
   }
   const StreamLimits limits{options_.bytes_per_second_min, options_.patience,
                             SteadyClock::SteadyNow() + links.session().limit};

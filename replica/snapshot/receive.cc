@@ -19,7 +19,14 @@ Result<std::vector<SnapshotTensor>> TensorsOf(const stream::SnapshotOffer& offer
     if (entry.size_bytes() > kSnapshotBytesMax || (bytes += entry.size_bytes()) > kSnapshotBytesMax)
       return Status(StatusCode::kDataLoss, "rank " + owner.ToString() + " offers a snapshot of more than " +
                                                std::to_string(kSnapshotBytesMax) + " bytes");
-    tensors.push_back({entry.layout(), entry.key(), entry.size_bytes()});
+    tensors.push_back({{.key = entry.key(),
+                        .dtype = static_cast<DType>(entry.dtype()),
+                        .global_shape = {entry.global_shape().begin(), entry.global_shape().end()},
+                        .local_shape = {entry.local_shape().begin(), entry.local_shape().end()},
+                        .global_offset = {entry.global_offset().begin(), entry.global_offset().end()},
+                        .layout = entry.layout()},
+                       entry.size_bytes()});
+    if (entry.has_flat_stop()) tensors.back().flattened_range = {entry.flat_start(), entry.flat_stop()};
   }
   return tensors;
 }

@@ -46,6 +46,15 @@ std::vector<StreamItem> Snapshot::Items() const {
   return items;
 }
 
+std::vector<ShardedTensor> Snapshot::Shards() const {
+  std::vector<ShardedTensor> shards;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    shards.push_back(ShardOf(tensors[i]));
+    shards.back().memory = memory[i];
+  }
+  return shards;
+}
+
 std::optional<std::map<int, uint64_t>> Snapshot::Digests(const std::atomic<bool>& stop) const {
   std::set<int> layouts;
   for (const SnapshotTensor& tensor : tensors) layouts.insert(tensor.layout);

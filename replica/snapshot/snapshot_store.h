@@ -25,9 +25,7 @@
 namespace kintsugi {
 
 // A tensor of a snapshot, without its bytes.
-struct SnapshotTensor {
-  int layout = 0;
-  std::string key;
+struct SnapshotTensor : TensorSummary {
   uint64_t size_bytes = 0;
   bool operator==(const SnapshotTensor&) const = default;
 };
@@ -43,6 +41,7 @@ struct Snapshot {
 
   std::vector<StreamItem> ItemsOf(int layout) const;
   std::vector<StreamItem> Items() const;
+  std::vector<ShardedTensor> Shards() const;
   // As they are now.
   std::optional<std::map<int, uint64_t>> Digests(const std::atomic<bool>& stop) const;
 };

@@ -19,8 +19,7 @@ void StateOffer::Offer() {
   if (self_.options.state_fd < 0) return;  // no launcher, or one that holds nothing
   const std::string why = keeper_.Offer(has_mirrored_);
   held_ = why.empty();
-  if (!held_)
-    warning_ = "when its process is lost its state cannot be adopted, all of it will be streamed: " + why;
+  if (!held_) warning_ = "when its process is lost its state cannot be adopted, all of it will be streamed: " + why;
 }
 
 Status StateOffer::Mirror(Step step, const MirroredObjects& objects) {
@@ -41,8 +40,9 @@ void StateOffer::Refresh(Step step, const MirroredObjects& objects) {
 }
 
 Status StateOffer::Prepare(const core::PhaseOrder& order) {
-  // Where state is cut anew what is offered is what was registered before, which nobody writes.
-  if (order.phase == core::Phase::kRollback && !order.relayout) page_.Mark(core::StateMark::kWriting);
+  // Where state is cut anew what is offered is what was registered before, which nobody writes: the step's, but from a snapshot.
+  if (order.phase == core::Phase::kRollback && (!order.relayout || order.from_snapshot))
+    page_.Mark(core::StateMark::kWriting);
   if (order.phase != core::Phase::kRepair) return Status::Ok();
   bool adopts = false, receives = order.rung == Rung::kReload;
   for (const RepairMove& move : order.moves)

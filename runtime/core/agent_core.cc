@@ -179,7 +179,8 @@ void AgentCore::StartHandler() {
   // What is damaged from here on the digests do not prove.
   if (order.phase == Phase::kVerify) news_.OnVerify();
   if (order.phase == Phase::kRollback) {
-    cut_anew_ = order.relayout && offer_valid_;  // who has nothing else offers what it was given at once
+    // Who has nothing else of this step offers what it was given at once.
+    cut_anew_ = order.relayout && offer_valid_ && !order.from_snapshot;
     if (!cut_anew_) TakeVerified();
     word_ = {true, GateState::kCommitted, order.step};
     out_.push_back(SetCommitted{order.step});

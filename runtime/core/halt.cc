@@ -398,12 +398,12 @@ void Halt::AfterStop() {
   board_.incident.record().step = board_.plan.choice.step;
   if (rung == Rung::kDump) return rescue_.Enter();
   if (rung == Rung::kExit) return end_.EndWithoutSave(WhyNoRung());
-  if (board_.plan.relayout)
+  if (board_.plan.FromSnapshot())
+    board_.plan.moves = rounds_.table().PlanMoves(board_.replicas(), *board_.plan.choice.step);
+  else if (board_.plan.relayout)
     board_.plan.moves.clear();  // nobody gets what another holds
   else if (rung != Rung::kReload)
     board_.plan.moves = PlanMoves(facts, board_.replicas());
-  else if (board_.plan.reload_snapshot)
-    board_.plan.moves = rounds_.table().PlanMoves(board_.replicas(), *board_.plan.choice.step);
   recovery_.Enter(std::string(RungName(rung)));
 }
 
@@ -428,6 +428,7 @@ void Halt::FindOlder(IncidentFacts* facts) {
     const Checkpoint* checkpoint = checkpoints_.NewestBefore(before);
     facts->checkpoint_exists = checkpoint != nullptr;
     facts->checkpoint = checkpoint ? std::optional(checkpoint->step) : std::nullopt;
+    for (RankFacts& rank : facts->ranks) rank.has_snapshot = usable.step && rounds_.table().Keeps(rank.rank);
     plan.reload_before = before;
   };
   if (plan.back_from && (!plan.choice.step || *plan.choice.step >= *plan.back_from)) {
@@ -470,9 +471,12 @@ void Halt::ChangeCrew(IncidentFacts* facts) {
 
 // Who leaves takes part until what it holds is elsewhere. The map of what they hold then is made once all have cut it.
 void Halt::BeginRelayout(const Crew& crew, const IncidentFacts& facts) {
+  const std::optional<Step> back_to = board_.plan.decision.rung == Rung::kShrink ? facts.smaller.back_to : std::nullopt;
+  board_.plan.reload_snapshot = back_to.has_value();
+  if (back_to) board_.plan.choice = {back_to, StepReason::kAbandoned};
   std::vector<Rank> leaving;
   for (const RankFacts& rank : facts.ranks) {
-    if (rank.condition != Condition::kGood) continue;
+    if (back_to ? !rank.has_snapshot : rank.condition != Condition::kGood) continue;
     board_.plan.holders.push_back(rank.rank);
     if (!crew.Has(rank.rank)) leaving.push_back(rank.rank);
   }

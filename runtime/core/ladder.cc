@@ -246,6 +246,11 @@ bool CanTakeAsked(const IncidentFacts& incident) {
 // Without a common step no rung below reload can hold, whatever its own preconditions say.
 bool NeedsStep(Rung rung) { return rung != Rung::kResume && rung < Rung::kReload; }
 
+// What it goes back to is older than whatever is wrong with the step at which all meet.
+bool GoesBack(Rung rung, const IncidentFacts& incident) {
+  return rung == Rung::kReload || (rung == Rung::kShrink && incident.smaller.back_to);
+}
+
 }  // namespace
 
 IncidentFacts IncidentFacts::Within(const Crew& crew) const {
@@ -300,7 +305,7 @@ RungDecision DecideRung(const IncidentFacts& incident, const ReplicaMap& replica
     Verdict refusal = kLadder[i](context);
     if (!refusal && !incident.leaving.empty() && rung < Rung::kDump)
       refusal = Refuse(rung, Refusal::kLeaving, incident.leaving);
-    if (!refusal && incident.suspect_from && rung != Rung::kResume && (rung < Rung::kReload || rung == Rung::kDump))
+    if (!refusal && incident.suspect_from && rung != Rung::kResume && rung <= Rung::kDump && !GoesBack(rung, incident))
       refusal = Refuse(rung, Refusal::kSuspect,
                        "updates from step " + incident.suspect_from->ToString() +
                            " on were computed with memory that may have been damaged");
@@ -308,7 +313,7 @@ RungDecision DecideRung(const IncidentFacts& incident, const ReplicaMap& replica
       refusal = Refuse(
           rung, Refusal::kGoesBack,
           "the ranks leave out what comes from step " + incident.back_from->ToString() + " on, and the run goes back");
-    if (!refusal && NeedsStep(rung) && !incident.step.step)
+    if (!refusal && NeedsStep(rung) && !incident.step.step && !GoesBack(rung, incident))
       refusal = Refuse(rung, Refusal::kShardLost, "there is no step that every shard still holds");
     if (refusal) {
       decision.reasons.push_back(*refusal);

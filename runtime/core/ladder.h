@@ -41,6 +41,7 @@ struct RankFacts {
   bool spare_takes_over = false;  // kGone: and it is one that had been waiting, warm, on the rank's node
   bool objects_ahead = false;     // nobody but itself has its newest mirrored objects
   bool can_write = true;          // false: it failed to save before; another holder is asked first
+  bool has_snapshot = false;      // its process has what it copied, and keeps for others, of IncidentFacts::snapshot
   // Whether it lacks something of its shard of a layout.
   bool Lacks(int layout) const {
     return condition != Condition::kGood && (condition != Condition::kDamaged || damaged.count(layout) > 0);
@@ -80,6 +81,8 @@ struct SmallerWorld {
   std::optional<Crew> crew;  // none: `reason` and `why`
   Refusal reason = Refusal::kNotOffered;
   std::string why = "the layout has no smaller form";  // with a crew: who goes on
+  std::optional<Step> back_to =
+      {};  // with a crew: all go back to the in-memory snapshot of this step; none: they go on from S
 };
 
 // In which it is to go on, by somebody's word.

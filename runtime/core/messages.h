@@ -201,13 +201,14 @@ struct PhaseOrder {
   std::vector<RepairMove> moves;
   std::vector<SaveEntry> entries;
   std::string directory;
-  bool begins = false;                    // kRebuild: no rank was in its loop yet
-  bool from_snapshot = false;             // kRepair with rung reload: from memory, not from `directory`
+  bool begins = false;  // kRebuild: no rank was in its loop yet
+  // kRepair with rung reload: from memory, not from `directory`; kRepair and kRollback with relayout: the pieces are the snapshot's.
+  bool from_snapshot = false;
   bool moves_latest = true;               // kRename: false for ranks that save without a majority
   std::vector<std::string> unregistered;  // what is no part of the state any more, on whatever rank it was said
   std::vector<Rank> crew = {};            // who takes part in this generation; no ranks: all
   bool relayout = false;                  // kRebuild, kRepair: the state of this crew is cut anew
-  std::vector<Rank> holders = {};         // kRepair with relayout: who holds what is registered by now at `step`
+  std::vector<Rank> holders = {};         // kRepair with relayout: who holds `step`, registered or in its snapshot
   // The newest generation in which state was cut anew for good: what was registered in it counts. 0: what was first.
   Generation registered_in = {};
 };

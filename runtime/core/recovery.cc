@@ -215,13 +215,16 @@ void Recovery::CutAnew() {
 void Recovery::Relayout() {
   const RepairPlan& plan = board_.plan;
   for (Rank rank : plan.holders)
-    KINTSUGI_CHECK(board_.members.crew().Has(rank) && !board_.At(rank).trust.needs_repair(),
+    KINTSUGI_CHECK(board_.members.crew().Has(rank) && (plan.FromSnapshot() || !board_.At(rank).trust.needs_repair()),
                    "rank " + rank.ToString() + " gives away what it does not hold");
   if (board_.incident.open()) {
     board_.incident.record().rebuilt_at = board_.now();
     board_.incident.NoteSources(plan.holders);
   }
-  board_.SetPhase(Phase::kRepair, "state is cut anew for " + plan.relayout->ToString());
+  board_.SetPhase(
+      Phase::kRepair,
+      "state is cut anew for " + plan.relayout->ToString() +
+          (plan.FromSnapshot() ? ", from the in-memory snapshot of step " + plan.choice.step->ToString() : ""));
   const Duration limit = board_.policy.RepairLimit();
   board_.Order(board_.LiveRanks(), limit, [&](Rank rank) {
     return PhaseOrder{.phase = Phase::kRepair,
@@ -229,6 +232,8 @@ void Recovery::Relayout() {
                       .rung = plan.decision.rung,
                       .limit = limit,
                       .partners = plan.relayout->Has(rank) ? board_.replicas().Partners(rank) : std::vector<Rank>(),
+                      .moves = plan.moves,
+                      .from_snapshot = plan.FromSnapshot(),
                       .relayout = true,
                       .holders = plan.holders};
   });
@@ -237,8 +242,14 @@ void Recovery::Relayout() {
 void Recovery::NoteCut() {
   RepairPlan& plan = board_.plan;
   plan.cut = {*plan.relayout, board_.generation(), board_.replicas(), {}};
-  std::set_difference(plan.relayout->ranks().begin(), plan.relayout->ranks().end(), plan.holders.begin(),
-                      plan.holders.end(), std::back_inserter(plan.cut->given));
+  if (!plan.FromSnapshot()) {
+    std::set_difference(plan.relayout->ranks().begin(), plan.relayout->ranks().end(), plan.holders.begin(),
+                        plan.holders.end(), std::back_inserter(plan.cut->given));
+    return;
+  }
+  // What was registered before is of a step that is given up.
+  plan.cut->given = plan.relayout->ranks();
+  for (Member& member : board_.members) member.trust.Tear();
 }
 
 // All have gone over to what they cut: what was registered before is nobody's from here on.
@@ -367,8 +378,8 @@ void Recovery::LimitTheLast() {
 void Recovery::OnFailed(Rank rank, const PhaseDone& done) {
   board_.Note(rank, std::string(PhaseName(done.phase)) + " failed: " + done.text);
   const bool ever_ran = board_.course.ever_ran;
-  const bool from_snapshot = ever_ran && board_.plan.reload_snapshot;
-  if (board_.phase() == Phase::kRepair && Reloads() &&
+  const bool from_snapshot = ever_ran && board_.plan.FromSnapshot();
+  if (board_.phase() == Phase::kRepair && (Reloads() || from_snapshot) &&
       (IsUnreadable(done.code) || (IsMisfit(done.code) && !from_snapshot))) {
     if (from_snapshot) return snapshots_.OnUnreadable(rank, done.text);
     if (!ever_ran)
@@ -539,6 +550,7 @@ void Recovery::Rollback() {
                       .rung = board_.plan.decision.rung,
                       .limit = limit,
                       .partners = board_.replicas().Partners(rank),
+                      .from_snapshot = board_.plan.relayout && board_.plan.FromSnapshot(),
                       .relayout = board_.plan.relayout.has_value()};
   });
 }
@@ -597,7 +609,8 @@ void Recovery::SettleCrew() {
   if (board_.incident.open()) board_.incident.record().left = left, board_.incident.record().came = came;
   scaling_.OnLeaving(left);
   for (Rank rank : left) processes_.Dismiss(rank);
-  rounds_.DropAfter(Step(0));  // what is in them is of the crew before
+  rounds_.DropAfter(Step(0));                                // what is in them is of the crew before
+  checkpoints_.ForgetFrom(board_.plan.choice.step->Next());  // where it went back
   board_.Act(CrewChanged{now.ranks(), left, *board_.plan.choice.step, came});
   scaling_.OnCrewKept();
 }

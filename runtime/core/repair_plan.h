@@ -19,7 +19,7 @@ struct RepairPlan {
   std::vector<RepairMove> moves;
   std::vector<Rank> replaced;        // whose process is a new one, in this attempt: the first ones
   Checkpoint reload;                 // with the rung reload: fixed when it was chosen
-  bool reload_snapshot = false;      // ... the in-memory snapshot of choice.step instead
+  bool reload_snapshot = false;      // ... or with relayout: the in-memory snapshot of choice.step instead
   std::optional<Step> suspect_from;  // updates from this one on may hold damage that was found later
   // The ranks leave out what comes from this step on, where they went on behind it: the run goes back to before it, as far as
   // there is something to go back to.
@@ -29,7 +29,7 @@ struct RepairPlan {
   // The crew that state is cut anew for, until the run goes on. Meanwhile who leaves takes part, too, to give away what it
   // holds, and nothing that was registered before is written.
   std::optional<Crew> relayout;
-  std::vector<Rank> holders;  // with it: whose state is that of choice.step
+  std::vector<Rank> holders;  // with it: whose state, or snapshot, is that of choice.step
   // Of this incident: what was cut anew, and agreed. Until they carry out an order that says otherwise ranks hold it beside what
   // was registered before.
   struct Cut {
@@ -50,6 +50,8 @@ struct RepairPlan {
   }
   // REPAIR is a reload of the in-memory snapshot.
   bool ReloadsSnapshot() const { return decision.rung == Rung::kReload && reload_snapshot; }
+  // REPAIR takes from it what it brings.
+  bool FromSnapshot() const { return reload_snapshot && (decision.rung == Rung::kReload || relayout); }
   bool IsSuspect(Step step) const { return suspect_from && step >= *suspect_from; }
   // An incident knows nothing of the one before it.
   void Clear() {

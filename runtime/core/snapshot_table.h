@@ -69,6 +69,8 @@ class SnapshotTable {
     std::string why;
   };
   Usable FindUsable(const ReplicaMap& replicas) const;
+  // Whether the rank has its own copy of the newest that counts, and those it keeps of it for others.
+  bool Keeps(Rank rank) const { return counted_ && counted_->Has(rank); }
   // What must move for every rank to hold `step` again: nothing for a rank whose own copy is left. REQUIRES: usable.
   std::vector<RepairMove> PlanMoves(const ReplicaMap& replicas, Step step) const;
 

@@ -27,6 +27,12 @@ Condition ConditionOf(const Member& member) {
   return member.trust.is_damaged_only() ? Condition::kDamaged : Condition::kTorn;
 }
 
+// What keeps a piece that one rank alone holds.
+std::string Remedy(const IncidentFacts& facts) {
+  return facts.no_snapshot.empty() ? ": --snapshot-every N keeps a copy of it on another rank"
+                                   : ", and " + facts.no_snapshot + ": resume from the newest checkpoint";
+}
+
 }  // namespace
 
 std::string Survey::Leaving() const {
@@ -117,28 +123,51 @@ SmallerWorld Survey::FindWithout(const std::vector<Rank>& lost, const IncidentFa
   if (slices->all.empty()) return {};
   if (!board_.policy.shrinks) return refused(Refusal::kForbidden, "a smaller world is forbidden (Policy::shrinks)");
   if (lost.empty()) return refused(Refusal::kNobodyLostForGood, "no rank is lost for good");
-  const Result<Crew> crew = ChooseSmaller(members.crew(), *slices, lost,
+  const std::string why_lost = "rank " + lost.front().ToString() +
+                               (lost.size() > 1 ? " and " + std::to_string(lost.size() - 1) + " more are" : " is") +
+                               (facts.At(lost.front()).absent ? " on a node that stays away" : " lost for good");
+  // Where state is cut anew nothing is repaired or adopted: the pieces come from those whose state is whole, also where they leave.
+  const std::string lacks = slices->any_layout ? LacksPiece(facts) : "";
+  const bool goes_back = !lacks.empty() && facts.snapshot;
+  std::vector<Rank> without = lost;
+  // Who has no copy of its own has no objects of the step to which all go back.
+  for (const RankFacts& each : facts.ranks)
+    if (goes_back && !each.has_snapshot && !std::count(lost.begin(), lost.end(), each.rank))
+      without.push_back(each.rank);
+  const Result<Crew> crew = ChooseSmaller(members.crew(), *slices, without,
                                           [&facts](Rank rank) { return facts.At(rank).condition != Condition::kGood; });
   if (!crew.ok()) return refused(Refusal::kNotOffered, crew.status().message());
   if (RungReason why = WhyNotWithin(*crew); why.reason != Refusal::kChosen)
     return refused(why.reason, std::move(why.text));
-  if (!HoldEveryShard(*crew, facts, slices->any_layout))
+  if (!lacks.empty() && !goes_back) return refused(Refusal::kNoSource, lacks + Remedy(facts));
+  if (goes_back)
+    return {*crew, Refusal::kChosen,
+            "back to the in-memory snapshot of step " + facts.snapshot->ToString() + ", and on with " +
+                crew->ToString() + ": " + lacks + ", and " + why_lost,
+            facts.snapshot};
+  if (!slices->any_layout &&
+      LacksState(facts.Within(*crew), *board_.registered.MapOf(members, *crew, board_.policy.takes_over)))
     return refused(Refusal::kNoSource, "those that would stay do not hold every shard at one step");
-  return {*crew, Refusal::kChosen,
-          "on with " + crew->ToString() + ": every shard is held by them, and rank " + lost.front().ToString() +
-              (lost.size() > 1 ? " and " + std::to_string(lost.size() - 1) + " more are" : " is") +
-              (facts.At(lost.front()).absent ? " on a node that stays away" : " lost for good")};
+  return {*crew, Refusal::kChosen, "on with " + crew->ToString() + ": every shard is held by them, and " + why_lost};
 }
 
-// Where state is cut anew nothing is repaired or adopted: the pieces come from those whose state is whole, also where they leave.
-bool Survey::HoldEveryShard(const Crew& crew, const IncidentFacts& facts, bool any_layout) const {
-  if (!any_layout)
-    return !LacksState(facts.Within(crew), *board_.registered.MapOf(board_.members, crew, board_.policy.takes_over));
-  const auto& shards = board_.replicas().shards();
-  return facts.step.step && std::all_of(shards.begin(), shards.end(), [&](const ReplicaMap::Shard& shard) {
-           return std::any_of(shard.holders.begin(), shard.holders.end(),
-                              [&](Rank holder) { return facts.At(holder).condition == Condition::kGood; });
-         });
+std::string Survey::LacksPiece(const IncidentFacts& facts) const {
+  const auto lacks = [this](int layout, Rank rank) {
+    std::string what = "layout " + std::to_string(layout);
+    for (const TensorSummary& tensor : board_.At(rank).registry.tensors)
+      if (tensor.layout == layout) {
+        what = Describe(tensor);
+        break;
+      }
+    return "no rank that lives holds " + what + " of rank " + rank.ToString();
+  };
+  if (const auto& lack = facts.step.lack; lack && !facts.step.step)
+    return lacks(lack->layout, lack->rank) + " at step " + lack->step.ToString();
+  for (const ReplicaMap::Shard& shard : board_.replicas().shards())
+    if (!facts.step.step || std::none_of(shard.holders.begin(), shard.holders.end(),
+                                         [&](Rank holder) { return facts.At(holder).condition == Condition::kGood; }))
+      return lacks(shard.layout, shard.holders.front());
+  return "";
 }
 
 bool Survey::CanDoWithout(const std::vector<Rank>& ranks) const {

@@ -34,7 +34,8 @@ class Survey {
 
  private:
   SmallerWorld FindWithout(const std::vector<Rank>& lost, const IncidentFacts& facts) const;
-  bool HoldEveryShard(const Crew& crew, const IncidentFacts& facts, bool any_layout) const;
+  // Which piece nobody holds at the step at which all meet, of those that live; empty: all are held.
+  std::string LacksPiece(const IncidentFacts& facts) const;
   RankFacts Of(Rank rank) const;
   // Why what can be saved is saved, and nothing repaired any more.
   std::string Leaving() const;

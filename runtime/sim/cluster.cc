@@ -39,7 +39,7 @@ Cluster::Cluster(Plan plan, LogFunction log, Hook* hook)
       snapshots_(world_, agents_),
       refusals_(world_, processes_),
       trainers_(world_, state_checker_, collectives_, snapshots_, refusals_, agents_, handlers_, faults_),
-      relayouts_(world_, state_checker_, held_, handlers_),
+      relayouts_(world_, state_checker_, held_, snapshots_, handlers_),
       transfers_(world_, state_checker_, rot_, held_, snapshots_, relayouts_, handlers_),
       checkpoints_(world_, state_checker_, rot_, held_, handlers_),
       handlers_(world_, state_checker_, network_, held_, collectives_, refusals_, trainers_, relayouts_, transfers_,

@@ -126,8 +126,9 @@ void Controllers::Move(const Transition& transition) {
              " gen " + transition.generation.ToString() + ": " + transition.reason);
   table_checker_.CheckTransition(transition);
   if (const auto& incident = world_.core().incident();
-      transition.from == Phase::kStop && transition.to == Phase::kClean && incident && incident->rung == Rung::kReload)
-    end_checker_.CheckReload(incident->step->value());
+      transition.from == Phase::kStop && transition.to == Phase::kClean && incident &&
+      (incident->rung == Rung::kReload || incident->rung == Rung::kShrink))
+    end_checker_.CheckGoesBack(incident->step->value(), incident->rung == Rung::kShrink);
   if (transition.from == Phase::kConfirm && transition.to == Phase::kRunning) ++world_.outcome.healed;
   if (transition.to == Phase::kRunning) world_.course.ever_running = true;
   watch_.OnPhase(transition.to);

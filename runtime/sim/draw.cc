@@ -287,8 +287,9 @@ void DrawScale(Random& random, const Plan& plan, PlannedFault* fault) {
 // Ranks that leave or come by word, or processes that are lost for good; then what strikes the change that follows, in each of its
 // phases: those of the start are over.
 void DrawReshape(Random& random, const Plan& plan, bool first, PlannedFault* fault) {
+  const bool lost_first = plan.policy.snapshot_every > 0 || plan.policy.snapshot_auto;
   if (first || random.Chance(0.25)) {
-    if (random.Chance(first ? 0.7 : 0.9)) return DrawScale(random, plan, fault);
+    if (random.Chance(!first ? 0.9 : lost_first ? 0.2 : 0.7)) return DrawScale(random, plan, fault);
     fault->type = FaultType::kKill;
     fault->at.reset();
     fault->in_phase.reset();
@@ -606,6 +607,17 @@ const std::vector<Profile>& Profiles() {
        .step_time = 20ms,
        .faults_min = 1,
        .faults_max = 5,
+       .elastic = true,
+       .relayout = true},
+      {.name = "lost_shards",
+       .description = "as relayout, with in-memory snapshots: ranks are lost for good whose pieces nobody else holds",
+       .nodes = 2,
+       .steps_min = 10,
+       .steps_max = 100,
+       .step_time = 20ms,
+       .faults_min = 1,
+       .faults_max = 5,
+       .groups = 0.15,
        .elastic = true,
        .relayout = true},
       {.name = "leaderless",

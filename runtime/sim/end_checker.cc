@@ -79,14 +79,14 @@ void EndChecker::CheckNothingHeldIsLost(const RunEnded& ended) {
                                                  ") although every shard was held at step " + std::to_string(step));
 }
 
-bool EndChecker::CellsAreHeld(uint64_t step) const {
+bool EndChecker::CellsAreHeld(uint64_t step, bool live) const {
   std::map<const Cut*, std::set<int>> held;
   const auto add = [&](const Cut* cut, const RankState& state) {
     for (const Shard& shard : state.shards)
       if (shard.tensors == world_.reference.OfCell(step, shard.cell)) held[cut].insert(shard.cell);
   };
-  const bool agreed = std::any_of(world_.processes.newest().begin(), world_.processes.newest().end(),
-                                  [](const Process* p) { return p && p->next && p->next->used; });
+  const bool agreed = !live && std::any_of(world_.processes.newest().begin(), world_.processes.newest().end(),
+                                           [](const Process* p) { return p && p->next && p->next->used; });
   for (const Process* p : world_.processes.newest()) {
     if (!p) continue;
     const auto& member = world_.core().members()[static_cast<size_t>(p->rank.value())];
@@ -97,7 +97,7 @@ bool EndChecker::CellsAreHeld(uint64_t step) const {
     if (lives && agreed && p->cut != p->OfferedCut()) add(p->cut, p->memory.state);
     if (lives && agreed && !p->next && p->mark == core::StateMark::kWriting) add(p->cut, p->memory.state);
     const auto left = world_.left.find(p->rank);
-    if (left != world_.left.end() && left->second.held && left->second.held->clean && !left->second.damaged &&
+    if (!live && left != world_.left.end() && left->second.held && left->second.held->clean && !left->second.damaged &&
         left->second.held->of > member.trust.doubted() && left->second.held->step.value() == step &&
         world_.core().crew().Has(p->rank))
       add(left->second.cut, left->second.memory.state);
@@ -107,12 +107,12 @@ bool EndChecker::CellsAreHeld(uint64_t step) const {
 }
 
 // What was done since is done again only where it is held by nobody.
-void EndChecker::CheckReload(uint64_t back_to) {
+void EndChecker::CheckGoesBack(uint64_t back_to, bool shrinks) {
   if (!world_.cuts.any_layout() || world_.course.nonsense) return;
   for (const auto& member : world_.core().members())
     if (member.trust.mismatches() > 0) return;
   for (uint64_t step = back_to + 1; step <= world_.plan.steps; ++step)
-    if (CellsAreHeld(step))
+    if (CellsAreHeld(step, shrinks))
       return sink_.Break(Promise::kInnocent, "the run goes back to step " + std::to_string(back_to) +
                                                  " although every cell is held at step " + std::to_string(step));
 }

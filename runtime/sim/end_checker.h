@@ -19,8 +19,8 @@ class EndChecker {
   // The controller that is looked at ends the run: with nothing only where no step is left at which a whole copy of
   // each shard lies anywhere.
   void CheckNothingHeldIsLost(const RunEnded& ended);
-  // Any layout: it goes back to a checkpoint of that step.
-  void CheckReload(uint64_t back_to);
+  // Any layout: it goes back to what was kept of that step. `shrinks`: without ranks for which nobody may come.
+  void CheckGoesBack(uint64_t back_to, bool shrinks);
   // No event is left. `ended`: the controller's last word; null: it has said none.
   void CheckEnd(const RunEnded* ended);
 
@@ -32,7 +32,8 @@ class EndChecker {
   void CheckDrained(const core::RunEnded& ended, const std::string& end);
   void CheckElected(const RunEnded& ended, const std::string& end);
   // Any layout: every cell is, as one world has registered it, or as it has been cut anew and compared.
-  bool CellsAreHeld(uint64_t step) const;
+  // `live`: by ranks that live, as they registered it; what an attempt has cut in vain does not count.
+  bool CellsAreHeld(uint64_t step, bool live = false) const;
   bool HoldsWhole(Rank rank, int layout, uint64_t step) const;
 
   const World& world_;

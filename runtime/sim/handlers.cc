@@ -45,7 +45,7 @@ void Handlers::Run(Process* p) {
     case Phase::kRebuild:
       return Rebuild(p);
     case Phase::kRepair:
-      if (p->running->order.from_snapshot) return transfers_.ReloadFromMemory(p);
+      if (p->running->order.from_snapshot && !p->running->order.relayout) return transfers_.ReloadFromMemory(p);
       return p->running->order.rung == Rung::kReload ? checkpoints_.Reload(p) : transfers_.Repair(p);
     case Phase::kVerify:
       return Verify(p);
@@ -219,8 +219,8 @@ void Handlers::Verify(Process* p) {
 void Handlers::Rollback(Process* p) {
   refusals_.Hear(p, *p->running);
   const uint64_t step = p->running->order.step.value();
-  if (!p->running->order.relayout)
-    held_.Mark(p, core::StateMark::kWriting);  // of what was registered before nothing is written
+  // Of what was registered before nothing is written; the step's it is, but from a snapshot.
+  if (!p->running->order.relayout || p->running->order.from_snapshot) held_.Mark(p, core::StateMark::kWriting);
   world_.ForTrainer(p, world_.Between(50, 5000), [this, p, step] {
     const Object* object = p->ObjectOf(p->rank, step);
     if (!object)

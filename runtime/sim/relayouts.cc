@@ -1,6 +1,8 @@
 #include "runtime/sim/relayouts.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "runtime/core/next_fate.h"
 
@@ -16,7 +18,9 @@ void Relayouts::Settle(Process* p) {
     case core::NextFate::kDropped:
       return Drop(p);
     case core::NextFate::kUsed:
-      return p->next->used ? void() : Swap(p);
+      if (p->next->used) return;
+      if (p->running->order.from_snapshot) p->damaged = p->flipped = p->spoiled = false;
+      return Swap(p);
     case core::NextFate::kWaits:
       return;
   }
@@ -85,7 +89,11 @@ void Relayouts::Begin(Generation generation) {
   const uint64_t step = any->running->order.step.value();
   TensorsByRank held, wanted;
   for (Rank rank : any->running->order.holders) {
-    const Process& source = *session.members.at(rank);
+    Process& source = *session.members.at(rank);
+    if (source.running->order.from_snapshot) {
+      held[rank] = Recall(&source, step);
+      continue;
+    }
     held[rank] = source.cut->tensors.at(rank);
     if (!source.damaged) state_checker_.CheckState(source, step, "a source of pieces", Promise::kSameStep);
   }
@@ -102,6 +110,21 @@ void Relayouts::Begin(Generation generation) {
   }
 }
 
+// Where a piece is brought once, whoever's copies have it.
+std::vector<ShardedTensor> Relayouts::Recall(Process* source, uint64_t step) {
+  const PhaseOrder& order = source->running->order;
+  std::vector<ShardedTensor> brings;
+  std::set<std::string> pieces;
+  for (Rank owner : CopiesBroughtBy(source->rank, order.holders, order.moves)) {
+    const HeldSnapshot* const held = snapshots_.Find(source, owner, step);
+    if (!state_checker_.CheckSnapshot(*source, owner, step, held)) return {};
+    sessions_[source->running->generation].recalled[source->rank].push_back(held->state);
+    for (const ShardedTensor& shard : source->cut->tensors.at(owner))
+      if (pieces.insert(Describe(shard)).second) brings.push_back(shard);
+  }
+  return brings;
+}
+
 void Relayouts::MoveNext(Generation generation, std::pair<Rank, Rank> pair) {
   Session& session = sessions_[generation];
   if (session.moves.at(pair).empty()) return;
@@ -112,20 +135,26 @@ void Relayouts::MoveNext(Generation generation, std::pair<Rank, Rank> pair) {
     if (s.over || from->frozen) return;
     PieceMove move = std::move(s.moves.at(pair).back());
     s.moves.at(pair).pop_back();
-    Carry(move, *from, to);
+    Carry(move, *from, to, s.recalled[pair.first]);
     if (--s.left == 0) return End(generation);
     MoveNext(generation, pair);
   });
 }
 
-void Relayouts::Carry(const PieceMove& move, const Process& from, Process* to) {
+void Relayouts::Carry(const PieceMove& move, const Process& from, Process* to, const std::vector<RankState>& recalled) {
+  const auto find = [&](int cell) {
+    const Tensors* found = recalled.empty() ? from.memory.state.Find(0, cell) : nullptr;
+    for (const RankState& copy : recalled)
+      if (!found) found = copy.Find(0, cell);
+    return found;
+  };
   size_t tensor = 0;
   while (tensor < kTensorsPerLayout && move.key != KeyOf(0, tensor)) ++tensor;
   RankState& target = to->Working();
   for (int64_t row = move.lo[0]; row < move.hi[0]; ++row)
     for (int64_t column = move.lo[1]; column < move.hi[1]; ++column) {
       const int cell = static_cast<int>(row) * kCellColumns + static_cast<int>(column);
-      const Tensors* const held = from.memory.state.Find(0, cell);
+      const Tensors* const held = find(cell);
       const auto into = std::find_if(target.shards.begin(), target.shards.end(),
                                      [cell](const Shard& shard) { return shard.cell == cell; });
       if (!held || into == target.shards.end() || tensor == kTensorsPerLayout)
@@ -134,7 +163,7 @@ void Relayouts::Carry(const PieceMove& move, const Process& from, Process* to) {
                                                     move.to.ToString());
       into->tensors[tensor] = (*held)[tensor];
     }
-  if (!from.damaged) return;
+  if (!from.damaged || !recalled.empty()) return;
   if (to->next)
     to->next->spoiled = true;
   else

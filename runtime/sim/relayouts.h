@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/sim/held_memory.h"
+#include "runtime/sim/snapshots.h"
 #include "runtime/sim/state_checker.h"
 #include "runtime/sim/upward.h"
 #include "runtime/sim/world.h"
@@ -20,8 +21,8 @@ namespace kintsugi::sim {
 
 class Relayouts {
  public:
-  Relayouts(World& world, StateChecker& checker, HeldMemory& held, HandlerEnd& handlers)
-      : world_(world), state_checker_(checker), held_(held), handlers_(handlers) {}
+  Relayouts(World& world, StateChecker& checker, HeldMemory& held, Snapshots& snapshots, HandlerEnd& handlers)
+      : world_(world), state_checker_(checker), held_(held), snapshots_(snapshots), handlers_(handlers) {}
 
   // The process takes an order.
   void Settle(Process* p);
@@ -43,20 +44,24 @@ class Relayouts {
   struct Session {
     std::map<Rank, Process*> members;
     std::map<std::pair<Rank, Rank>, std::vector<PieceMove>> moves;  // by pair, last one first
+    std::map<Rank, std::vector<RankState>> recalled;                // by who brings it
     size_t left = 0;
     bool began = false, over = false;
   };
   void Swap(Process* p);
   void Drop(Process* p);
   bool AllHere(const Process* p, const Session& session) const;
+  // What the source brings of the snapshot to which all go back.
+  std::vector<ShardedTensor> Recall(Process* source, uint64_t step);
   void Begin(Generation generation);
   void MoveNext(Generation generation, std::pair<Rank, Rank> pair);
-  void Carry(const PieceMove& move, const Process& from, Process* to);
+  void Carry(const PieceMove& move, const Process& from, Process* to, const std::vector<RankState>& recalled);
   void End(Generation generation);
 
   World& world_;
   StateChecker& state_checker_;
   HeldMemory& held_;
+  Snapshots& snapshots_;
   HandlerEnd& handlers_;
   std::map<Generation, Session> sessions_;
 };

@@ -75,14 +75,15 @@ void Snapshots::CopyPiece(Process* p, const Order& arm, size_t number, uint64_t 
 SnapshotReport Snapshots::ReportOn(const Process* p, Rank owner, const HeldSnapshot& held) const {
   SnapshotReport report{.owner = owner, .step = kintsugi::Step(held.step), .cost = 1ms};
   for (const Shard& shard : held.state.shards) {
-    uint64_t digest = DigestOf(shard.tensors);
-    for (Rank holder : p->cut->replicas.Holders(shard.layout, owner)) {
+    uint64_t& digest = report.digests[shard.layout];
+    digest = digest == 0 ? DigestOf(shard.tensors) : Mix(digest, DigestOf(shard.tensors));
+  }
+  for (auto& [layout, digest] : report.digests)
+    for (Rank holder : p->cut->replicas.Holders(layout, owner)) {
       if (!p->InCrew(holder)) continue;
       const auto object = held.objects.find(holder);
       digest = Mix(digest, object == held.objects.end() ? 0 : Mix(object->second.value, object->second.position));
     }
-    report.digests[shard.layout] = digest;
-  }
   return report;
 }
 

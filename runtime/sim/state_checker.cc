@@ -110,7 +110,7 @@ void StateChecker::CheckRepaired(const Process& p, const RunOnTrainer& run) {
   const auto& moves = run.order.moves;
   const bool receives = std::any_of(moves.begin(), moves.end(),
                                     [&](const RepairMove& m) { return m.destination == p.rank && m.keys.empty(); });
-  if ((!receives && !run.order.from_snapshot) || p.flipped || p.damaged) return;
+  if ((!receives && !run.order.from_snapshot) || run.order.relayout || p.flipped || p.damaged) return;
   CheckState(p, run.order.step.value(), "repaired in generation " + run.generation.ToString(), Promise::kSameStep);
 }
 
@@ -134,7 +134,7 @@ bool StateChecker::CheckSnapshot(const Process& p, Rank owner, uint64_t step, co
                            owner.ToString() + " at step " + std::to_string(step);
   if (!held)
     sink_.Break(Promise::kCheckpoint, what + " and does not hold it");
-  else if (held->state.shards != world_.reference.At(step, owner).shards)
+  else if (held->state.shards != world_.reference.At(step, owner, *p.cut).shards)
     sink_.Break(Promise::kCheckpoint, what + ", which is not of that step");
   return sink_.none();
 }

@@ -64,6 +64,16 @@ def a_loss_too(runner):
     as_if_resumed(runner, summary, log, [(3, "1", "none"), (4, "none", "1")])
 
 
+def a_lost_piece_of_a_snapshot(runner):
+    """One copy alone: what the lost rank held its partner keeps, of the step to which all go back."""
+    with cutting(runner, 1, "--snapshot-every", "2") as run:
+        run.wait_step(5)
+        lose(run, 3, 3)
+        summary, log = run.finish()
+    must(paths(summary) == ["shrink"] and "the in-memory snapshot of step" in str(summary["incidents"]), f"{summary['incidents']}")
+    as_if_resumed(runner, summary, log, [(3, "3", "none")])
+
+
 def a_lost_piece_is_none(runner):
     """One copy alone, and nobody has what the lost rank held: as in a run that offers nothing."""
     with cutting(runner, 1, "--no-adopt") as run:
@@ -112,6 +122,7 @@ def a_rank_dies_in_the_change(victim, delay):
 SHORT = [
     ("shards without copies: 4 ranks, 3, and 4 again, by word", by_word([3, 4], copies=1)),
     ("a loss too, where the others hold every piece", a_loss_too),
+    ("a lost piece is kept in a snapshot", a_lost_piece_of_a_snapshot),
     ("a lost piece is none: nothing is cut anew", a_lost_piece_is_none),
 ]
 FULL = [

@@ -15,6 +15,7 @@ from elastic_test import Elastic
 ESSENTIAL = {
     "tensor parallelism, within an epoch: a replica's place is filled by word",
     "FSDP2 over all ranks: 3, once one that stays is lost amid its new state; one is replaced there; and 4 again", "slices", "a mesh beside run.build", "types of the trainers",
+    "FSDP2 beside plain torch: a rank is lost for good, and its shard comes from its snapshot's copy", "FSDP2: who kept the lost rank's snapshot is lost, too",
     "ZeRO-1: a rank is lost, and another amid the new state", "ZeRO-1: of the last step parts are gathered before the script goes on",
     "ZeRO-1 beside plain torch: ZeroRedundancyOptimizer with parameters in buckets, 3 ranks, and 4 again",
 }  # fmt: skip
@@ -36,6 +37,36 @@ class BesidePlain(Elastic):
             raise Failure(f"{worlds}: {found}\nplain torch {expected}\n{summary.get('inexact')}\n{log[-3000:]}")
 
 
+class BackToSnapshot(BesidePlain):
+    """Ranks are lost for good whose pieces no other rank holds: all go back to the newest snapshot, which was made in a step that took its time."""
+
+    SNAPSHOTS = ("--snapshot-every", "2", *(word for step in (3, 5, 7) for word in ("--inject", f"slow:0@{step}:forward,ms=300")))
+
+    def shrinks_back(self, *words, faults=("kill:1@8:forward",), smaller=3, die=""):
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                inject = [word for fault in faults for word in ("--inject", fault)]
+                summary, log = self.door.run(["--max-respawns", "0", *self.SNAPSHOTS, *inject], [*self.words, folder, *words, *(["--die", die] if die else [])])
+                found = left_in(folder, smaller)
+            incident = summary["incidents"][0]
+            step = incident["step"]
+            if incident["path"] != "shrink" or step not in (2, 4, 6) or f"the in-memory snapshot of step {step}" not in str(incident["reasons"]) or len(summary["incidents"]) != 1:
+                raise Failure(f"{summary['incidents']}\n{log[-12000:]}")
+            self.must_be_as_resumed(words, ((4, 0), (smaller, step)), summary, log, found, [])
+        return test
+
+    def loses_both(self, *words, faults, options, told):
+        """Who kept the lost rank's copy is lost, too, or there is none: the others leave, and the record names the piece."""
+        def test(_):
+            with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
+                inject = [word for fault in faults for word in ("--inject", fault)]
+                summary, log = self.door.run(["--max-respawns", "0", *options, *inject], [*self.words, folder, *words], expect=75)
+            said = [reason["reason"] for incident in summary["incidents"] for reason in incident["reasons"] if reason["rung"] == "shrink"]
+            if not said or not all(any(one in reason for reason in said) for one in told) or "world_changed" in log:
+                raise Failure(f"{said}\n{log[-6000:]}")
+        return test
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("door", nargs=3)
@@ -45,7 +76,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     door = Door(options.door, preload="kintsugi.torch", fakes=options.fakes)
     skip_without_torch(door)
-    elastic, plain = Elastic(door, "torch_elastic_cut.py"), BesidePlain(door, "torch_zero.py")
+    elastic, plain, back = Elastic(door, "torch_elastic_cut.py"), BesidePlain(door, "torch_zero.py"), BackToSnapshot(door, "torch_fsdp.py")
     hsdp, tp, stages = (("--kind", kind) for kind in ("hsdp", "tp", "stages"))
     fsdp = ("--kind", "fsdp", "--worlds", "2,3,4")
     zero = ("--kind", "zero", "--worlds", "2,3,4,5")
@@ -109,6 +140,14 @@ if __name__ == "__main__":
         *((f"FSDP2 over all ranks: who comes is lost, {when}", moved(die=f"{when}:3.2", orders=[(4, 3), (8, 4, True), (12, 4)]))
           for when in ("start", "rebuild", "amid", "rollback")),
         ("FSDP2 over all ranks: what is made anew fails on one", moved("--mistake", "fails-once", orders=[(4, 3, True), (8, 3), (12, 4)])),
+        ("FSDP2 beside plain torch: a rank is lost for good, and its shard comes from its snapshot's copy", back.shrinks_back()),
+        ("FSDP2 beside plain torch: the same in an update", back.shrinks_back(faults=["kill:2@8:update"])),
+        *((f"FSDP2 beside plain torch: the same, and one that stays is lost {when}", back.shrinks_back(die=f"{phase}:{rank}", smaller=2))
+          for when, phase, rank in (("as the groups are rebuilt", "rebuild", 3), ("amid its new state", "amid", "3.1"), ("behind it", "rollback", 3))),
+        ("FSDP2: who kept the lost rank's snapshot is lost, too", back.loses_both(
+            faults=["kill:1@8:forward", "kill:2@8:forward"], options=back.SNAPSHOTS, told=["no rank that lives holds model/", "of rank 1 is left: who kept it is lost too"])),
+        ("FSDP2: a rank is lost for good, and no snapshots are made", back.loses_both(
+            faults=["kill:1@8:forward"], options=(), told=["no rank that lives holds model/", "of rank 1", "--snapshot-every N keeps a copy of it"])),
         ("ZeRO-1: a rank is lost in a forward pass, and its part is held by another", elastic.shrinks(*zero, fault=["kill:1@7:forward"], saved=6)),
         ("ZeRO-1: the lowest is lost in an update, which the others end", elastic.shrinks(*zero, fault=["kill:0@6:update"], saved=6, left=(0,))),
         ("ZeRO-1: lost behind an update, as parts are gathered", elastic.shrinks(*zero, fault=["kill:2@6:param-sync"], saved=6, left=(2,))),
@@ -142,7 +181,7 @@ if __name__ == "__main__":
         ("a mesh of before is used", found_at_the_change("a DeviceMesh is used that was made before other ranks took part", *tp, mistake="kept-mesh")),
         ("a model of before is used", found_at_the_change("a forward pass of what run.build has made anew since", *tp, mistake="kept-model")),
         ("slices", door.alone("elastic_slices.py")),
-        ("types of the trainers", door.typed(elastic.program, plain.program, str(HERE / "elastic_slices.py"))),
+        ("types of the trainers", door.typed(elastic.program, plain.program, str(HERE / "elastic_slices.py"), back.program)),
     ]
     chosen = [test for test in tests if options.soak or options.only or test[0] in ESSENTIAL]
     if missing := ESSENTIAL - {name for name, _ in tests}:

@@ -77,6 +77,20 @@ TEST(Cluster, KeepsItsPromisesWherePiecesMove) {
   EXPECT_GT(campaign.exits().at(kExitSuccess), 4000u);
 }
 
+// A piece that no rank holds any more comes from the snapshot, and all go back to that.
+TEST(Cluster, KeepsItsPromisesWhereShardsAreLostForGood) {
+  const Campaign campaign = RunSeeds("lost_shards", 1, 6001);
+  for (Phase phase :
+       {Phase::kLock, Phase::kStop, Phase::kClean, Phase::kRebuild, Phase::kRepair, Phase::kVerify, Phase::kRollback}) {
+    const auto found = campaign.coverage().find(phase);
+    EXPECT_TRUE(found != campaign.coverage().end() && found->second.count(FaultType::kKill))
+        << "no kill in " << PhaseName(phase);
+  }
+  for (Rung rung : {Rung::kShrink, Rung::kGrow, Rung::kReload, Rung::kDump})
+    EXPECT_TRUE(campaign.rungs().count(rung)) << "no run took the rung " << RungName(rung);
+  EXPECT_GT(campaign.exits().at(kExitSuccess), 4000u);
+}
+
 // The look-out for hangs repairs whatever stands still, at the price of an incident: it would hide a rank that waits for
 // what nobody will send.
 TEST(Cluster, NothingStandsStillWithoutTheLookOutForHangs) {

@@ -122,6 +122,26 @@ class PieceLeft : public Hook {
   void OnPieceMoves(std::vector<PieceMove>* moves) override { moves->pop_back(); }
 };
 
+// Who keeps the snapshot of a rank that is lost does not bring it.
+class CopyLeft : public Hook {
+ public:
+  void AfterController(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) override {
+    for (ControllerAction& action : *actions)
+      if (PhaseOrder* const order = OrderIn(&action, Phase::kRepair); order && order->relayout && order->from_snapshot)
+        order->moves.clear();
+  }
+};
+
+// Pieces of a snapshot's step come beside what was registered before, which counts as of that step.
+class OldStepKept : public Hook {
+ public:
+  void AfterController(const ControllerCore&, const ControllerEvent&, std::vector<ControllerAction>* actions) override {
+    for (ControllerAction& action : *actions)
+      if (PhaseOrder* const order = OrderIn(&action, Phase::kRepair); order && order->relayout)
+        order->from_snapshot = false;
+  }
+};
+
 // What was cut anew takes the place of what was registered before all have compared it.
 class FreedEarly : public Hook {
  public:
@@ -202,6 +222,10 @@ std::vector<Mutant> CrewMutants() {
       {"fresh_ones_vote", "a process that was not in the run yet has no vote of its own", "elastic_hosts", 1140,
        Promise::kOneDecider, Make<FreshOnesVote>, true},
       {"piece_left", "every piece moves where state is cut anew", "relayout", 4, Promise::kSameStep, Make<PieceLeft>},
+      {"copy_left", "a lost rank's pieces come from who keeps its snapshot", "lost_shards", 2, Promise::kSameStep,
+       Make<CopyLeft>},
+      {"old_step_kept", "who goes back to a snapshot brings that, not what it holds", "lost_shards", 2,
+       Promise::kUpdateOnce, Make<OldStepKept>},
       {"freed_early", "what was held before is freed once all have compared what was cut anew", "relayout", 4,
        Promise::kInnocent, Make<FreedEarly>},
       {"count_untold", "who has not heard that the run goes on is told which registration counts", "relayout", 1332,

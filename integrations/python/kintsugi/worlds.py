@@ -153,6 +153,7 @@ class Worlds:
         if not self.offered:
             return
         me, crew = self._agent.rank, self._agent.crew
+        self.note_lost(step)  # where all go back to a snapshot REPAIR has brought it
         meeting = self._news.meeting(generation)
         has = self._saved is not None and self._saved.step == step
         knows = [rank for at, rank in sorted(self._lost) if at == step]
@@ -224,6 +225,8 @@ class Worlds:
     def _of_lost(self, key: str, rank: int, step: int, known: dict[str, bytes], own: dict[int, _Own]) -> bytes:
         """A partner knows it as it was at the gate: whoever had the same there knows what became of it."""
         data = known[key]
+        if pickle.loads(known[PROGRAM])["ended"] == step:
+            return data  # a snapshot has what became of it
         digest = digest_of(data).hex()
         became = {one.data for one in own.values() if digest in (one.at_gate, one.end)}
         if len(became) == 1:

@@ -30,9 +30,11 @@ struct Cut : Bench {
       offers[rank] = {{Rank(rank)}, {1, 2, 3, 4}, "", true};
     }
     Run();
+    first_orders = Sent<SnapshotOrder>();
     CommitAll(6);
     seen.clear();
   }
+  std::vector<std::pair<Rank, SnapshotOrder>> first_orders;
   static Policy PolicyOf(const std::function<void(Policy&)>& change) {
     Policy policy = QuickPolicy(4);
     policy.max_respawns = 0;
@@ -367,6 +369,91 @@ TEST(Relayout, WhatCannotBeDoneYetIsRefusedByName) {
                 .message()
                 .find("rank 0 offers any layout, rank 1 does not"),
             std::string::npos);
+}
+
+// One replica, and all have made the snapshot of step 4; by now they stand at step 6.
+struct LostShard : Cut {
+  explicit LostShard(uint64_t snapshot_every = 4)
+      : Cut(1, [=](Policy& policy) { policy.snapshot_every = snapshot_every; }) {
+    if (snapshot_every == 0) return;
+    std::map<int, SnapshotOrder> orders;
+    for (const auto& [rank, order] : first_orders) orders[rank.value()] = order;
+    const auto report = [](Rank owner) {
+      return SnapshotReport{.owner = owner, .step = Step(4), .digests = {{0, 1}}, .begun = Step(5)};
+    };
+    for (const auto& [rank, order] : orders)
+      for (Rank owner : order.of) Say(rank, report(owner)), keeper[owner.value()] = rank;
+    for (const auto& [rank, order] : orders) Say(rank, report(Rank(rank)));
+    seen.clear();
+  }
+  std::map<int, int> keeper;  // of whose copy, who has it
+};
+
+TEST(Relayout, WhereNobodyWhoLivesHoldsALostPieceAllGoBackToTheSnapshotThatHasIt) {
+  LostShard bench;
+  bench.CutFor({0, 2, 3});
+  bench.Exit(1);
+  bench.ExpectGoesOnWith({0, 2, 3});
+  const PhaseOrder repair = bench.Orders(Phase::kRepair, 0).front();
+  EXPECT_TRUE(repair.relayout);
+  EXPECT_TRUE(repair.from_snapshot);
+  EXPECT_EQ(repair.step, Step(4));
+  EXPECT_EQ(repair.holders, Places({0, 2, 3}));
+  for (int rank : {0, 2, 3})
+    EXPECT_EQ(CopiesBroughtBy(Rank(rank), repair.holders, repair.moves),
+              bench.keeper.at(1) == rank ? std::vector({Rank(rank), Rank(1)}) : std::vector({Rank(rank)}));
+  EXPECT_TRUE(bench.Orders(Phase::kRollback, 0).front().from_snapshot);
+  const IncidentRecord record = bench.All<IncidentClosed>().back().record;
+  EXPECT_EQ(record.rung, Rung::kShrink);
+  EXPECT_EQ(record.step, Step(4));
+  EXPECT_NE(record.reasons.back().text.find("back to the in-memory snapshot of step 4"), std::string::npos)
+      << record.reasons.back().text;
+}
+
+TEST(Relayout, AFaultInEachPhaseOfThatLeavesTheSnapshotToGoBackTo) {
+  for (Phase phase : {Phase::kClean, Phase::kRebuild, Phase::kRepair, Phase::kVerify, Phase::kRollback}) {
+    LostShard bench;
+    const int keeper = bench.keeper.at(1), other = keeper == 0 ? 2 : 0;
+    bench.CutFor({0, 2, 3});
+    bench.hold = phase;
+    bench.Exit(1);
+    ASSERT_EQ(bench.core.phase(), phase);
+    bench.hold.reset();
+    const int last = 5 - keeper - other;  // 0, 2 and 3 stayed
+    const bool copy_lives = bench.keeper.at(other) != 1;
+    keeper < last ? bench.CutFor({keeper, last}) : bench.CutFor({last, keeper});
+    for (int rank : {0, 2, 3}) bench.standing[static_cast<size_t>(rank)].step = Step(phase == Phase::kRollback ? 4 : 6);
+    bench.Exit(other);
+    if (!copy_lives) {
+      EXPECT_TRUE(bench.Ended().has_value()) << PhaseName(phase);
+      continue;
+    }
+    EXPECT_EQ(bench.core.phase(), Phase::kRunning) << PhaseName(phase);
+    EXPECT_EQ(bench.core.crew().size(), 2u);
+    EXPECT_EQ(bench.Orders(Phase::kRepair, keeper).back().step, Step(4));
+    EXPECT_TRUE(bench.Orders(Phase::kRepair, keeper).back().from_snapshot);
+  }
+}
+
+TEST(Relayout, APieceThatNobodyKeepsIsNamedWithTheRemedy) {
+  const auto refusal = [](const Cut& bench) {
+    const IncidentRecord record = bench.All<IncidentClosed>().back().record;
+    for (const RungReason& reason : record.reasons)
+      if (reason.rung == Rung::kShrink) return reason.text;
+    return std::string();
+  };
+  LostShard none(0);
+  none.Exit(1);
+  ASSERT_TRUE(none.Ended().has_value());
+  EXPECT_EQ(refusal(none).find("no rank that lives holds layout 0 of rank 1"), 0u) << refusal(none);
+  EXPECT_NE(refusal(none).find("--snapshot-every"), std::string::npos) << refusal(none);
+  LostShard both;
+  both.hold = Phase::kLock;
+  both.Exit(1);
+  both.hold.reset();
+  both.Exit(both.keeper.at(1));
+  ASSERT_TRUE(both.Ended().has_value());
+  EXPECT_NE(refusal(both).find("no copy of layout 0 of rank 1 is left"), std::string::npos) << refusal(both);
 }
 
 }  // namespace
