@@ -39,8 +39,12 @@ void ElectionCore::Lose(TimePoint now) {
   stand_at_ = now + kStandAfter + Turn();
 }
 
-void ElectionCore::StepDown(TimePoint now) {
+void ElectionCore::StepDown(uint64_t term, TimePoint now) {
   leads_ = false;
+  if (term > promised_) {
+    promised_ = term;
+    promised_to_ = -1;
+  }
   following_ = true;
   Lose(now);
 }

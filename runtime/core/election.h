@@ -63,8 +63,8 @@ class ElectionCore {
   // The run is to save and leave soon: a part leads after so long, where that is sooner.
   void Hurry(Duration patience) { patience_ = std::min(patience_, patience); }
   Duration patience() const { return patience_; }
-  // This one led; a newer leader was heard of. It may be gone by the time one gets there.
-  void StepDown(TimePoint now);
+  // This one led; the leader of a newer term was heard of. It may be gone by the time one gets there, and its term with it.
+  void StepDown(uint64_t term, TimePoint now);
 
   // Whether the candidate has this launcher's promise.
   bool OnRequest(int from, uint64_t term, TimePoint now);

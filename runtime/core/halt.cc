@@ -140,7 +140,15 @@ bool Halt::HoldsAll(const ReplicaMap& map, const std::function<bool(Rank)>& hold
 // It is the run's from here on. What launchers hold of those that are lost is as it was registered before.
 void Halt::TakeCut() {
   const RepairPlan::Cut cut = *board_.plan.cut;
-  for (Rank rank : cut.crew.ranks()) IsGiven(rank) ? board_.At(rank).trust.Settle() : board_.At(rank).trust.DoubtHeld();
+  for (Rank rank : cut.crew.ranks()) {
+    Trust& trust = board_.At(rank).trust;
+    if (!IsGiven(rank)) {
+      trust.DoubtHeld();
+      continue;
+    }
+    trust.Settle();
+    trust.Outgrow();
+  }
   board_.plan.cut.reset();
   board_.members.Change(cut.crew);
   board_.registered.Use(cut.map);
@@ -207,8 +215,6 @@ void Halt::AfterLock() {
   Stop();
 }
 
-// What is held counts like the report of a rank that waits there. After an error of the process's own it counts only
-// beside a second copy, with which it is compared.
 std::vector<LockReport> Halt::Reports() const {
   std::vector<LockReport> reports;
   for (Rank rank : board_.LiveRanks()) {
@@ -217,13 +223,19 @@ std::vector<LockReport> Halt::Reports() const {
                    "rank " + rank.ToString() + " needs a repair and counts as holding a step");
     reports.push_back(member.report);
   }
+  AddHeld(&reports);
+  return reports;
+}
+
+// What is held counts like the report of a rank that waits there. After an error of the process's own it counts only
+// beside a second copy, with which it is compared.
+void Halt::AddHeld(std::vector<LockReport>* reports) const {
   for (Rank rank : board_.members.ranks()) {
     const Member& member = board_.At(rank);
     const std::optional<HeldState>& held = member.trust.held();
     if (!held || (member.life == Life::kReady && !member.trust.fresh())) continue;
-    reports.push_back({.rank = rank, .state = GateState::kCommitted, .step = held->step, .doubtful = !held->clean});
+    reports->push_back({.rank = rank, .state = GateState::kCommitted, .step = held->step, .doubtful = !held->clean});
   }
-  return reports;
 }
 
 // ---- what is waited for beside the ranks that are here -----------------------------------------------------------
@@ -279,6 +291,38 @@ bool Halt::AwaitAway() {
                              WholeSeconds(until - board_.now()) + " at most");
   SetState(late ? kAwayLate : kAway);
   board_.SetDeadline(until);
+  return true;
+}
+
+// The last resort. All copies of the newest state are lost, and of the process before a live one its launcher still holds
+// an older step: the live one gives its place up to another that adopts that.
+bool Halt::GiveWayToHeld() {
+  const auto held = [this](Rank rank) {
+    const Trust& trust = board_.At(rank).trust;
+    return !trust.fresh() && trust.held() && trust.held()->clean ? trust.held() : std::nullopt;
+  };
+  std::vector<LockReport> reports;
+  for (Rank rank : board_.LiveRanks()) {
+    const Member& member = board_.At(rank);
+    if (const auto older = held(rank))
+      reports.push_back({.rank = rank, .step = older->step});
+    else if (!member.trust.needs_repair())
+      reports.push_back(member.report);
+  }
+  AddHeld(&reports);
+  const StepChoice choice = board_.registered.mapped() ? ChooseStep(reports, board_.replicas()) : StepChoice{};
+  if (!choice.step) return false;
+  std::vector<Rank> give_way = board_.LiveRanks();
+  std::erase_if(give_way, [&](Rank rank) { return !held(rank) || held(rank)->step != *choice.step; });
+  if (give_way.empty()) return false;
+  const std::string why = "of step " + choice.step->ToString() + " its launcher holds what nobody else has";
+  for (Rank rank : give_way) {
+    board_.Note(rank, why);
+    board_.At(rank).trust.Find(/*fresh=*/true);  // what it held counts no more than what one that has just begun does
+    processes_.Kill(rank, why);
+    processes_.Respawn(rank);
+  }
+  Lock(why);
   return true;
 }
 
@@ -389,7 +433,7 @@ void Halt::AfterStop() {
   IncidentFacts facts = survey_.Take();
   board_.plan.decision = Decide(&facts);
   const Rung rung = board_.plan.decision.rung;
-  if (rung == Rung::kExit && LacksState(facts, board_.replicas()) && AwaitAway()) return;
+  if (rung == Rung::kExit && LacksState(facts, board_.replicas()) && (AwaitAway() || GiveWayToHeld())) return;
   if (board_.plan.cut) DropCut();
   SetState(kNone);
   board_.incident.Try(board_.plan.decision);

@@ -56,8 +56,10 @@ class Halt : public NextAttempt {
   void AwaitMajority();
   void AskWitnessWhereItDecides();
   std::vector<LockReport> Reports() const;
+  void AddHeld(std::vector<LockReport>* reports) const;
   TimePoint AwayUntil() const;
   bool AwaitAway();
+  bool GiveWayToHeld();
   bool AwaitBusy();
   void Stop();
   Duration StepLimit(Rank rank) const;

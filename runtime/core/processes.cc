@@ -23,6 +23,9 @@ Processes::Processes(Board& board, ControlGate& gate, SnapshotRounds& snapshots,
 void Processes::StartNext(Rank rank) {
   Member& member = board_.At(rank);
   KINTSUGI_CHECK(member.life != Life::kReady, "a second process of rank " + rank.ToString() + " is started");
+  // Until it hears of this one, a leader before it may give the numbers that follow.
+  if (board_.policy.takes_over && board_.policy.needs_consent)
+    member.incarnation = std::max(member.incarnation, FirstOfTerm());
   member.incarnation = member.incarnation.Next();
   KINTSUGI_CHECK(!member.unconfirmed || *member.unconfirmed < member.incarnation,
                  "rank " + rank.ToString() + " gets the life that was given up");

@@ -30,8 +30,8 @@ class Processes {
   // A process for a seat that takes no part, which knows nothing of the run; it has its respawns from then on. REQUIRES: the
   // seat has none.
   void StartNewcomer(Rank rank);
-  // Newer than every life that the controllers before this one gave.
-  Incarnation FirstOfTerm() const { return Incarnation(board_.term.number << 20); }
+  // Newer than every life that the controllers before this one gave, and to be read: term 2 begins at 2000001.
+  Incarnation FirstOfTerm() const { return Incarnation(board_.term.number * 1'000'000); }
   // The life that the rank has is over, as far as anybody here can tell.
   void MarkDead(Rank rank);
   // ... and its process, if there is one, is told so.

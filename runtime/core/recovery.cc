@@ -32,6 +32,9 @@ bool IsEcho(StatusCode code) {
          code == StatusCode::kDeadlineExceeded;
 }
 
+// A connection's other end is gone, or the order is.
+bool IsPeersEnd(StatusCode code) { return IsEcho(code) && code != StatusCode::kDeadlineExceeded; }
+
 // It is the checkpoint that failed, not the rank: the one before it is tried, or nothing is left to try.
 bool IsUnreadable(StatusCode code) { return code == StatusCode::kDataLoss || code == StatusCode::kNotFound; }
 
@@ -394,7 +397,9 @@ void Recovery::OnFailed(Rank rank, const PhaseDone& done) {
   if (!ever_ran && done.code == StatusCode::kInvalidArgument)
     return end_.End(ExitOf(done.code), "rank " + rank.ToString() +
                                            " cannot start: " + std::string(PhaseName(done.phase)) + ": " + done.text);
-  if (done.phase == Phase::kRepair && board_.plan.Adopts(rank)) board_.At(rank).trust.DoubtHeld();
+  // What was adopted is no worse for a receiver that is gone.
+  if (done.phase == Phase::kRepair && board_.plan.Adopts(rank) && !IsPeersEnd(done.code))
+    board_.At(rank).trust.DoubtHeld();
   CountFailure(rank, done, IsEcho(done.code));
 }
 
@@ -583,6 +588,7 @@ void Recovery::Resume() {
   SettleCrew();
   for (Rank rank : board_.LiveRanks()) {
     Member& member = board_.At(rank);
+    member.trust.Outgrow();
     KINTSUGI_CHECK(!member.trust.needs_repair(), "the run goes on while rank " + rank.ToString() + " needs a repair");
     board_.members.SetResumed(member, false);
     member.parked = false;

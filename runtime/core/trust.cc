@@ -50,7 +50,6 @@ void Trust::Settle() {
   fresh_ = needs_repair_ = false;
   damaged_keys_.clear();
   mismatches_ = 0;
-  held_.reset();
 }
 
 void Trust::Check() const {

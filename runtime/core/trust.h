@@ -13,7 +13,8 @@
 //   Adopt: it maps what is held           | is what is held               |
 //   Hold: the launcher told               |                               | what was told, but of a doubted life
 //   DoubtHeld: it differs, or is damaged  |                               | goes; doubted up to that life
-//   Settle: all have compared, or begin   | good                          | goes: it is older
+//   Settle: all have compared, or begin   | good                          |
+//   Outgrow: all are in their loops       |                               | goes: it is older
 //
 // Threads: none; pure.
 // Errors: none.
@@ -57,6 +58,7 @@ class Trust {
   void DoubtHeld();
   int CountMismatch() { return ++mismatches_; }
   void Settle();
+  void Outgrow() { held_.reset(); }
 
   void Check() const;
 

@@ -214,7 +214,7 @@ void Electors::StepDown(Launcher& l, Term term) {
   world_.Log(NodeName(l.node) + " steps down for term " + std::to_string(term.number));
   seats_.Close(*l.seat);
   l.seat = nullptr;
-  l.election->StepDown(world_.Now());
+  l.election->StepDown(term.number, world_.Now());
 }
 
 // ---- the connection to the leader ----------------------------------------------------------------------------------

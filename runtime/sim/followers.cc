@@ -129,6 +129,7 @@ bool Followers::Learn(Launcher& l, core::Placement placement) {
   if (world_.hook) world_.hook->OnPlacement(l.node, &placement);
   if (!l.placement.Learn(placement)) return false;
   l.election->SetPlacement(l.placement);
+  l.election->SetHasRanks(l.block && l.placement.BlockOf(l.node, world_.plan.nodes));
   return true;
 }
 

@@ -14,6 +14,7 @@ void Handlers::Start(Process* p) {
   relayouts_.Settle(p);
   if (p->troubles.hanging_handlers > 0) {
     world_.NoteProgress();
+    world_.course.last_struck = world_.Now();
     p->troubles.deaf = --p->troubles.hanging_handlers == 0 && world_.random.Chance(0.3);
     p->troubles.hangs = true;
     return;

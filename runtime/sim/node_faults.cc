@@ -61,12 +61,14 @@ bool NodeFaults::Strike(const PlannedFault& fault) {
 bool NodeFaults::AskToStop(Launcher& l) {
   if (!l.alive || l.ended || l.term == Term()) return false;
   world_.course.stop_asked = true;
-  launchers_.At(l, {}, [this, &l] { followers_.AskToStop(l); });
-  launchers_.At(l, world_.plan.policy.grace, [this, &l] {
-    if (l.ended) return;
-    world_.Log("the grace period of " + NodeName(l.node) + " is over");
-    CheckStopIsHeard(l);
-    LoseLauncher(l, false, false);
+  launchers_.At(l, {}, [this, &l] {
+    followers_.AskToStop(l);
+    launchers_.At(l, world_.plan.policy.grace, [this, &l] {
+      if (l.ended) return;
+      world_.Log("the grace period of " + NodeName(l.node) + " is over");
+      CheckStopIsHeard(l);
+      LoseLauncher(l, false, false);
+    });
   });
   return true;
 }

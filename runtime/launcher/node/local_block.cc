@@ -26,6 +26,8 @@ bool LocalBlock::takes_part() const {
 bool LocalBlock::Learn(const core::Placement& placement) {
   if (!placement_.Learn(placement)) return false;
   state_.election.SetPlacement(placement_);
+  // Ranks that another node has are nothing to save: with them alone it leads no part.
+  state_.election.SetHasRanks(has_ranks() && BlockHere());
   return true;
 }
 

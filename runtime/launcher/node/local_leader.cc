@@ -129,7 +129,7 @@ void LocalLeader::StepDown(Term term) {
                                                                {"term", std::to_string(leader_->term().number)},
                                                                {"newer_term", std::to_string(term.number)}}));
   Leave();
-  state_.election.StepDown(SteadyClock::SteadyNow());
+  state_.election.StepDown(term.number, SteadyClock::SteadyNow());
 }
 
 void LocalLeader::Leave() {

@@ -406,6 +406,43 @@ TEST(Adopt, FailsOnceThenTheStateIsStreamed) {
   EXPECT_FALSE(bench.Orders(Phase::kRepair, 1).back().moves[0].adopt);
 }
 
+// It has what it was to adopt, and could not send it to one that is gone.
+TEST(Adopt, IsNoLessHeldWhereItsReceiverDies) {
+  for (const StatusCode code : {StatusCode::kCommFailure, StatusCode::kCancelled, StatusCode::kInternal}) {
+    Bench bench = AdoptBench();
+    Hold(bench, 1, 5);
+    bench.hold = Phase::kLock;
+    bench.Exit(1);
+    bench.Say(3, FaultReport{FaultKind::kMemoryHigh, "double bit error", {}, Step(6), false, bench.now});
+    bench.hold = Phase::kRepair;
+    for (int r : {0, 2, 3}) bench.Say(r, LockReply{GateState::kCommitted, Step(5), r != 3});
+    bench.Say(1, LockReply{GateState::kCommitted, Step(), false});
+    ASSERT_EQ(bench.core.phase(), Phase::kRepair);
+    bench.Say(1, PhaseDone{Phase::kRepair, code, "link closed", 0, {}});
+    EXPECT_EQ(bench.member(1).trust.held().has_value(), code != StatusCode::kInternal) << StatusCodeName(code);
+  }
+}
+
+// Ranks 1 and 3 held one shard at step 5; what a launcher has is of step 4.
+TEST(Adopt, AnOlderStepThatIsHeldIsGoneBackToWhereNothingNewerIsLeft) {
+  Bench bench = AdoptBench();
+  for (int r : {0, 1}) Hold(bench, r, 4);
+  bench.hold = Phase::kRollback;
+  bench.Exit(0);
+  bench.Exit(1);
+  ASSERT_EQ(bench.core.phase(), Phase::kRollback) << "both have their state from their replicas";
+  bench.hold = Phase::kLock;
+  bench.Exit(3, "killed by SIGSEGV");
+  bench.Say(1, FaultReport{FaultKind::kMemoryHigh, "double bit error", {}, Step(6), false, bench.now});
+  bench.hold.reset();
+  for (int r : {0, 1, 2}) bench.Say(r, LockReply{GateState::kCommitted, Step(5), r != 1});
+  bench.Say(3, LockReply{GateState::kCommitted, Step(), false});  // its replacement
+  EXPECT_EQ(bench.Ended(), std::nullopt);
+  EXPECT_EQ(bench.Killed(), (std::set<int>{0, 1})) << "their launchers hold step 4, which nobody else does";
+  EXPECT_EQ(bench.core.phase(), Phase::kRunning);
+  EXPECT_EQ(Last(bench).step, Step(4));
+}
+
 TEST(Adopt, AReplacementThatDiesBeforeItRunsLeavesWhatItWasToAdopt) {
   Bench bench = AdoptBench();
   Hold(bench, 1, 5);

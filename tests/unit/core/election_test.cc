@@ -113,7 +113,7 @@ TEST(Election, WhoLedAPartHasPromisedItsNumberToItself) {
   now = now + 1s;
   const auto lead = core.OnTick(now, {{Rank(2), Rank(3)}, {}}).lead;
   ASSERT_TRUE(lead && !lead->majority && lead->term == 6);
-  core.StepDown(now);
+  core.StepDown(6, now);
   EXPECT_FALSE(core.OnRequest(2, 6, now)) << "the candidate of an earlier number";
   EXPECT_TRUE(core.OnRequest(2, 7, now));
 }
@@ -151,9 +151,11 @@ TEST(Election, WhoSteppedDownForALeaderThatIsGoneStandsAgain) {
   core.Lose(now);
   now = now + 1s;
   ASSERT_TRUE(core.OnTick(now, {{Rank(0), Rank(1)}, {}}).lead);
-  core.StepDown(now);  // it has not followed itself yet, nor the other
+  core.StepDown(6, now);  // it has not followed itself yet, nor the other
   EXPECT_TRUE(core.leaderless());
-  EXPECT_TRUE(core.OnTick(now + 1s, {{Rank(0), Rank(1)}, {}}).lead);
+  const auto again = core.OnTick(now + 1s, {{Rank(0), Rank(1)}, {}}).lead;
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->term, 7u) << "of term 6 another was the leader";
 }
 
 TEST(Election, AHalfWithoutTheLowestRankWaitsAndLeadsOnlyToLeave) {

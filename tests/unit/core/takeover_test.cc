@@ -54,6 +54,15 @@ TEST_F(Takeover, OfAnUndisturbedRunChangesNothing) {
   EXPECT_EQ(bench.core.incidents(), 1u);
 }
 
+// A node that forgot whom it obeyed may have asked the leader before this one for the next life, too.
+TEST_F(Takeover, GivesLivesThatNoLeaderBeforeItGives) {
+  ArriveAll();
+  for (const uint64_t life : {2'000'001, 2'000'002}) {
+    bench.Exit(1);
+    EXPECT_EQ(bench.member(1).incarnation, Incarnation(life));
+  }
+}
+
 TEST_F(Takeover, OrdersNothingBeforeItKnowsWhoIsThere) {
   for (int rank = 0; rank < 2; ++rank) Arrive(rank);
   bench.Feed(ProcessExited{Rank(2), Incarnation(3), "killed by SIGKILL", std::nullopt});
