@@ -45,6 +45,7 @@ struct SnapshotReport {
   std::map<int, uint64_t> digests;  // per layout; as StateService::Digests gives at this step
   Duration cost{};                  // CPU time that the copy took here
   Step begun;                       // the newest step that the reporter has begun; filled in by the agent
+  bool counts = false;              // told to a controller that takes over: to the one before it the snapshot counted
   bool operator==(const SnapshotReport&) const = default;
 };
 

@@ -207,7 +207,7 @@ void AgentCore::OnResume(const ResumeOrder& order) {
   crew_since_ = said ? generation_ : Generation();
   stop_.due.reset();
   handler_.done.reset();
-  news_.OnReleased();
+  news_.OnReleased(order.snapshot);
   trainer_ = Trainer::kInLoop;
   out_.push_back(ReleaseTrainer{generation_, order.step});
 }
@@ -263,7 +263,7 @@ void AgentCore::OnFinished(const TrainerParked& event) {
 void AgentCore::OnSnapshotOrder(const SnapshotOrder& order) {
   // Given again because the connection was lost: what is known is told, what is under way goes on.
   if (locked_) return;
-  if (!news_.BeginSnapshot(order.step)) {
+  if (!news_.BeginSnapshot(order.step, order.keep)) {
     for (const SnapshotReport& report : news_.snapshots()) Send(report);
     return;
   }

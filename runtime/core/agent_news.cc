@@ -36,24 +36,41 @@ bool AgentNews::LeaveGate(Step step) { return gate_ == step && std::exchange(at_
 
 bool AgentNews::LeaveSavePoint() { return std::exchange(save_point_, std::nullopt).has_value(); }
 
-bool AgentNews::BeginSnapshot(Step step) {
+bool AgentNews::BeginSnapshot(Step step, Step keep) {
   if (snapshot_step_ == step) return false;
+  KeepSnapshots();
+  KeepOnly(keep);
   snapshot_step_ = step;
-  snapshots_.clear();
   return true;
+}
+
+void AgentNews::KeepOnly(Step counts) {
+  std::erase_if(kept_, [counts](const SnapshotReport& report) { return report.step != counts; });
+  counts_ = counts;
+}
+
+// Whether it counts the next order says.
+void AgentNews::KeepSnapshots() {
+  for (SnapshotReport& report : snapshots_) {
+    if (report.code != StatusCode::kOk) continue;
+    report.counts = true;
+    kept_.push_back(std::move(report));
+  }
+  snapshots_.clear();
 }
 
 void AgentNews::OnGeneration() {
   gate_.reset();
   at_gate_ = false;
   snapshot_step_.reset();
-  snapshots_.clear();
+  KeepSnapshots();
   std::erase_if(faults_, [](const FaultReport& fault) {
     return fault.kind != FaultKind::kMemoryLow && fault.kind != FaultKind::kMemoryHigh;
   });
 }
 
-void AgentNews::OnReleased() {
+void AgentNews::OnReleased(Step keep) {
+  KeepOnly(keep);
   finished_.reset();
   save_point_.reset();
 }
@@ -62,6 +79,8 @@ std::vector<AgentMessage> AgentNews::Again(bool locked) const {
   KINTSUGI_CHECK(!at_gate_ || gate_, "a rank waits at the gate of no step");
   std::vector<AgentMessage> said;
   if (published_) said.push_back(*published_);
+  for (const SnapshotReport& report : kept_)
+    if (report.step == counts_) said.push_back(report);
   if (ready_) said.push_back(*ready_);
   said.insert(said.end(), faults_.begin(), faults_.end());
   said.insert(said.end(), inexact_.begin(), inexact_.end());

@@ -40,19 +40,23 @@ class AgentNews {
   void Publish(Published published) { published_ = std::move(published); }
   void OnRunGoesOn() { published_.reset(); }
 
-  // False: this snapshot is under way or made already, and snapshots() has what is known of it.
-  bool BeginSnapshot(Step step);
+  // `keep`: the one that counts. False: this snapshot is under way or made already, and snapshots() has what is known of it.
+  bool BeginSnapshot(Step step, Step keep);
   bool IsSnapshot(Step step) const { return snapshot_step_ == step; }
   void AddSnapshot(const SnapshotReport& report) { snapshots_.push_back(report); }
   const std::vector<SnapshotReport>& snapshots() const { return snapshots_; }
 
   void OnGeneration();
-  void OnReleased();
+  // `keep`: as with BeginSnapshot.
+  void OnReleased(Step keep);
 
   // All of it, in the order in which it is to be said. `locked`: nothing that only a running loop says.
   std::vector<AgentMessage> Again(bool locked) const;
 
  private:
+  void KeepSnapshots();
+  void KeepOnly(Step counts);
+
   std::optional<Published> published_;
   std::optional<Ready> ready_;
   std::vector<FaultReport> faults_;
@@ -64,6 +68,8 @@ class AgentNews {
   bool at_gate_ = false;      // ... and has not passed
   std::optional<Step> snapshot_step_;
   std::vector<SnapshotReport> snapshots_;  // on that step
+  std::vector<SnapshotReport> kept_;       // whole copies of the one that counts, and of one of which that is not known
+  Step counts_;                            // 0: none does
 };
 
 }  // namespace kintsugi::core

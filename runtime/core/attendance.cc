@@ -133,7 +133,8 @@ void Attendance::TellAgain(Rank rank) {
   const Member& member = board_.At(rank);
   if (member.life != Life::kReady || !member.takes_part || takeover_.listening()) return;
   if (member.waiting && member.order) board_.SendTo(rank, *member.order);
-  if (board_.InTraining() && !member.resumed) board_.SendTo(rank, ResumeOrder{board_.course.resume_step});
+  if (board_.InTraining() && !member.resumed)
+    board_.SendTo(rank, ResumeOrder{board_.course.resume_step, rounds_.table().newest()});
   saves_.TellAgain(rank);
   snapshots_.TellAgain(rank);
 }

@@ -55,7 +55,10 @@ void Faults::NoteDamage(Rank rank, const FaultReport& report) {
   if (board_.plan.cut) std::erase(board_.plan.cut->given, rank);
   // What its launcher held is this very memory since it was mapped.
   if (member.trust.adopted()) member.trust.DoubtHeld();
-  if (board_.registered.mapped()) snapshots_.Suspect(board_.replicas(), rank, report.step);
+  if (board_.registered.mapped())
+    snapshots_.Suspect(board_.replicas(), rank, report.step);
+  else
+    snapshots_.SuspectFound(report.step);
 }
 
 void Faults::Open(Rank rank, FaultKind kind, const std::string& text, TimePoint since) {

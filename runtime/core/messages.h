@@ -214,6 +214,7 @@ struct PhaseOrder {
 };
 struct ResumeOrder {  // back to the loop, from `step`
   Step step;
+  Step snapshot = {};  // the one that counts; 0: none
 };
 struct ContinueOrder {};  // leave a save point
 struct PauseAt {

@@ -131,9 +131,11 @@ Status Recovery::MapReplicas() {
 }
 
 void Recovery::MapWhatIsKnown() {
-  if (!board_.policy.takes_over || !board_.registered.changed()) return;
-  if (const Status mapped = MapReplicas(); !mapped.ok())
-    board_.Note(Rank(0), "the replica map cannot be rebuilt: " + mapped.message());
+  if (!board_.policy.takes_over) return;
+  if (board_.registered.changed())
+    if (const Status mapped = MapReplicas(); !mapped.ok())
+      board_.Note(Rank(0), "the replica map cannot be rebuilt: " + mapped.message());
+  if (board_.registered.mapped()) rounds_.TakeFound(board_.replicas());
 }
 
 void Recovery::OnMisfit(const std::string& error) {
@@ -595,7 +597,7 @@ void Recovery::Resume() {
     member.handler_failures = 0;
     member.begun = step;
     member.wait_began = board_.now();
-    board_.SendTo(rank, ResumeOrder{step});
+    board_.SendTo(rank, ResumeOrder{step, rounds_.table().newest()});
   }
   AwaitResumed();
   saves_.BeginRequested();

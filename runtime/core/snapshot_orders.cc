@@ -24,6 +24,7 @@ void SnapshotOrders::TellAgain(Rank rank) {
 }
 
 void SnapshotOrders::OnReport(Rank rank, const SnapshotReport& report) {
+  if (report.counts) return rounds_.Find(rank, report, board_.members.seats());
   if (!board_.InTraining()) return;
   Member& member = board_.At(rank);
   member.begun = std::max(member.begun, report.begun);

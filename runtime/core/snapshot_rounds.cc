@@ -12,6 +12,9 @@ namespace {
 constexpr uint64_t kMarginMax = 1024;
 constexpr Rank kNobody{-1};
 
+// The newest step whose copy was made before damage that is found while this step is computed.
+Step BeforeDamageIn(Step computing) { return Step(computing.value() - std::min<uint64_t>(computing.value(), 2)); }
+
 }  // namespace
 
 SnapshotRounds::SnapshotRounds(uint64_t every, bool by_cost)
@@ -37,9 +40,28 @@ std::string SnapshotRounds::ChoosePartners(const ReplicaMap& replicas, const std
   return why + "; they are kept by their owners alone";
 }
 
+void SnapshotRounds::Find(Rank reporter, const SnapshotReport& report, size_t seats) {
+  if (!finds_ || report.code != StatusCode::kOk || (found_until_ && report.step > *found_until_)) return;
+  table_.Find(reporter, report, seats);
+}
+
+void SnapshotRounds::TakeFound(const ReplicaMap& replicas) {
+  if (!finds_ || !wanted()) return;
+  table_.TakeFound(replicas);
+  hurried_ = hurried_ || table_.newest() > Step();
+}
+
+void SnapshotRounds::SuspectFound(Step computing) {
+  const Step until = BeforeDamageIn(computing);
+  found_until_ = std::min(found_until_.value_or(until), until);
+  table_.DropAfter(*found_until_);
+}
+
 void SnapshotRounds::Arm(Step begun) {
+  finds_ = false;
+  table_.ForgetFound();
   KINTSUGI_CHECK(MayArm() && partners_known_, "a round of snapshots that may not begin");
-  const uint64_t ahead = begun.value() + margin_;
+  const uint64_t ahead = std::max(begun, table_.newest()).value() + margin_;  // who has taken over knows little yet
   const Step step(hurried_ ? ahead : (ahead + interval_ - 1) / interval_ * interval_);
   KINTSUGI_CHECK(step > begun && step > table_.newest(),
                  "a snapshot of step " + step.ToString() + " which some rank has begun, or which there is");
@@ -98,7 +120,7 @@ void SnapshotRounds::Suspect(const ReplicaMap& replicas, Rank rank, Step computi
   // Where a replica was copied too the two digests tell.
   for (int layout : replicas.LayoutsOf(rank))
     if (replicas.Holders(layout, rank).size() == 1)
-      return table_.DropAfter(Step(computing.value() - std::min<uint64_t>(computing.value(), 2)));
+      return table_.DropAfter(BeforeDamageIn(computing));
 }
 
 SnapshotTable::Usable SnapshotRounds::FindUsable(const ReplicaMap& replicas, std::optional<Step> suspect_from) const {

@@ -52,6 +52,12 @@ class SnapshotRounds {
   // `step_time`: as far as one is learnt. REQUIRES: all have spoken.
   SnapshotSettled Settle(const ReplicaMap& replicas, std::optional<Duration> step_time);
 
+  // Copies of a snapshot that counted to the controller before this one, until this one has begun a round of its own.
+  void Find(Rank reporter, const SnapshotReport& report, size_t seats);
+  void TakeFound(const ReplicaMap& replicas);
+  // The rank's memory was found damaged, and nobody knows yet which others could tell of the copies.
+  void SuspectFound(Step computing);
+
   // A fault overtakes the round.
   void Disarm() { table_.Disarm(); }
   // What became of the ranks, and of the run's history (snapshot_table.h).
@@ -73,6 +79,8 @@ class SnapshotRounds {
   uint64_t interval_;                       // in steps
   uint64_t margin_ = 1;                     // steps ahead at which one is ordered; grows when orders come late
   bool hurried_ = false;                    // the next one does not wait for its turn
+  bool finds_ = true;                       // what the controller before this one had counts
+  std::optional<Step> found_until_;         // those of later steps may hold damage
   std::string off_;
   uint64_t made_ = 0, abandoned_ = 0;
 };

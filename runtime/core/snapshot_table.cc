@@ -8,6 +8,9 @@
 namespace kintsugi::core {
 namespace {
 
+// One counts at a time; who missed the newest word of that may name the one before.
+constexpr size_t kFoundMax = 4;
+
 size_t IndexOf(Rank rank) { return static_cast<size_t>(rank.value()); }
 
 }  // namespace
@@ -87,11 +90,46 @@ void SnapshotTable::Count() {
   armed_.reset();
 }
 
+void SnapshotTable::Find(Rank reporter, const SnapshotReport& report, size_t seats) {
+  if (report.owner.value() < 0 || IndexOf(report.owner) >= seats || IndexOf(reporter) >= seats) return;
+  const auto [found, is_new] = found_.try_emplace(report.step);
+  Counted& counted = found->second;
+  if (is_new) {
+    if (found_.size() > kFoundMax) {  // of which the ranks have forgotten the oldest themselves
+      if (found == found_.begin()) return void(found_.erase(found));
+      found_.erase(found_.begin());
+    }
+    counted = {report.step, std::vector<std::optional<Rank>>(seats), std::vector<std::map<int, uint64_t>>(seats),
+               std::vector<bool>(seats, true)};
+  }
+  counted.lost[IndexOf(reporter)] = false;
+  counted.digests[IndexOf(report.owner)] = report.digests;  // a second copy has those of the first
+  if (reporter != report.owner) counted.partners[IndexOf(report.owner)] = reporter;
+}
+
+void SnapshotTable::TakeFound(const ReplicaMap& replicas) {
+  for (auto found = found_.rbegin(); found != found_.rend(); ++found) {
+    counted_ = found->second;
+    if (FindUsable(replicas).step) return TakeDigests(replicas);
+    counted_.reset();
+  }
+}
+
+// Who is gone had those of its replicas.
+void SnapshotTable::TakeDigests(const ReplicaMap& replicas) {
+  for (const ReplicaMap::Shard& shard : replicas.shards()) {
+    const uint64_t digest = counted_->digests[IndexOf(*OwnerFor(replicas, shard.layout, shard.holders.front()))][shard.layout];
+    for (Rank holder : shard.holders) counted_->digests[IndexOf(holder)].try_emplace(shard.layout, digest);
+  }
+}
+
 void SnapshotTable::Forget(Rank rank) {
   if (counted_) counted_->lost[IndexOf(rank)] = true;
+  for (auto& [step, counted] : found_) counted.lost[IndexOf(rank)] = true;
 }
 
 void SnapshotTable::Spoil(Rank rank) {
+  found_.clear();
   if (!counted_) return;
   if (counted_->lost[IndexOf(rank)]) return counted_.reset();
   counted_->lost[IndexOf(rank)] = true;
@@ -100,6 +138,7 @@ void SnapshotTable::Spoil(Rank rank) {
 void SnapshotTable::DropAfter(Step step) {
   if (counted_ && counted_->step > step) counted_.reset();
   if (armed_ && armed_->step > step) armed_.reset();
+  found_.erase(found_.upper_bound(step), found_.end());
 }
 
 std::vector<Rank> SnapshotTable::HoldersOf(Rank owner) const {

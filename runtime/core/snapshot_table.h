@@ -52,6 +52,12 @@ class SnapshotTable {
   // REQUIRES: settled, without failure, digests compared.
   void Count();
 
+  // A copy of a snapshot that counted to the controller before this one. `seats`: of the world.
+  void Find(Rank reporter, const SnapshotReport& report, size_t seats);
+  // Of those that were found the newest that can be gone back to counts.
+  void TakeFound(const ReplicaMap& replicas);
+  void ForgetFound() { found_.clear(); }
+
   // 0: none counts.
   Step newest() const { return counted_ ? counted_->step : Step(); }
   // Its digests, by rank and layout. REQUIRES: one counts.
@@ -97,6 +103,7 @@ class SnapshotTable {
     bool Has(Rank holder) const { return !lost[static_cast<size_t>(holder.value())]; }
   };
   const Armed& TheArmed() const;
+  void TakeDigests(const ReplicaMap& replicas);
   void Fail(Rank rank, const SnapshotReport& report, const std::string& what);
   // Ranks that hold the snapshot of `owner`, itself first.
   std::vector<Rank> HoldersOf(Rank owner) const;
@@ -105,6 +112,7 @@ class SnapshotTable {
 
   std::optional<Armed> armed_;
   std::optional<Counted> counted_;
+  std::map<Step, Counted> found_;
 };
 
 }  // namespace kintsugi::core

@@ -97,8 +97,11 @@ Outcome Cluster::Conclude() {
   if (world_.violations.none()) {
     // Of several controllers the one that ended well, or else the first that ended at all.
     const RunEnded* ended = nullptr;
-    for (const Seat& seat : world_.seats.all())
-      if (seat.ended && (!ended || seat.ended->exit_code == kExitSuccess)) ended = &*seat.ended;
+    for (Seat& seat : world_.seats.all())
+      if (seat.ended && (!ended || seat.ended->exit_code == kExitSuccess)) {
+        ended = &*seat.ended;
+        world_.seats.Sit(seat);  // it is judged by the crew it knew
+      }
     if (ended) {
       outcome.exit_code = ended->exit_code;
       outcome.text = ended->text;

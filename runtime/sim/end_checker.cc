@@ -238,7 +238,7 @@ void EndChecker::CheckOutcome(const RunEnded& ended, const std::string& end) {
   switch (ended.exit_code) {
     case kExitResumable:
       if (world_.disk.visible.empty()) return sink_.Break(Promise::kCheckpoint, end + " without a checkpoint");
-      if (!course.stop_asked && !shard_at_risk && !budget_at_risk && !gateless)
+      if (!course.stop_asked && !shard_at_risk && !budget_at_risk && !gateless && !losses.MajorityAtRisk())
         sink_.Break(Promise::kInnocent, end + " although a repair was possible");
       return;
     case kExitStartup:

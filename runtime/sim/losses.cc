@@ -18,6 +18,10 @@ bool Losses::OneLost(int times) const {
   });
 }
 
+bool Losses::MajorityAtRisk() const {
+  return policy_.needs_consent && 2 * losses_.size() >= static_cast<size_t>(policy_.world_size);
+}
+
 bool Losses::ShardAtRisk(const ReplicaMap& replicas) const {
   return std::any_of(replicas.shards().begin(), replicas.shards().end(), [this](const auto& shard) {
     return std::all_of(shard.holders.begin(), shard.holders.end(), [this](Rank r) { return losses_.count(r.value()) > 0; });

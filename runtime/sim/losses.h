@@ -30,6 +30,8 @@ class Losses {
   bool struck(int rank) const { return lost(rank) || disturbed_.count(rank) > 0; }
   // Whether one rank was lost that often, what was asked for included.
   bool OneLost(int times) const;
+  // Whether so many were that the others may not decide alone, who left the run with its node's word outstanding included.
+  bool MajorityAtRisk() const;
   // Whether all that hold one shard were.
   bool ShardAtRisk(const ReplicaMap& replicas) const;
 

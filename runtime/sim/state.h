@@ -110,9 +110,6 @@ class Reference {
   void LeaveOut(uint64_t step);
   void Keep(uint64_t step);
   bool LeavesOut(uint64_t step) const { return left_out_.count(step) > 0; }
-  size_t LeftOutUntil(uint64_t step) const {
-    return static_cast<size_t>(std::distance(left_out_.begin(), left_out_.upper_bound(step)));
-  }
 
  private:
   void ForgetFrom(uint64_t step);

@@ -70,7 +70,7 @@ KINTSUGI_MESSAGE(23, "store_get", core::StoreGet, (request, 1), (key, 2))
 KINTSUGI_MESSAGE(24, "published", core::Published, (step, 1), (directory, 2))
 KINTSUGI_MESSAGE(25, "step_report", RankReport, (step, 1), (loss, 2), (samples, 3))
 KINTSUGI_MESSAGE(26, "snapshot_copied", SnapshotReport, (owner, 1), (step, 2), (code, 3), (text, 4), (digests, 5),
-                 (cost, 6, Cost), (begun, 7))
+                 (cost, 6, Cost), (begun, 7), (counts, 8))
 KINTSUGI_MESSAGE(27, "inexact", core::Inexact, (text, 1))
 KINTSUGI_MESSAGE(71, "marks", core::RankMarks, (round, 1), (place, 0, Inline), (stand, 6), (groups, 7))
 
@@ -86,7 +86,7 @@ KINTSUGI_MESSAGE(43, "order", core::PhaseOrder, (phase, 1), (step, 2), (rung, 3)
                  (from_snapshot, 10), (moves_latest, 9, Inverted), (unregistered, 13), (begins, 14),
                  (crew, 25, SaidIfAny), (relayout, 26, SaidIfAny), (holders, 27, SaidIfAny),
                  (registered_in, 28, SaidIfAny))
-KINTSUGI_MESSAGE(44, "resume", core::ResumeOrder, (step, 1))
+KINTSUGI_MESSAGE(44, "resume", core::ResumeOrder, (step, 1), (snapshot, 2))
 KINTSUGI_MESSAGE(45, "continue", core::ContinueOrder)
 KINTSUGI_MESSAGE(46, "pause_at", core::PauseAt, (step, 1))
 KINTSUGI_MESSAGE(47, "gate_open", core::GateOpen, (step, 1))

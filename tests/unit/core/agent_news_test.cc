@@ -27,7 +27,7 @@ TEST(AgentNews, OfALoopAreKeptToItselfWhileTheGateIsLocked) {
   news.EnterGate(Step(5));
   news.StandAtSavePoint({Step(4)});
   news.Finish({Step(9)});
-  ASSERT_TRUE(news.BeginSnapshot(Step(4)));
+  ASSERT_TRUE(news.BeginSnapshot(Step(4), Step()));
   news.AddSnapshot({.step = Step(4)});
   EXPECT_EQ(news.Again(false).size(), 7u);
   EXPECT_EQ(news.Again(true).size(), 3u);
@@ -43,7 +43,7 @@ TEST(AgentNews, OfAnOldGenerationAreForgottenButDamagedMemoryIsNot) {
   for (const FaultKind kind : {FaultKind::kException, FaultKind::kMemoryLow, FaultKind::kMemoryHigh})
     news.AddFault(Fault(kind));
   news.EnterGate(Step(5));
-  ASSERT_TRUE(news.BeginSnapshot(Step(4)));
+  ASSERT_TRUE(news.BeginSnapshot(Step(4), Step()));
   news.AddSnapshot({.step = Step(4)});
   news.OnGeneration();
   EXPECT_EQ(Said<FaultReport>(news, false).size(), 2u);
@@ -97,12 +97,42 @@ TEST(AgentNews, TheFirstFaultsAreKept) {
 
 TEST(AgentNews, ASnapshotIsBegunOnceAStep) {
   AgentNews news;
-  EXPECT_TRUE(news.BeginSnapshot(Step(4)));
+  EXPECT_TRUE(news.BeginSnapshot(Step(4), Step()));
   news.AddSnapshot({.step = Step(4)});
-  EXPECT_FALSE(news.BeginSnapshot(Step(4)));
+  EXPECT_FALSE(news.BeginSnapshot(Step(4), Step()));
   EXPECT_EQ(news.snapshots().size(), 1u);
-  EXPECT_TRUE(news.BeginSnapshot(Step(8)));
+  EXPECT_TRUE(news.BeginSnapshot(Step(8), Step()));
   EXPECT_TRUE(news.snapshots().empty());
+}
+
+// What it holds of a snapshot, as it tells it to a controller that takes over.
+std::vector<uint64_t> Counts(const AgentNews& news) {
+  std::vector<uint64_t> steps;
+  for (const SnapshotReport& report : Said<SnapshotReport>(news, /*locked=*/true)) {
+    EXPECT_TRUE(report.counts);
+    steps.push_back(report.step.value());
+  }
+  return steps;
+}
+
+TEST(AgentNews, TheSnapshotThatCountsIsToldToWhoTakesOver) {
+  AgentNews news;
+  news.BeginSnapshot(Step(4), Step());
+  news.AddSnapshot({.owner = Rank(1), .step = Step(4)});
+  news.AddSnapshot({.owner = Rank(2), .step = Step(4)});
+  EXPECT_EQ(Counts(news), std::vector<uint64_t>{}) << "nobody has said that it does";
+  news.BeginSnapshot(Step(8), Step(4));
+  EXPECT_EQ(Counts(news), (std::vector<uint64_t>{4, 4}));
+  EXPECT_TRUE(std::holds_alternative<SnapshotReport>(news.Again(true).front())) << "before it says that it is ready";
+  news.AddSnapshot({.owner = Rank(1), .step = Step(8)});
+  news.AddSnapshot({.owner = Rank(2), .step = Step(8), .code = StatusCode::kCancelled});
+  news.OnGeneration();
+  EXPECT_EQ(Counts(news), (std::vector<uint64_t>{4, 4}));
+  for (const uint64_t keep : {8, 4, 0}) {
+    AgentNews later = news;
+    later.OnReleased(Step(keep));
+    EXPECT_EQ(Counts(later), std::vector<uint64_t>(keep / 4 % 2 == 1 ? 2 : keep / 8, keep)) << "of a broken copy nothing";
+  }
 }
 
 TEST(AgentNews, WhoIsReleasedStandsNowhere) {
@@ -113,7 +143,7 @@ TEST(AgentNews, WhoIsReleasedStandsNowhere) {
   EXPECT_TRUE(news.LeaveSavePoint());
   news.StandAtSavePoint({Step(4)});
   news.Finish({Step(9)});
-  news.OnReleased();
+  news.OnReleased(Step());
   EXPECT_TRUE(news.Again(false).empty());
 }
 

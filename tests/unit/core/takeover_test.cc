@@ -63,6 +63,72 @@ TEST_F(Takeover, GivesLivesThatNoLeaderBeforeItGives) {
   }
 }
 
+// Shards {0, 2} and {1, 3}. Rank 0 keeps a second copy for rank 3, rank 1 for rank 0, and so on.
+class TakeoverOfSnapshots : public Takeover {
+ protected:
+  TakeoverOfSnapshots()
+      : Takeover([] {
+          Policy policy = Heir(4);
+          policy.snapshot_every = 4;
+          return policy;
+        }()) {
+    for (int rank = 0; rank < 4; ++rank) bench.digests[rank][0] = 100 + static_cast<uint64_t>(rank % 2);
+  }
+  // It has joined, and says what it holds before it is ready.
+  void TellCopies(int rank, uint64_t step) {
+    bench.Feed(ProcessFound{Rank(rank), Incarnation(3)});
+    bench.standing[static_cast<size_t>(rank)] = {GateState::kCommitted, kintsugi::Step(13), true};
+    const Header header{Term{1, 1}, Generation(5), Rank(rank), Incarnation(3)};
+    bench.Feed(
+        FromAgent{header, JoinRequest{.pid = 1, .host = "h", .standing = Standing::kRunning, .joined_before = true}});
+    for (const int owner : {rank, (rank + 3) % 4}) TellCopy(rank, owner, step);
+  }
+  void TellCopy(int rank, int owner, uint64_t step) {
+    SnapshotReport report{.owner = Rank(owner), .step = kintsugi::Step(step), .counts = true};
+    report.digests[0] = 100 + static_cast<uint64_t>(owner % 2);
+    bench.Say(rank, report);
+  }
+  void SayReady(int rank) {
+    Ready ready;
+    ready.layouts = bench.claims[rank];
+    bench.Say(rank, ready);
+  }
+  void Lose(int rank) { bench.Feed(ProcessExited{Rank(rank), Incarnation(3), "had ended", std::nullopt}); }
+};
+
+TEST_F(TakeoverOfSnapshots, AGroupThatIsLostWithItComesBackFromThem) {
+  for (int rank : {1, 3}) Lose(rank);
+  for (int rank : {0, 2}) TellCopies(rank, 8);
+  for (int rank : {0, 2}) SayReady(rank);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning) << bench.Ended().value_or(RunEnded{}).text;
+  const IncidentRecord record = bench.All<IncidentClosed>().back().record;
+  EXPECT_EQ(record.rung, Rung::kReload);
+  EXPECT_EQ(record.step, kintsugi::Step(8));
+  const std::vector<RepairMove> moves = bench.Orders(Phase::kRepair, 1).back().moves;
+  EXPECT_EQ(moves.size(), 2u);
+  for (const RepairMove& move : moves)
+    EXPECT_EQ(move.sources, std::vector<Rank>{Rank((move.destination.value() + 1) % 4)}) << "who keeps it";
+}
+
+TEST_F(TakeoverOfSnapshots, OfTwoTheNewestOfWhichAllIsThereCounts) {
+  for (int rank : {1, 3}) Lose(rank);
+  for (int rank : {0, 2}) TellCopies(rank, 8);
+  TellCopy(0, 0, 12);
+  for (int rank : {0, 2}) SayReady(rank);
+  ASSERT_EQ(bench.core.phase(), Phase::kRunning) << bench.Ended().value_or(RunEnded{}).text;
+  EXPECT_EQ(bench.All<IncidentClosed>().back().record.step, kintsugi::Step(8));
+}
+
+TEST_F(TakeoverOfSnapshots, DoNotCountWhereTheyMayBeCopiesOfDamage) {
+  for (int rank : {1, 3}) Lose(rank);
+  TellCopies(0, 8);
+  TellCopies(2, 8);
+  bench.Say(2, FaultReport{FaultKind::kMemoryHigh, "double bit error", {}, kintsugi::Step(9), false, bench.now});
+  for (int rank : {0, 2}) SayReady(rank);
+  ASSERT_TRUE(bench.Ended()) << "and there is no checkpoint";
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
+}
+
 TEST_F(Takeover, OrdersNothingBeforeItKnowsWhoIsThere) {
   for (int rank = 0; rank < 2; ++rank) Arrive(rank);
   bench.Feed(ProcessExited{Rank(2), Incarnation(3), "killed by SIGKILL", std::nullopt});
