@@ -76,7 +76,8 @@ void TableChecker::CheckSend(const Send& send) {
   // Where all that had a shard at one step are lost, those that live may have to go back to what launchers hold.
   if (order && world_.plan.gate != GateKind::kOff && !(world_.plan.policy.adopts && world_.ShardAtRisk()))
     for (const RepairMove& move : order->moves)
-      if (!world_.losses.lost(move.destination.value()))
+      // What a rank holds of a snapshot a controller that took over may have heard too late.
+      if (!world_.losses.lost(move.destination.value()) && move.snapshot_of.value() < 0)
         sink_.Break(Promise::kInnocent,
                     "rank " + move.destination.ToString() + ", which nothing struck, needs a repair");
   if (world_.seat().given_up.count({send.header.rank, send.header.incarnation}))
