@@ -111,8 +111,8 @@ void SnapshotTable::TakeFound(const ReplicaMap& replicas) {
   for (auto found = found_.rbegin(); found != found_.rend(); ++found) {
     counted_ = found->second;
     if (FindUsable(replicas).step) return TakeDigests(replicas);
-    counted_.reset();
   }
+  if (!found_.empty()) counted_ = found_.rbegin()->second;  // it says what it lacks
 }
 
 // Who is gone had those of its replicas.

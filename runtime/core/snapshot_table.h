@@ -54,7 +54,7 @@ class SnapshotTable {
 
   // A copy of a snapshot that counted to the controller before this one. `seats`: of the world.
   void Find(Rank reporter, const SnapshotReport& report, size_t seats);
-  // Of those that were found the newest that can be gone back to counts.
+  // Of those that were found the newest that can be gone back to counts; where none can, the newest.
   void TakeFound(const ReplicaMap& replicas);
   void ForgetFound() { found_.clear(); }
 

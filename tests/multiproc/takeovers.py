@@ -42,6 +42,22 @@ def the_controllers_launcher_is_killed(runner):
             raise Failure(f"{summary['incidents']}\n{run.logs()}")
 
 
+def the_leader_is_lost_with_the_only_copies_of_its_shards(runner):
+    """Every shard once, and no checkpoint: those that kept snapshots of its ranks tell the next leader."""
+    alone = [*LONG, "--replicas", "1"]
+    with Network(3) as net:
+        run = NodesRun(runner, net, 3, nproc=1, run_args=["--save-every", "0", "--snapshot-every", "3"], trainer_args=alone)
+        run.wait_step(10)
+        os.kill(run.launcher(0), signal.SIGKILL)
+        leader, _ = wait_leader(run)
+        run.start(0)
+        summary = run.finish(leader=leader)
+        must_end_alike(runner, run, summary, alone, 3)
+        incident = summary["incidents"][0]
+        if incident["path"] != "reload" or incident["step"] < 3 or "in-memory snapshot" not in json.dumps(incident):
+            raise Failure(f"{summary['incidents']}\n{run.logs()}")
+
+
 def stop_between_updates(run, rank):
     """SIGSTOP to a rank that stands at the step where all others come to wait for it: one that is stopped between the gate and the
     end of its update holds no step that the others still have. Its process."""
@@ -270,7 +286,7 @@ def a_launcher_killed_within_an_incident(runner):
         must_end_alike(runner, run, summary, LONG, 6)
 
 
-SHORT = named(the_story_has_what_every_leader_saw, the_leader_is_cut_off, a_leader_cut_off_for_good_saves_and_leaves, two_leaders_one_after_the_other,
+SHORT = named(the_leader_is_lost_with_the_only_copies_of_its_shards, the_story_has_what_every_leader_saw, the_leader_is_cut_off, a_leader_cut_off_for_good_saves_and_leaves, two_leaders_one_after_the_other,
               chaos_knows_who_leads, half_without_the_lowest_rank_saves_and_leaves, a_majority_is_told_to_stop_while_nobody_leads)
 FULL = named(the_controllers_launcher_is_killed, the_leaders_launcher_and_a_rank_at_once, a_leader_that_slept_is_refused, a_pause_outlives_its_leader,
              a_part_that_is_told_to_stop_waits_no_longer_than_it_may, a_launcher_killed_within_an_incident)
