@@ -39,7 +39,8 @@ void MemoryFaults::OnPhase(Phase phase) {
 bool MemoryFaults::StrikeSilently(Process* p) {
   if (!p->core || world_.core().phase() != Phase::kVerify || p->Working().shards.empty() || p->memory.silent_bit)
     return false;
-  if (!p->InCrew(p->rank)) return false;  // who leaves where state is cut anew is not compared: nothing could know
+  // Who leaves is not compared: nothing could know.
+  if (!p->InCrew(p->rank) || !world_.core().crew().Has(p->rank)) return false;
   std::set<Rank> involved{p->rank};
   for (const Shard& shard : p->Working().shards) {
     const size_t alone = involved.size();
