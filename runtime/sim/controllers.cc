@@ -67,6 +67,7 @@ void Controllers::Act(const ControllerAction& action) {
                    hosts_.Spawn(a.rank, a.incarnation);
                  },
                  [this](const KillProcess& a) {
+                   NoteLate(a);
                    table_checker_.CheckKill(a);
                    Kill(a);
                  },
@@ -106,6 +107,12 @@ void Controllers::Act(const ControllerAction& action) {
                  [](const auto&) {},  // for observers
              },
              action);
+}
+
+// A road may be disturbed for longer than a save may take.
+void Controllers::NoteLate(const KillProcess& kill) {
+  if (kill.reason.find("was not finished in time") != std::string::npos && world_.losses.struck(kill.rank.value()))
+    world_.losses.Lose(kill.rank.value());
 }
 
 // Answers are taken at different instants and travel: who has only just begun to wait was late indeed.

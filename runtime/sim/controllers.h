@@ -64,6 +64,7 @@ class Controllers final : public ControllerInbox, public ControllerEnds {
   void Act(const ControllerAction& action);
   void Kill(const KillProcess& kill);
   // Nobody who waits for others is named.
+  void NoteLate(const KillProcess& kill);
   void CheckBlame(const core::Blame& blame);
   void Move(const Transition& transition);
   void End(const RunEnded& ended);

@@ -40,7 +40,7 @@ bool MemoryFaults::StrikeSilently(Process* p) {
   if (!p->core || world_.core().phase() != Phase::kVerify || p->Working().shards.empty() || p->memory.silent_bit)
     return false;
   // Who leaves is not compared: nothing could know.
-  if (!p->InCrew(p->rank) || !world_.core().crew().Has(p->rank)) return false;
+  if (!p->InCrew(p->rank) || !world_.core().members()[static_cast<size_t>(p->rank.value())].takes_part) return false;
   std::set<Rank> involved{p->rank};
   for (const Shard& shard : p->Working().shards) {
     const size_t alone = involved.size();

@@ -86,10 +86,7 @@ void TableChecker::CheckSend(const Send& send) {
 }
 
 void TableChecker::CheckKill(const KillProcess& kill) {
-  // An order may be lost on a road that is disturbed for longer than a save may take.
-  const bool is_late = kill.reason.find("was not finished in time") != std::string::npos;
-  const bool struck = is_late ? world_.losses.struck(kill.rank.value()) : world_.losses.lost(kill.rank.value());
-  if (world_.core().phase() != Phase::kEnded && !struck && kill.incarnation == Incarnation(1))
+  if (world_.core().phase() != Phase::kEnded && !world_.losses.lost(kill.rank.value()) && kill.incarnation == Incarnation(1))
     sink_.Break(Promise::kInnocent,
                 "rank " + kill.rank.ToString() + ", which nothing struck, is given up: " + kill.reason);
 }
