@@ -144,7 +144,7 @@ std::vector<Mutant> ElectionMutants() {
        Promise::kUpdateOnce, Of<OrdersWhileListening>(), true},
       {"groups_unheard", "who takes over learns the replica groups", "takeover", 7, Promise::kInnocent,
        In(GroupsUnheard), true},
-      {"moves_unheard", "launchers hear where the ranks live", "spare_nodes", 1157, Promise::kOneDecider,
+      {"moves_unheard", "launchers hear where the ranks live", "spare_nodes", 1216, Promise::kOneDecider,
        Of<MovesUnheard>(), true},
       {"moved_count_at_once", "ranks that were moved have no weight before the run went on", "spare_nodes", 20,
        Promise::kOneDecider, Of<MovedCountAtOnce>(), true},
