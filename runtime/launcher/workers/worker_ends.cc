@@ -20,15 +20,14 @@ constexpr Duration kClearAwayEvery = std::chrono::milliseconds(2);
 
 }  // namespace
 
-WorkerEnds::WorkerEnds(boost::asio::io_context& io, const WorkerPoolOptions& options, WorkerEvents& events,
-                       WorkerTable& table, WorkerOutput& output, WorkerGuard& guard, WorkerPages& pages,
-                       WorkerStarter& starter, std::shared_ptr<LogSink> log)
+WorkerEnds::WorkerEnds(boost::asio::io_context& io, const HostProcesses& processes, WorkerEvents& events,
+                       WorkerPages& pages, WorkerStarter& starter, std::shared_ptr<LogSink> log)
     : io_(io),
-      options_(options),
+      options_(processes.options),
       events_(events),
-      table_(table),
-      output_(output),
-      guard_(guard),
+      table_(processes.table),
+      output_(processes.output),
+      guard_(processes.guard),
       pages_(pages),
       starter_(starter),
       log_(std::move(log)) {}

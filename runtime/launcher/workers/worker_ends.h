@@ -24,9 +24,8 @@ namespace kintsugi {
 
 class WorkerEnds final : public ProcessEnds {
  public:
-  WorkerEnds(boost::asio::io_context& io, const WorkerPoolOptions& options, WorkerEvents& events, WorkerTable& table,
-             WorkerOutput& output, WorkerGuard& guard, WorkerPages& pages, WorkerStarter& starter,
-             std::shared_ptr<LogSink> log);
+  WorkerEnds(boost::asio::io_context& io, const HostProcesses& processes, WorkerEvents& events, WorkerPages& pages,
+             WorkerStarter& starter, std::shared_ptr<LogSink> log);
 
   // One that still gives signs of life does not come out of something: first its stacks are logged, which takes a
   // second at most.

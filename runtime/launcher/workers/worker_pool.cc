@@ -28,8 +28,8 @@ WorkerPool::WorkerPool(boost::asio::io_context& io, WorkerEvents& events, std::s
       guard_(log),
       devices_(io, log),
       pages_(events, table_, ledger_),
-      starter_(io, options_, events, table_, ledger_, output_, guard_, devices_, joining_, log),
-      ends_(io, options_, events, table_, output_, guard_, pages_, starter_, log) {
+      starter_(io, {options_, table_, output_, guard_}, events, ledger_, devices_, joining_, log),
+      ends_(io, {options_, table_, output_, guard_}, events, pages_, starter_, log) {
   guard_.Know([this](pid_t pid) { return table_.Has(pid) || starter_.Has(pid); });
 }
 

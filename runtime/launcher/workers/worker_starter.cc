@@ -12,16 +12,15 @@ constexpr const char* kLifeName = "KINTSUGI_LIFE";
 
 }  // namespace
 
-WorkerStarter::WorkerStarter(boost::asio::io_context& io, const WorkerPoolOptions& options, WorkerEvents& events,
-                             WorkerTable& table, Ledger& ledger, WorkerOutput& output, WorkerGuard& guard,
-                             DeviceGuard& devices, JoiningWatch& joining, std::shared_ptr<LogSink> log)
+WorkerStarter::WorkerStarter(boost::asio::io_context& io, const HostProcesses& processes, WorkerEvents& events,
+                             Ledger& ledger, DeviceGuard& devices, JoiningWatch& joining, std::shared_ptr<LogSink> log)
     : io_(io),
-      options_(options),
+      options_(processes.options),
       events_(events),
-      table_(table),
+      table_(processes.table),
       ledger_(ledger),
-      output_(output),
-      guard_(guard),
+      output_(processes.output),
+      guard_(processes.guard),
       devices_(devices),
       joining_(joining),
       log_(std::move(log)) {}

@@ -42,11 +42,18 @@ class ProcessEnds {
   ~ProcessEnds() = default;
 };
 
+// The processes of this host: what they are started with, which there are, what they print, what they leave behind.
+struct HostProcesses {
+  const WorkerPoolOptions& options;
+  WorkerTable& table;
+  WorkerOutput& output;
+  WorkerGuard& guard;
+};
+
 class WorkerStarter {
  public:
-  WorkerStarter(boost::asio::io_context& io, const WorkerPoolOptions& options, WorkerEvents& events, WorkerTable& table,
-                Ledger& ledger, WorkerOutput& output, WorkerGuard& guard, DeviceGuard& devices, JoiningWatch& joining,
-                std::shared_ptr<LogSink> log);
+  WorkerStarter(boost::asio::io_context& io, const HostProcesses& processes, WorkerEvents& events, Ledger& ledger,
+                DeviceGuard& devices, JoiningWatch& joining, std::shared_ptr<LogSink> log);
 
   // Once the options are known, and guard and devices are set up. `mark`: in the environment of every process.
   Status SetUp(const std::string& mark, const net::Secret& secret, ProcessEnds& ends);
