@@ -9,16 +9,15 @@
 
 namespace kintsugi {
 NodeAbsence::NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunAccount& account,
-                         NodeRegistry& registry, NodeOrders& orders, EvenSplits& splits, NodeBroadcast& broadcast,
-                         HostEvents& above)
+                         const LedNodes& nodes, HostEvents& above)
     : waits_(waits),
       term_(term),
       controller_(controller),
       account_(account),
-      registry_(registry),
-      orders_(orders),
-      splits_(splits),
-      broadcast_(broadcast),
+      registry_(nodes.registry),
+      orders_(nodes.orders),
+      splits_(nodes.splits),
+      broadcast_(nodes.broadcast),
       above_(above) {}
 
 void NodeAbsence::TakePlacement() {

@@ -30,10 +30,19 @@ struct NodeWaits {
   Duration shrink_after{};  // until the run goes on without them, where it can
 };
 
+// The nodes of a run as its leader has them: who they are, how one is told, by what they go at an even split, how all
+// are told.
+struct LedNodes {
+  NodeRegistry& registry;
+  NodeOrders& orders;
+  EvenSplits& splits;
+  NodeBroadcast& broadcast;
+};
+
 class NodeAbsence {
  public:
-  NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunAccount& account, NodeRegistry& registry,
-              NodeOrders& orders, EvenSplits& splits, NodeBroadcast& broadcast, HostEvents& above);
+  NodeAbsence(NodeWaits waits, uint64_t term, Controller& controller, const RunAccount& account, const LedNodes& nodes,
+              HostEvents& above);
 
   // Where the ranks live from now on is told with every welcome; and who has ranks decides even splits.
   void TakePlacement();

@@ -50,9 +50,9 @@ NodeHosts::NodeHosts(const LauncherOptions& run, const NodeHostsOptions& options
       hub_(HubOptionsOf(run, options), controller, inbox_, log),
       broadcast_(registry_, hub_, account, splits, NodeBeat(run.policy), log),
       absence_({run.policy.join_timeout, run.node_wait, run.spare_after, run.shrink_after}, options.term.number,
-               controller, account, registry_, hub_, splits, broadcast_, above),
-      inbox_(run.job, {registry_, hub_, splits, broadcast_, absence_, forwarded_}, controller, account, workers, above,
-             log) {
+               controller, account, {registry_, hub_, splits, broadcast_}, above),
+      inbox_(run.job, {{registry_, hub_, splits, broadcast_}, absence_, forwarded_}, controller, account, workers,
+             above, log) {
   KINTSUGI_CHECK(run.nodes > 1, "one host is reached as several");
   controller.ServeNodes(hub_);
   if (!options.part) registry_.BeginTerm(options.term.number);

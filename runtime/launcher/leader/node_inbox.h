@@ -26,12 +26,8 @@
 
 namespace kintsugi {
 
-// The parts of the leader's side of several nodes that hear of a node, beside its run.
-struct NodeParts {
-  NodeRegistry& registry;
-  NodeOrders& orders;
-  EvenSplits& splits;
-  NodeBroadcast& broadcast;
+// The nodes, and the parts of the leader's side that hear of one, beside its run.
+struct NodeParts : LedNodes {
   NodeAbsence& absence;
   ForwardedRequests& forwarded;
 };

@@ -92,7 +92,7 @@ class Absence : public ::testing::Test, private ControllerHost, private NodeOrde
   NodeRegistry registry{kShape, {}, begin};
   EvenSplits splits{controller, account, core::TieRule{}, std::nullopt};
   NodeBroadcast broadcast{registry, *this, account, splits, 250ms, log};
-  NodeAbsence absence{kWaits, 1, controller, account, registry, *this, splits, broadcast, *this};
+  NodeAbsence absence{kWaits, 1, controller, account, {registry, *this, splits, broadcast}, *this};
 };
 
 TEST_F(Absence, EndsARunThatCannotBegin) {

@@ -117,10 +117,10 @@ class Nodes : public ::testing::Test, private NodeOrders, private ControllerHost
   WorkerEventHandler workers{controller, account, *this};
   NodeRegistry registry{{2, 0, 2}, {}, SteadyClock::SteadyNow()};
   NodeBroadcast broadcast{registry, *this, account, splits, kBeat, log};
-  NodeAbsence absence{{60s, 30s, 5s}, 1, controller, account, registry, *this, splits, broadcast, *this};
+  NodeAbsence absence{{60s, 30s, 5s}, 1, controller, account, {registry, *this, splits, broadcast}, *this};
   ForwardedRequests forwarded;
-  NodeInbox inbox{"job", {registry, *this, splits, broadcast, absence, forwarded}, controller, account, workers, *this,
-                  log};
+  NodeInbox inbox{
+      "job", {{registry, *this, splits, broadcast}, absence, forwarded}, controller, account, workers, *this, log};
 };
 
 TEST_F(Nodes, AreToldWhereTheOthersAreAndThoseWhatIsNew) {
