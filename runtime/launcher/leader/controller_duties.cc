@@ -8,45 +8,43 @@
 namespace kintsugi {
 
 ControllerDuties::ControllerDuties(const LauncherOptions& run, Controller& controller, RunAccount& account,
-                                   OperatorRequests& operators, ProgressMeter& meter, Hosts& hosts, Ending& ending,
-                                   std::shared_ptr<GenerationLog> log, std::function<void()> on_ask_witness)
+                                   RunNews news, Hosts& hosts, Ending& ending, std::function<void()> on_ask_witness)
     : run_(run),
       controller_(controller),
       account_(account),
-      operators_(operators),
-      meter_(meter),
+      news_(std::move(news)),
       hosts_(hosts),
       ending_(ending),
-      log_(std::move(log)),
       on_ask_witness_(std::move(on_ask_witness)) {}
 
 void ControllerDuties::OnTransition(const core::Transition& t) {
-  log_->Set(t.generation);
+  news_.log->Set(t.generation);
   const TimePoint now = SteadyClock::SteadyNow();
   const auto& incident = controller_.core().incident();
   const Step goes_on_after = incident && incident->step ? *incident->step : run_.policy.resume_step;
   if (t.to == core::Phase::kRunning)
     account_.OnCrew(controller_.core().crew(), incident ? incident->id : 0, goes_on_after, now);
   account_.OnTransition(t, goes_on_after, now);
-  log_->Write(LogLevel::kInfo,
-              LogLine("phase", {{"from", std::string(core::PhaseName(t.from))},
-                                {"to", std::string(core::PhaseName(t.to))},
-                                {"gen", t.generation.ToString()},
-                                {"incident", std::to_string(t.incident)},
-                                {"attempt", std::to_string(t.attempt)},
-                                {"elapsed_ms",
-                                 std::to_string(static_cast<int64_t>(ToMilliseconds(now - account_.result().begin)))},
-                                {"reason", t.reason}}));
+  news_.log->Write(
+      LogLevel::kInfo,
+      LogLine("phase",
+              {{"from", std::string(core::PhaseName(t.from))},
+               {"to", std::string(core::PhaseName(t.to))},
+               {"gen", t.generation.ToString()},
+               {"incident", std::to_string(t.incident)},
+               {"attempt", std::to_string(t.attempt)},
+               {"elapsed_ms", std::to_string(static_cast<int64_t>(ToMilliseconds(now - account_.result().begin)))},
+               {"reason", t.reason}}));
   // Launchers whose ranks were moved have weight from here on (Placement::Counts): they must know before this leader is lost.
   if (t.to == core::Phase::kRunning) hosts_.PulseAll();
-  meter_.Tell(now);
+  news_.meter.Tell(now);
 }
 
 void ControllerDuties::OnIncident(const core::IncidentRecord& record) {
   const TimePoint now = SteadyClock::SteadyNow();
   const IncidentResult& incident = account_.OnIncident(record, now);
   hosts_.Say(LogLevel::kWarning, IncidentLine(incident.record, now));
-  operators_.OnIncident(incident.record);
+  news_.operators.OnIncident(incident.record);
   if (run_.observer) run_.observer->OnIncident(run_.job, incident, account_.result().begin);
 }
 
@@ -57,18 +55,18 @@ void ControllerDuties::OnCheckpoint(const core::Checkpoint& checkpoint) {
 void ControllerDuties::OnSave(const core::SaveSettled& settled) {
   const std::string line = account_.OnSave(settled, SteadyClock::SteadyNow());
   if (!line.empty()) hosts_.Say(LogLevel::kWarning, line);
-  operators_.OnSave(settled);
+  news_.operators.OnSave(settled);
 }
 
 void ControllerDuties::OnReplaceRefused(const core::ReplaceRefused& refused) {
   hosts_.Say(LogLevel::kWarning, LogLine("not_replaced", {{"rank", refused.rank.ToString()}, {"why", refused.why}}));
-  operators_.OnReplaceRefused(refused.rank, refused.why);
+  news_.operators.OnReplaceRefused(refused.rank, refused.why);
 }
 
 void ControllerDuties::OnScaleRefused(const core::ScaleRefused& refused) {
   hosts_.Say(LogLevel::kWarning,
              LogLine("not_scaled", {{"ranks", std::to_string(refused.ranks)}, {"why", refused.why}}));
-  operators_.OnScaleRefused(refused);
+  news_.operators.OnScaleRefused(refused);
 }
 
 void ControllerDuties::OnRoadClosed(const core::RoadClosed& road) {
@@ -85,7 +83,7 @@ void ControllerDuties::OnHang(const core::Blame& blame) {
 }
 
 void ControllerDuties::OnNotice(Rank rank, const std::string& text) {
-  log_->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
+  news_.log->Write(LogLevel::kInfo, LogLine("notice", {{"rank", rank.ToString()}, {"text", text}}));
 }
 
 void ControllerDuties::OnAskWitness() {

@@ -23,11 +23,17 @@
 
 namespace kintsugi {
 
+// Where news of a run go: to operators who wait for an answer, to who watches its progress, into the log.
+struct RunNews {
+  OperatorRequests& operators;
+  ProgressMeter& meter;
+  std::shared_ptr<GenerationLog> log;
+};
+
 class ControllerDuties final : public ControllerHost {
  public:
-  ControllerDuties(const LauncherOptions& run, Controller& controller, RunAccount& account, OperatorRequests& operators,
-                   ProgressMeter& meter, Hosts& hosts, Ending& ending, std::shared_ptr<GenerationLog> log,
-                   std::function<void()> on_ask_witness);
+  ControllerDuties(const LauncherOptions& run, Controller& controller, RunAccount& account, RunNews news, Hosts& hosts,
+                   Ending& ending, std::function<void()> on_ask_witness);
 
   void Spawn(Rank rank, Incarnation incarnation) override { hosts_.Spawn(rank, incarnation); }
   void Kill(Rank rank, Incarnation incarnation, const std::string& reason) override {
@@ -52,11 +58,9 @@ class ControllerDuties final : public ControllerHost {
   const LauncherOptions& run_;
   Controller& controller_;
   RunAccount& account_;
-  OperatorRequests& operators_;
-  ProgressMeter& meter_;
+  const RunNews news_;
   Hosts& hosts_;
   Ending& ending_;
-  std::shared_ptr<GenerationLog> log_;
   const std::function<void()> on_ask_witness_;  // empty: there is none
 };
 

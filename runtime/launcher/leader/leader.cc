@@ -65,7 +65,8 @@ Leader::Leader(boost::asio::io_context& io, LeaderOptions options, std::shared_p
       hosts_(MakeHosts(local)),
       meter_(controller_),
       ending_(io, options_.run, controller_, account_, operators_, *hosts_, log_, std::move(on_done)),
-      duties_(options_.run, controller_, account_, operators_, meter_, *hosts_, ending_, log_, options_.on_ask_witness),
+      duties_(options_.run, controller_, account_, {operators_, meter_, log_}, *hosts_, ending_,
+              options_.on_ask_witness),
       control_(options_.run, controller_, account_, operators_, *hosts_, ending_) {}
 
 Leader::~Leader() { operators_.AnswerAll("this launcher does not lead the run any more: ask again"); }
