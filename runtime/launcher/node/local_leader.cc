@@ -17,17 +17,8 @@ constexpr int kLeastGrace = 4;
 }  // namespace
 
 LocalLeader::LocalLeader(boost::asio::io_context& io, NodeState& state, ElectionTransport& transport,
-                         LeaderConnection& to_leader, const LocalBlock& block, const RetainedReports& retained,
-                         const RunHistory& history, NodeSplits& splits, NodeEnds& ends)
-    : io_(io),
-      state_(state),
-      transport_(transport),
-      to_leader_(to_leader),
-      block_(block),
-      retained_(retained),
-      history_(history),
-      splits_(splits),
-      ends_(ends) {}
+                         LeaderConnection& to_leader, const KeptRun& kept, NodeSplits& splits, NodeEnds& ends)
+    : io_(io), state_(state), transport_(transport), to_leader_(to_leader), kept_(kept), splits_(splits), ends_(ends) {}
 
 void LocalLeader::Found(const wire::NodeHello* first) {
   KINTSUGI_CHECK(state_.self.founds() && (first != nullptr) != state_.self.is_node(),
@@ -55,7 +46,7 @@ void LocalLeader::TakeOver(const core::ElectionCore::Lead& lead) {
   policy->checkpoints = state_.pulse.checkpoints;
   policy->incidents_before = state_.pulse.so_far.incidents;
   // Of one more than the last pulse counted, where the leader was lost between the two.
-  const KeptHistory history = history_.All();
+  const KeptHistory history = kept_.history.All();
   for (const wire::KeptIncident& incident : history.incidents)
     policy->incidents_before = std::max(policy->incidents_before, incident.id);
   policy->pause_asked = state_.pulse.so_far.pause_asked;
@@ -93,11 +84,11 @@ void LocalLeader::Lead(core::Policy policy, Term term, bool part) {
                         .master_address = state_.master_address,
                         .master_port = state_.master_port,
                         .run_id = state_.run_id,
-                        .totals = retained_.totals(),
+                        .totals = kept_.retained.totals(),
                         .generation = state_.pulse.generation,
                         .before = Before(),
-                        .history = history_.All(),
-                        .placement = block_.placement(),
+                        .history = kept_.history.All(),
+                        .placement = kept_.block.placement(),
                         .on_ask_witness = [this] { splits_.WantLease(); }};
   options.run.policy = std::move(policy);
   options.run.bind_address = state_.run().node_address;
@@ -116,7 +107,8 @@ void LocalLeader::Lead(core::Policy policy, Term term, bool part) {
                                                        {"term", std::to_string(term.number)},
                                                        {"port", std::to_string(leader_->port())}}));
   leader_->OnProgress(listener_);
-  to_leader_.Follow(term, {{state_.index(), state_.run().node_address, leader_->port()}, part, block_.placement()});
+  to_leader_.Follow(term,
+                    {{state_.index(), state_.run().node_address, leader_->port()}, part, kept_.block.placement()});
   leader_->Start();
   if (splits_.has_witness()) leader_->TakeWord(splits_.held_until());
   announced_at_ = SteadyClock::SteadyNow();

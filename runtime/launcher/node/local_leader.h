@@ -24,11 +24,18 @@
 
 namespace kintsugi {
 
+// What a node has kept of the run for whoever leads it next: where its ranks live, the sums of their reports, what it
+// was under the leaders before.
+struct KeptRun {
+  const LocalBlock& block;
+  const RetainedReports& retained;
+  const RunHistory& history;
+};
+
 class LocalLeader {
  public:
   LocalLeader(boost::asio::io_context& io, NodeState& state, ElectionTransport& transport, LeaderConnection& to_leader,
-              const LocalBlock& block, const RetainedReports& retained, const RunHistory& history, NodeSplits& splits,
-              NodeEnds& ends);
+              const KeptRun& kept, NodeSplits& splits, NodeEnds& ends);
 
   void OnProgress(std::function<void(const RunProgress&)> listener) { listener_ = std::move(listener); }
   // Null: another node leads.
@@ -63,9 +70,7 @@ class LocalLeader {
   NodeState& state_;
   ElectionTransport& transport_;
   LeaderConnection& to_leader_;
-  const LocalBlock& block_;
-  const RetainedReports& retained_;
-  const RunHistory& history_;
+  const KeptRun kept_;
   NodeSplits& splits_;
   NodeEnds& ends_;
   std::function<void(const RunProgress&)> listener_;

@@ -41,7 +41,7 @@ class NodeLauncher::Impl final : private LineEvents, private NodeOperators {
         reporter_(state_, pool_, to_leader_, block_, retained_, ending_),
         control_(state_, pool_, to_leader_, block_, *this),
         splits_(io_, state_, [this](TimePoint until) { local_leader_.OnWord(until); }),
-        local_leader_(io_, state_, transport_, to_leader_, block_, retained_, history_, splits_, ending_),
+        local_leader_(io_, state_, transport_, to_leader_, {block_, retained_, history_}, splits_, ending_),
         ending_(io_, state_, pool_, to_leader_, retained_, reporter_, local_leader_),
         elector_(state_, transport_, to_leader_, block_, reporter_, splits_, local_leader_, ending_) {}
 
