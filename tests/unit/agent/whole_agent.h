@@ -32,6 +32,7 @@ using ::testing::HasSubstr;
 // What the core decides is written down; of its orders those to stop the trainer are carried out, or all of them.
 struct Recorder final : Actor {
   void Act(const core::AgentAction& action) override {
+    actions.push_back(action);
     if (const auto* sent = std::get_if<core::SendMessage>(&action)) messages.push_back(sent->message);
     if (orders) orders->Act(action);
     if (const auto* sent = std::get_if<core::SendMessage>(&action)) on_sent(sent->message);
@@ -39,6 +40,7 @@ struct Recorder final : Actor {
     if (const auto* stop = std::get_if<core::Interrupt>(&action)) on_stop(stop->verdict);
   }
   void OnThrown(const std::string& what) override { thrown.push_back(what); }
+  std::vector<core::AgentAction> actions;
   std::vector<core::AgentMessage> messages;
   std::vector<std::string> thrown;
   Orders* orders = nullptr;  // to carry out all of it
