@@ -1,5 +1,6 @@
 """The ways to write `with run.step()`, and code behind it without a look at `run.again`; a snapshot of the script's own, which is newer for who
-comes later; shuffled batches of two loaders in turns, and a sum over them that a section changes in place. PLAIN=1: the same under plain torch over Gloo.
+comes later; shuffled batches of two loaders in turns, and a sum over them that a section changes in place; loops in calls whose results are added to what is kept.
+PLAIN=1: the same under plain torch over Gloo.
 
   torch_forms.py FOLDER [--wrapped stack|manager|attribute]     --wrapped: in a way that is refused
 """
@@ -39,6 +40,23 @@ sums = torch.zeros(2)
 if not PLAIN:
     run.register(model=model, optimizer=optimizer, scheduler=scheduler)
     run.keep(globals(), "total", "sums")
+
+
+class Record:
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.sum = 0
+
+    def note(self, number: int) -> None:
+        self.calls.append(number)
+        self.sum += number
+
+
+calls: list[int] = []
+by_kind: dict[str, list[int]] = {"all": []}
+record = Record()
+if not PLAIN:
+    run.keep(globals(), "calls", "by_kind", "record")
 
 
 def body(i: int) -> None:
@@ -133,6 +151,22 @@ def over_batches() -> None:
         behind(int(sums.sum()))
 
 
+def pair_of_steps(number: int) -> int:
+    for i in run.range(2):
+        with run.step():
+            body(i)
+        behind(i)
+    return number
+
+
+def in_calls_of_a_statement() -> None:
+    """Which has a kept variable in hand before the loop, where a process that takes a lost one's place is given what is kept."""
+    for number in range(3):
+        calls.append(pair_of_steps(number))
+        by_kind["all"].append(pair_of_steps(number))
+        record.note(pair_of_steps(number))
+
+
 if options.wrapped:
     wrapped(run)
 # fmt: off
@@ -155,5 +189,7 @@ for i in run.range(3):
 # fmt: on
 in_a_function()
 over_batches()
-left = {"weights": net.weight.tolist(), "momentum": optimizer.state[net.weight]["momentum_buffer"].tolist(), "rate": scheduler.get_last_lr(), "total": total, "sums": sums.tolist()}
+in_calls_of_a_statement()
+left = {"weights": net.weight.tolist(), "momentum": optimizer.state[net.weight]["momentum_buffer"].tolist(), "rate": scheduler.get_last_lr(), "total": total, "sums": sums.tolist(),
+        "calls": [calls, by_kind, record.calls, record.sum]}
 leave(options.folder, {name: {"bits": str(value)} for name, value in left.items()})

@@ -146,6 +146,8 @@ class Objects:
                 continue
             if data is None:
                 self._note_inexact(f"object '{key}' of rank {rank}, changed in run.do ({section})")
+            elif arriving:
+                self.arrive_at({key: data})
             else:
                 self._load_one(key, data)
 
@@ -159,9 +161,13 @@ class Objects:
         kept = {key: data for key, data in pickle.loads(changes).items() if self._is_variable(key)}
         return pickle.dumps(kept) if kept else b""
 
-    def load(self, values: dict[str, bytes]) -> None:
+    def arrive_at(self, values: dict[str, bytes]) -> None:
+        """A newcomer's variables, on its way to where the run stands."""
+        at_first = {key: thing.state_dict() for key, thing in self._things.items() if isinstance(thing, Variable)}
         for key, data in values.items():
-            self._load_one(key, data)
+            thing = self._things[key]
+            assert isinstance(thing, Variable)
+            thing.arrive_at(pickle.loads(data), sum(one is at_first[key] for one in at_first.values()) > 1)
 
     def _is_variable(self, key: str) -> bool:
         return isinstance(self._things[key], Variable)

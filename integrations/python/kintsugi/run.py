@@ -286,7 +286,7 @@ class Run(Resharding):
         self._go_on_from(self._guard.begin())
         self._loops.arriving = (self.replaces or self.resumes) and self.at > 0
         if self._loops.arriving:
-            self._objects.load(self._program.variables_at_start)
+            self._objects.arrive_at(self._program.variables_at_start)
         self._enter_plain_code(True)
 
     def _begin_between(self) -> None:
@@ -362,14 +362,14 @@ class Run(Resharding):
     def leave_loop(self, number: int) -> None:
         """The script leaves the loop, or a newcomer passes it by."""
         if self._loops.arriving:
-            self._objects.load(self._program.variables_behind(number))
+            self._objects.arrive_at(self._program.variables_behind(number))
         else:
             self._program.record_end(number, self.committed, self._objects.variables())
         self._begin_between()
 
     def enter_iteration_again(self) -> None:
         """A newcomer's script comes to the iteration of the newest step."""
-        self._objects.load(self._program.variables_of_iteration())
+        self._objects.arrive_at(self._program.variables_of_iteration())
 
     def sums_of_collectives(self) -> Sums:
         """Of what this process has given to collectives since this was asked last, as far as a door to a framework knows."""

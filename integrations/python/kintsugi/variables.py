@@ -4,14 +4,17 @@ A process that takes a lost one's place runs the script from the top, and what t
 time to evaluate?) must come out as it did. So their values are also recorded where a loop ended, where the iteration at hand began, and
 where a section changed them (`program.py`), and a newcomer is given them there, not those that the run stands at.
 
-What is put back is another object, unless a list, a dict, a set or a tensor was changed in place since the iteration or the section at hand began:
-then it is that very one, since the script may have it elsewhere too (an argument of a section that is done again).
+A list, a dict, a set, a deque, or an object with plain attributes stays the object that it is, with those that lie in it, where the script has not set
+the variable to another: its lines may have the object in hand already (`losses.append(train_epoch())` has it before the loop that a newcomer arrives
+in), or under another name. So does a tensor that was changed in place since the iteration or the section at hand began. What the script has set since is
+put back as another object: the one at hand may be something else, too.
 
 Threads: the trainer's. Errors: Error where there is no such variable, or none that could be set.
 """
 
 from __future__ import annotations
 
+import collections
 from inspect import CO_OPTIMIZED
 from types import FrameType
 from typing import Any
@@ -26,6 +29,7 @@ class Variable:
     def __init__(self, held: dict[str, Any], name: str) -> None:
         self._held = held
         self._name = name
+        self._own = held[name]  # the object that it is for as long as nobody sets it
 
     def is_of(self, held: Any, name: str) -> bool:
         return held is self._held and name == self._name
@@ -34,27 +38,85 @@ class Variable:
         return self._held[self._name]
 
     def load_state_dict(self, state: Any) -> None:
-        self._held[self._name] = state
+        if self._held[self._name] is not self._own or not _refilled(self._own, state):
+            self._held[self._name] = self._own = state
+
+    def arrive_at(self, state: Any, is_shared: bool) -> None:
+        """On the way of a newcomer, whose script sets it to first values only. `is_shared`: another variable is that object as well."""
+        self._own = None if is_shared else self._held[self._name]
+        self.load_state_dict(state)
 
     def return_to(self, then: Any, state: Any) -> None:
         """`then`: the object that it was when this was its state."""
-        if self._held[self._name] is not then or not _became(then, state):
+        if self._held[self._name] is not then:
+            self._held[self._name] = self._own = state
+        elif not _became(then, state):
             self.load_state_dict(state)
 
 
 def _became(thing: Any, state: Any) -> bool:
     """Whether `thing` could be given the content of `state`, which is of its own making."""
-    if type(thing) is not type(state):
+    if _refilled(thing, state):
+        return True
+    if type(thing) is not type(state) or not hasattr(thing, "shape") or thing.shape != state.shape or thing.dtype != state.dtype or getattr(thing, "requires_grad", False):
         return False
-    if isinstance(thing, list):
-        thing[:] = state
-    elif isinstance(thing, (dict, set)):
-        thing.clear()
-        thing.update(state)
-    elif not hasattr(thing, "shape") or thing.shape != state.shape or thing.dtype != state.dtype or getattr(thing, "requires_grad", False):
+    thing[...] = state  # an array, or a tensor
+    return True
+
+
+def _refilled(thing: Any, state: Any) -> bool:
+    """Whether `thing` could be given the content of `state`, and what lies in it too, where it stands alone in both."""
+    return _filled(thing, state, set() if _is_tree(state) else None)
+
+
+def _filled(thing: Any, state: Any, seen: set[int] | None) -> bool:
+    """`seen`: those of `thing` that are filled; None: what lies in it is replaced."""
+    if type(thing) is not type(state) or not _may_be_filled(thing) or (seen is not None and id(thing) in seen):
         return False
+
+    def kept(old: Any, new: Any) -> Any:
+        return old if seen is not None and _filled(old, new, seen) else new
+
+    if seen is not None:
+        seen.add(id(thing))
+    home = thing if isinstance(thing, (dict, list, collections.deque, set)) else vars(thing)
+    if isinstance(home, (list, collections.deque)):
+        content = [*map(kept, home, state), *list(state)[len(home) :]]
+        home.clear()
+        home.extend(content)
+    elif isinstance(home, set):
+        home.clear()
+        home.update(state)
     else:
-        thing[...] = state  # an array, or a tensor
+        values = {name: kept(home[name], new) if name in home else new for name, new in (state if home is thing else vars(state)).items()}
+        home.clear()
+        for name, value in values.items():
+            home[name] = value
+    return True
+
+
+def _may_be_filled(thing: Any) -> bool:
+    """What holds others and nothing else, as pickle takes it."""
+    kind = type(thing)
+    if isinstance(thing, (dict, list, collections.deque, set)):
+        return not getattr(thing, "__dict__", None)  # else it is of the script's own, and more than that
+    if not hasattr(thing, "__dict__") or isinstance(thing, type) or kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
+        return False
+    return {name for one in kind.__mro__ if one is not object for name in vars(one)}.isdisjoint(("__slots__", "__setstate__", "__getstate__"))
+
+
+def _is_tree(state: Any) -> bool:
+    """Nothing in it lies at two places."""
+    seen: set[int] = set()
+    level = [state]
+    while level:
+        one = level.pop()
+        if not _may_be_filled(one):
+            continue
+        if id(one) in seen:
+            return False
+        seen.add(id(one))
+        level += one.values() if isinstance(one, dict) else one if isinstance(one, (list, collections.deque, set)) else vars(one).values()
     return True
 
 
