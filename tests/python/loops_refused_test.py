@@ -81,6 +81,30 @@ def carried(door):
     return test
 
 
+def carried_within(door):
+    """The same where other code than the step shows it, and what a section sets for steps that a newcomer makes."""
+    names = {"meters": "meters[", "lists": "lists[", "note.noted": "noted.append", "counted.calls": "counted.calls =", "hooked": 'hooked["gradients"] +=',
+             "passed": 'passed["back"] +=', "stepped": 'stepped["all"] +=', "threshold": "threshold = net", "table": "table[1:] =", "total": "self.total +="}  # fmt: skip
+    lines = (HERE / "torch_carried_within.py").read_text().splitlines()
+    at = {name: next(number for number, line in enumerate(lines, 1) if line.strip().startswith(mark)) for name, mark in names.items()}
+
+    def words(*those):
+        return {f"'{name}' (torch_carried_within.py:{at[name.rpartition('.')[2] if name.endswith('.total') else name]})" for name in those}
+
+    def test(_):
+        again = words("counted.calls", "meters[...].total", "lists", "note.noted"), "of rank 0", "changed in step 3,"
+        first = words("counted.calls", "meters", "lists", "note.noted"), "of rank 1", "goes on from step 2"
+        hooks = words("hooked", "passed", "stepped")
+        late = (hooks - words("stepped"), "of rank 0", "changed in step 7,"), (hooks, "of rank 1", "goes on from step 6"), (words("threshold", "table"), "of rank 1", "passes by")
+        for fault, expected in (((), ()), (("kill:1@3:backward",), (again, first)), (("kill:1@7:backward",), late)):
+            told, log = door.run([word for one in fault for word in ("--inject", one)], [str(HERE / "torch_carried_within.py")], nproc=2)
+            notes = [note["text"] for note in told.get("inexact", [])]
+            found = [(set(re.findall(r"'[\w.\[\]]+' \(\w+\.py:\d+\)", note)), note) for note in notes]
+            if len(found) != len(expected) or any(not any(those == of_note and rank in note and what in note for of_note, note in found) for those, rank, what in expected):
+                raise Failure(f"{fault}: {notes}, expected {expected}\n{log[-3000:]}")
+    return test
+
+
 def wrapped(door, how, words):
     """A step that is entered by something else than a `with` of the script's own could not be left out: refused in the first."""
     def test(_):
@@ -108,6 +132,7 @@ if __name__ == "__main__":
     soak = [
         ("a step under @contextmanager", wrapped(door, "manager", "which a wrapper (ExitStack, @contextmanager) cannot")),
         ("a step given to an attribute", wrapped(door, "attribute", "gives the step's number to a plain name alone")),
+        ("a loop in itertools.islice", wrapped(door, "islice", "counts a batch that is given again")),
         ("a collective before a step, outside of it", alone(door, "before", f"1 collective before step 3{OUTSIDE}")),
         ("a collective between two epochs, outside of run.do", alone(door, "between", f"1 collective before the loop behind step 5{OUTSIDE}")),
         ("a step that one rank alone makes at the end", alone(door, "step", "has a collective that not all ranks come to: rank 1 stands at the end of its script")),
@@ -123,6 +148,7 @@ if __name__ == "__main__":
         ("a schedule that is not registered", alone(door, "schedule", "'scheduler' (ReduceLROnPlateau) has changed by step 6 and is not registered")),
         ("averages that are updated outside of updates", strays(door)),
         ("variables that nobody keeps", carried(door)),
+        ("variables that nobody keeps, where other code than the step shows them", carried_within(door)),
         ("a collective behind everything that one rank alone calls", alone(door, "barrier", "rank 1 stands at the end of its script")),
         ("an order that cannot be divided among other ranks", undivided(door)),
     ]

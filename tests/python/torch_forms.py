@@ -2,13 +2,14 @@
 comes later; shuffled batches of two loaders in turns, and a sum over them that a section changes in place; loops in calls whose results are added to what is kept.
 PLAIN=1: the same under plain torch over Gloo.
 
-  torch_forms.py FOLDER [--wrapped stack|manager|attribute]     --wrapped: in a way that is refused
+  torch_forms.py FOLDER [--wrapped stack|manager|attribute|islice]     --wrapped: in a way that is refused
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,11 @@ def wrapped(run: Any) -> None:
         with run.step() as k:
             yield k
 
+    if options.wrapped == "islice":
+        few = itertools.islice(run.range(4), 2)
+        for i in few:
+            with run.step():
+                body(i)
     for i in run.range(2):
         if options.wrapped == "stack":
             with contextlib.ExitStack() as stack:

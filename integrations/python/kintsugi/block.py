@@ -7,7 +7,7 @@ exception is raised, which `__exit__` takes back; the name is given here. A fram
 So it must be a `with` of the script's own that enters the block: one that stands in a wrapper (ExitStack, a function under @contextmanager) would
 end the wrapper instead, and is refused in the first step.
 
-Threads: the trainer's. Errors: Error for a wrapper, and for a target that is no plain name.
+Threads: the trainer's. Errors: Error for a wrapper, for a target that is no plain name, and for a loop that something else counts.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from ._errors import Error
 from .abi import Code
+from .carried import is_sliced
 
 _NO_STATEMENT = ("NOP", "EXTENDED_ARG", "CACHE")
 _STORES = ("STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL")
@@ -80,6 +81,9 @@ def _refuse_wrapped(frame: FrameType) -> None:
                     "which a wrapper (ExitStack, @contextmanager) cannot. Write `with run.step():` in the loop itself", Code.FAILED_PRECONDITION)  # fmt: skip
     if _naming(frame).opname not in (*_STORES, "POP_TOP"):
         raise Error("`with run.step() as` gives the step's number to a plain name alone: `with run.step() as k:`", Code.INVALID_ARGUMENT)
+    if is_sliced(frame):
+        raise Error("itertools.islice around the run's loop counts a batch that is given again, and none that a process taking a lost one's place leaves out: the loop "
+                    "would end at another step. Write `for i, batch in run.enumerate(loader, epoch):` and `if i == N: break` before the block", Code.FAILED_PRECONDITION)  # fmt: skip
 
 
 def _is_with(frame: FrameType) -> bool:

@@ -70,13 +70,14 @@ class Found(NamedTuple):
     line: int
     home: Home
     hint: str = ""
+    is_set: bool = False  # and does not go on: it matters to who reads it elsewhere
 
 
-def forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: Callable[[Home, str, Any], bool]) -> str:
-    """`code`: the frame that has the `with` of the step, or the function of the step. `arrives`: steps were left out here; else one is made again,
-    which `error` ended."""
+def forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: Callable[[Home, str, Any], bool], is_section: bool = False) -> str:
+    """`code`: the frame that has the `with` of the step, or the function of the step or section. `arrives`: steps were left out here, or it is a section
+    and was; else one is made again, which `error` ended."""
     try:
-        found = list(_forgotten(code, arrives, error, is_kept))
+        found = list(_forgotten(code, arrives, error, is_kept, is_section))
     except Exception:  # the source is not there, or another by now
         return ""
     if not found:
@@ -85,8 +86,9 @@ def forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: Ca
     return f"{told}{', ...' if len(found) > _MOST else ''}"
 
 
-def _forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: Callable[[Home, str, Any], bool]) -> Iterator[Found]:
+def _forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: Callable[[Home, str, Any], bool], is_section: bool) -> Iterator[Found]:
     reader = _Reader(None if arrives else _where(error, code))
+    reader.tells_what_is_set = arrives and is_section
     if isinstance(code, types.FrameType):
         loop, block = _step_in(code.f_code.co_filename, code.f_lineno)
         if loop is None or block is None:
@@ -97,11 +99,14 @@ def _forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: C
     else:
         reader.is_sample = isinstance(code, types.MethodType) and code.__name__ == "__getitem__"
         _follow(reader, code, (), [Argument("", None, True)], type(code).__name__)
-    known: set[tuple[int, str]] = set()
+    known: set[tuple[Any, ...]] = set()
     for one in reader.found:
         name = one.name.rpartition(".")[2]
-        if (_identity(one.home), name) not in known and not is_kept(one.home, name, one.home.held.get(name)):
-            known.add((_identity(one.home), name))
+        if one.is_set and not reader.reads_elsewhere(one):
+            continue
+        is_known = not known.isdisjoint(((_identity(one.home), name), (one.name, one.file, one.line)))
+        if not is_known and not is_kept(one.home, name, one.home.held.get(name)):
+            known |= {(_identity(one.home), name), (one.name, one.file, one.line)}
             yield one
 
 
@@ -121,6 +126,23 @@ def _walked_beside(loop: ast.For, frame: types.FrameType) -> Iterator[Found]:
         name = ".".join(path_of(target) or ("...",))
         hint = ": run.enumerate counts right" if walk.func.id == "enumerate" else ": walk one loader, of torch.utils.data.StackDataset"
         yield Found(name, frame.f_code.co_filename, loop.lineno, Home(None, frame.f_locals), hint)
+
+
+def is_sliced(frame: types.FrameType) -> bool:
+    """Whether itertools.islice stands around the loop of the step there, as far as the source shows it."""
+    with contextlib.suppress(Exception):  # the source is not there, or another by now
+        file = frame.f_code.co_filename
+        loop, _ = _step_in(file, frame.f_lineno)
+        assert loop is not None
+        named = {part.id for part in ast.walk(loop.iter) if isinstance(part, ast.Name)}
+        given = (one.value for one in ast.walk(tree_of(file)) if isinstance(one, ast.Assign) and any(isinstance(target, ast.Name) and target.id in named for target in one.targets))
+        return any(_slices_run(part) for value in (loop.iter, *given) for part in ast.walk(value))
+    return False
+
+
+def _slices_run(node: ast.AST) -> bool:
+    called = path_of(node.func) if isinstance(node, ast.Call) else None
+    return called is not None and called[-1] == "islice" and isinstance(node, ast.Call) and any(map(_walks_run, node.args))
 
 
 def _walks_run(node: ast.expr) -> bool:
@@ -183,6 +205,9 @@ class _Reader(ast.NodeVisitor):
         self.found: list[Found] = []
         self.depth = 0
         self.is_sample = False  # of a data set, whose lists may be caches
+        self.tells_what_is_set = False  # also what does not go on
+        self._functions: list[tuple[str, ast.FunctionDef]] = []  # that were read
+        self._defaulted: set[Path] = set()  # attributes that may not be there yet
         self.calls: Calls = ()
         self._loaded: set[Path] = set()
         self._begun: set[Path] = set()
@@ -191,6 +216,7 @@ class _Reader(ast.NodeVisitor):
         self._made_of: dict[Path, frozenset[Path]] = {}  # names, and what their values were made of
         self._elements: dict[str, Path] = {}  # names of what lies in something
         self._perhaps = 0  # branches and loops that a statement stands in
+        self._called_modules: list[Any] = []  # whose gradients a backward pass makes
         self._scope: _Scope
 
     def read(self, statements: Iterable[ast.stmt], scope: _Scope) -> None:
@@ -301,6 +327,10 @@ class _Reader(ast.NodeVisitor):
             self.visit(function)
             if path_of(function) == ("next",) and node.args and (path := path_of(node.args[0])):
                 self._tell(path, node, (Iterator,), exactly=True)
+            elif path_of(function) == ("getattr",) and len(node.args) > 1 and isinstance(node.args[1], ast.Constant) and (path := path_of(node.args[0])):
+                path = (*path, str(node.args[1].value))
+                self._loaded.add(path)
+                self._defaulted |= {path} if len(node.args) > 2 else set()
         elif function.attr in _CHANGE_FIRST or (function.attr.startswith("_foreach_") and function.attr.endswith("_")):
             if node.args and (path := path_of(_root(node.args[0]))):
                 self._tell(self._whole(path), node, (list, dict))
@@ -323,6 +353,10 @@ class _Reader(ast.NodeVisitor):
         else:
             self._loaded.add(path)
         called = path_of(function)
+        if isinstance(function, ast.Attribute):
+            self._call_hooks(function, node)
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Subscript) and (path := path_of(_root(function.value))):
+            self._change_element(self._whole(path), function.attr, node)
         if called is not None and called[0] in self._elements:
             self._call_elements(called, node)
         elif called is not None and not self._is_begun(called):
@@ -336,7 +370,31 @@ class _Reader(ast.NodeVisitor):
             arguments = [self._given(argument) for argument in node.args]
             if len(called) > 1 and isinstance(thing, types.FunctionType):
                 arguments.insert(0, Argument(self._scope.described(called[:-1]), self._scope.value(called[:-1])))
-            _follow(self, thing, (*self.calls, (self._scope.function, node.lineno)), arguments, self._scope.described(called))
+            keywords = {one.arg: self._given(one.value) for one in node.keywords if one.arg is not None}
+            _follow(self, thing, (*self.calls, (self._scope.function, node.lineno)), arguments, self._scope.described(called), keywords)
+
+    def _call_hooks(self, function: ast.Attribute, node: ast.Call) -> None:
+        """Of gradients where a backward pass makes them, and of an optimizer's step."""
+        hooks: list[Any] = []
+        if function.attr == "backward":
+            hooks = [hook for module in self._called_modules for hook in _of_gradients(module)]
+            self._called_modules = []
+        elif function.attr == "step" and (path := path_of(function.value)):
+            with contextlib.suppress(LookupError, AttributeError):
+                hooks = [hook for kind in ("pre", "post") for hook in getattr(self._scope.value(path), f"_optimizer_step_{kind}_hooks", {}).values()]
+        for hook in hooks:
+            _follow(self, hook, (*self.calls, (self._scope.function, node.lineno)), ())
+
+    def _change_element(self, path: Path, method: str, node: ast.Call) -> None:
+        """`meters[name].update(loss)`. Of a defaultdict that has none yet what it makes is known."""
+        with contextlib.suppress(LookupError, AttributeError):
+            holder, calls = self._scope.value(path), (*self.calls, (self._scope.function, node.lineno))
+            for one in [*held_in(holder)][:_MOST]:
+                function = inspect.getattr_static(type(one), method, None)
+                if isinstance(function, types.FunctionType):
+                    _follow(self, function, calls, [Argument(f"{self._scope.described(path)}[...]", one), *map(self._given, node.args)])
+            if not held_in(holder) and _changes_itself(getattr(holder, "default_factory", None), method):
+                self._tell(path, node, (dict,), exactly=True)
 
     def _given(self, argument: ast.expr) -> Argument:
         path, moves = path_of(argument), self._moves(argument)
@@ -354,6 +412,20 @@ class _Reader(ast.NodeVisitor):
                         thing = getattr(thing, name)
                     _follow(self, thing, (*self.calls, (self._scope.function, node.lineno)), (), ".".join(called))
 
+    def note_called(self, module: Any) -> None:
+        self._called_modules.append(module)
+
+    def note_function(self, file: str, node: ast.FunctionDef) -> None:
+        self._functions.append((file, node))
+
+    def reads_elsewhere(self, found: Found) -> bool:
+        """Whether the file has a line that reads such a variable, in none of the functions that were read."""
+        name = found.name.rpartition(".")[2]
+        kind, what = (ast.Name, "id") if found.home.owner is None else (ast.Attribute, "attr")
+        own = [range(function.lineno, (function.end_lineno or 0) + 1) for file, function in self._functions if file == found.file]
+        return any(isinstance(one, kind) and isinstance(one.ctx, ast.Load) and getattr(one, what) == name and not any(one.lineno in lines for lines in own)
+                   for one in ast.walk(tree_of(found.file)))  # fmt: skip
+
     # ---- what is carried ------------------------------------------------------------------------------------------------
 
     def _set(self, target: ast.expr, value: ast.AST) -> None:
@@ -370,6 +442,8 @@ class _Reader(ast.NodeVisitor):
                 self._times.add(path)
             elif path in self._loaded and not self._is_argument(path):
                 self._tell(path, target, _PLAIN, may_be_a_loss=self._perhaps > 0 or isinstance(value, ast.IfExp))
+            elif self.tells_what_is_set and not self._is_argument(path):
+                self._tell(path, target, (*_PLAIN, type(None)), may_be_a_loss=True, is_set=True)
             made_of = self._sources(value)
             self._begin(path)
             self._made_of[path] = made_of
@@ -386,10 +460,14 @@ class _Reader(ast.NodeVisitor):
             is_added = self._ended is None and path not in self._loaded and any(map(self._moves, indices))
             if goes_on or is_added or self._is_made_of(value, path):
                 self._tell(path, target, (list, dict))
+            elif self.tells_what_is_set:
+                self._tell(path, target, (list, dict), is_set=True)
 
     def _fill(self, path: Path, node: ast.Call) -> None:
         if any(self._is_made_of(one, path) for one in (*node.args, *(keyword.value for keyword in node.keywords if keyword.arg != "out"))):
             self._tell(path, node, (list, dict))
+        elif self.tells_what_is_set:
+            self._tell(path, node, (list, dict), is_set=True)
         self._begin(path)
 
     # ---- what values are made of ----------------------------------------------------------------------------------------
@@ -466,24 +544,25 @@ class _Reader(ast.NodeVisitor):
             return None if home is None else (_identity(home), self._scope.described(path).rpartition(".")[2])
         return None
 
-    def _tell(self, path: Path, node: Any, kinds: tuple[type, ...], exactly: bool = False, may_be_a_loss: bool = False, parts: bool = False) -> None:
+    def _tell(self, path: Path, node: Any, kinds: tuple[type, ...], exactly: bool = False, may_be_a_loss: bool = False, parts: bool = False, is_set: bool = False) -> None:
         """`exactly`: no tensors. `parts`: what is changed is a part of it."""
         if self._is_begun(path):
             return
         with contextlib.suppress(LookupError, AttributeError):
-            home, value = self._scope.home(path), self._scope.value(path)
-            if parts and not (isinstance(value, (list, dict)) and value and all(isinstance(one, _HOLDERS) for one in held_in(value))):
+            home = self._scope.home(path)
+            value = 0 if self._ended is None and path in self._defaulted and home is not None and path[-1] not in home.held else self._scope.value(path)
+            if parts and not ((inside := _kinds_in(value)) and all(issubclass(kind, _HOLDERS) for kind in inside)):
                 return
             is_one = isinstance(value, kinds) or (not exactly and _is_numbers(value, may_be_a_loss))
             if home is None or isinstance(value, types.ModuleType) or not is_one:
                 return
             if self._ended is None or _came_before((*self.calls, (self._scope.function, node.lineno)), self._ended):
-                self.found.append(Found(self._scope.described(path), self._scope.file, node.lineno, home))
+                self.found.append(Found(self._scope.described(path), self._scope.file, node.lineno, home, is_set=is_set))
 
 
-def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[Argument], name: str = "") -> None:
+def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[Argument], name: str = "", keywords: Mapping[str, Argument] | None = None) -> None:
     """Into a function of the script's own, or a thing that can be called as one: `name`."""
-    arguments = list(arguments)
+    arguments, keywords = list(arguments), keywords or {}
     while isinstance(thing, functools.partial):
         arguments[:0] = [Argument(name, one, home=Home(None, {name: one})) for one in thing.args]
         thing = thing.func
@@ -494,6 +573,9 @@ def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[Argum
         for part in thing.modules():
             for function in (*part._forward_pre_hooks.values(), part.forward, *part._forward_hooks.values()):
                 _follow(reader, function, calls, ())
+        for hook in _of_gradients(thing) if not calls else ():  # a framework calls it, and makes the backward pass as well
+            _follow(reader, hook, calls, ())
+        reader.note_called(thing)
         return
     elif not isinstance(thing, (types.FunctionType, type)) and isinstance(call := inspect.getattr_static(type(thing), "__call__", None), types.FunctionType):
         arguments.insert(0, Argument(name, thing))
@@ -510,13 +592,52 @@ def _follow(reader: _Reader, thing: Any, calls: Calls, arguments: Iterable[Argum
     closure = {name: cell.cell_contents for name, cell in zip(code.co_freevars, thing.__closure__ or ()) if _is_full(cell)}
     names = code.co_varnames[: code.co_argcount]
     given = {name: one for name, one in zip(names, arguments) if one.name}
+    given |= {name: one for name, one in keywords.items() if one.name and name in code.co_varnames}
+    for name, default in zip(reversed(names[len(arguments) :]), reversed(thing.__defaults__ or ())):
+        if name not in keywords and isinstance(default, _HOLDERS):  # is there but once
+            given[name] = Argument(f"{code.co_name}.{name}", default, home=Home(None, {name: default}))
     own = {*code.co_varnames, *code.co_cellvars} - {*given}
     before, reader.calls = reader.calls, calls
+    reader.note_function(code.co_filename, node)
     reader.depth += 1
     reader.read(node.body, _Scope(code.co_filename, code.co_name, closure, thing.__globals__, own, given,
                                   [name for name, one in zip(names, arguments) if one.moves]))
     reader.depth -= 1
     reader.calls = before
+
+
+def _of_gradients(module: Any) -> Iterator[Any]:
+    """Hooks of a module of torch's and of its parameters, which a backward pass calls."""
+    for thing in (*module.modules(), *module.parameters()):
+        for name in ("_backward_pre_hooks", "_backward_hooks", "_post_accumulate_grad_hooks"):
+            yield from (getattr(thing, name, None) or {}).values()
+
+
+def _kinds_in(holder: Any) -> set[type]:
+    """Of what lies in it, and of what a defaultdict makes."""
+    made = getattr(holder, "default_factory", None)
+    return {*map(type, held_in(holder)), *((made,) if isinstance(made, type) else ())}
+
+
+def _changes_itself(kind: type | None, method: str) -> bool:
+    """Whether a method of the script's own changes an attribute of its object, and does not set it anew alone."""
+    function = inspect.getattr_static(kind, method, None)
+    if not isinstance(function, types.FunctionType) or not is_the_scripts(function.__code__.co_filename):
+        return False
+    code = function.__code__
+    node = function_at(code.co_filename, code.co_firstlineno, code.co_name)
+    own = code.co_varnames[0] if code.co_argcount else ""
+
+    def is_own(one: ast.expr) -> bool:
+        path = path_of(_root(one))
+        return path is not None and len(path) > 1 and path[0] == own
+
+    return node is not None and any(
+        (isinstance(one, ast.AugAssign) and is_own(one.target))
+        or (isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr in _CHANGE and is_own(one.func.value))
+        or (isinstance(one, ast.Assign) and any(is_own(target) and path_of(target) in [*_paths_in(one.value)] for target in one.targets))
+        for one in ast.walk(node)
+    )
 
 
 def _where(error: BaseException | None, code: Any) -> Calls | None:

@@ -393,7 +393,7 @@ class Run(Resharding):
 
     def _note_forgotten_there(self, section: str, code: Any, only: int | None, error: BaseException | None) -> None:
         """What a section changes and the run does not keep. `error`: it is made again; none: this process passes it by."""
-        told = forgotten(code, error is None, error, self._is_kept) if only in (None, self.rank) else ""
+        told = forgotten(code, error is None, error, self._is_kept, is_section=True) if only in (None, self.rank) else ""
         if told and (told, error is None) not in self._told_of_sections:
             self._told_of_sections.add((told, error is None))
             what = "which this process passes by" if error is None else "which is made again"

@@ -23,6 +23,9 @@ from ._errors import Error
 from .abi import Code
 
 
+_OWN_PICKLING = frozenset("__slots__ __reduce__ __reduce_ex__ __getstate__ __setstate__ __getnewargs__ __getnewargs_ex__".split())
+
+
 class Variable:
     """One, by its name."""
 
@@ -100,9 +103,8 @@ def _may_be_filled(thing: Any) -> bool:
     kind = type(thing)
     if isinstance(thing, (dict, list, collections.deque, set)):
         return not getattr(thing, "__dict__", None)  # else it is of the script's own, and more than that
-    if not hasattr(thing, "__dict__") or isinstance(thing, type) or kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
-        return False
-    return {name for one in kind.__mro__ if one is not object for name in vars(one)}.isdisjoint(("__slots__", "__setstate__", "__getstate__"))
+    own = {name for one in kind.__mro__ if one is not object for name in vars(one)}
+    return hasattr(thing, "__dict__") and not isinstance(thing, type) and own.isdisjoint(_OWN_PICKLING)
 
 
 def _is_tree(state: Any) -> bool:
