@@ -35,12 +35,15 @@ class Compared:
                 self._plain = left_in(folder, self._nproc)
         return self._plain
 
-    def same(self, *faults, more=(), paths=((),), options=(), replaced=None):
-        """`more`: words for the program; `options`: for the launcher; `paths`: None: any; `replaced`: the ranks whose processes were, in their order."""
+    def same(self, *faults, more=(), paths=((),), options=(), replaced=None, is_exact=False):
+        """`more`: words for the program; `options`: for the launcher; `paths`: None: any; `replaced`: the ranks whose processes were, in their order;
+        `is_exact`: and nothing is told to be inexact."""
         def test(_):
             with tempfile.TemporaryDirectory(prefix="kintsugi-test-") as folder:
-                _, log = self._run(folder, [*options, *(word for fault in faults for word in ("--inject", fault))], more, paths)
+                summary, log = self._run(folder, [*options, *(word for fault in faults for word in ("--inject", fault))], more, paths)
             found = [int(rank) for rank, life in re.findall(r"event=spawned rank=(\d+) incarnation=(\d+)", log) if life != "1"]
+            if is_exact and summary.get("inexact"):
+                raise Failure(f"inexact: {summary['inexact']}")
             if replaced is not None and found != list(replaced):
                 raise Failure(f"the processes of ranks {found} were replaced, expected {list(replaced)}\n{log[-4000:]}")
         return test

@@ -137,6 +137,8 @@ if __name__ == "__main__":
         ("Lightning's Trainer killed in a validation and in a save, and an exception in another", with_lightning(
             validated.same("kill:1@3:forward", paths=path("adopt", "adopt", "adopt", "retry"),
                            more=struck_at("validate@6.1:1", "save@12:0", "validate@18.0:0:throw")))),
+        ("Lightning's Trainer, an exception in an update and killed in another: nothing is told to be inexact", with_lightning(
+            validated.same("throw:0@3:update", "kill:1@5:update", paths=None, is_exact=True))),
         ("Lightning's Trainer in 16-mixed, whose scaled loss overflows: killed and thrown in its steps", with_lightning(
             Compared(door, "lightning_epochs.py", "--half").same(
                 "throw:0@3:backward", "kill:1@5:forward", "kill:0@8:update", "throw:1@10:update", "throw:0@14:gate", paths=None))),

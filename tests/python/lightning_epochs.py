@@ -19,6 +19,7 @@ from typing import Any
 import lightning  # type: ignore[import-not-found]
 import torch
 import torch.distributed as dist
+import torchmetrics  # type: ignore[import-not-found]
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint  # type: ignore[import-not-found]
 from lightning.pytorch.loops.optimization.automatic import ClosureResult  # type: ignore[import-not-found]
 from lightning.pytorch.plugins import MixedPrecision  # type: ignore[import-not-found]
@@ -39,6 +40,7 @@ class Network(lightning.LightningModule):  # type: ignore[misc]
         self.places, self.bad = places, bad
         self.begun, self.ended, self.epochs, self.usual = 0, 0, 0, 1.0
         self.layers = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1))
+        self.mean, self.all = torchmetrics.MeanMetric(), torchmetrics.CatMetric()
 
     def on_train_batch_start(self, *_: Any) -> None:
         self.begun += 1
@@ -48,6 +50,10 @@ class Network(lightning.LightningModule):  # type: ignore[misc]
         if self.bad.get(self.global_step + 1) == self.global_rank:
             loss = loss * torch.nan
         self.log("loss", loss, on_step=True, on_epoch=True, sync_dist=True)
+        self.mean(loss)  # as it is, with its graph
+        self.all(loss)
+        self.log("mean", self.mean, on_step=True, on_epoch=True)
+        self.log("all", self.all.compute().sum())
         self.usual = 0.9 * self.usual + 0.1 * loss.item()
         overflows = getattr(self.trainer.precision_plugin, "scaler", None) is not None and self.global_step % 5 == 3
         return loss / self.usual * (1e36 if overflows else 1.0)
@@ -57,6 +63,7 @@ class Network(lightning.LightningModule):  # type: ignore[misc]
 
     def on_train_epoch_end(self) -> None:
         self.epochs += 1
+        self.all.reset()
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         self.places.at(f"validate@{self.global_step}.{batch_idx}")

@@ -13,7 +13,7 @@ import kintsugi.torch.lightning as guarded
 from kintsugi.torch.loaders import makers_of
 from kintsugi.torch.streams import Streams
 
-RUN = SimpleNamespace(rank=0, world_size=2)
+RUN = SimpleNamespace(rank=0, world_size=2, trains=lambda: False)
 
 
 class ByHand(BoringModel):
@@ -39,6 +39,9 @@ def refused(words, model=None, named=None, **settings):
     raise AssertionError(f"not refused: {words}")
 
 
+RUN.trains = lambda: True
+refused("this run has trained already")
+RUN.trains = lambda: False
 refused("ckpt_path", named={"ckpt_path": "last"})
 refused("SingleDeviceStrategy", strategy="auto", devices=1, plugins=[])
 refused("Environment(run)] is missing", plugins=[lightning.pytorch.plugins.environments.LightningEnvironment()], devices=1)

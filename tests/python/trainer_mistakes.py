@@ -16,7 +16,7 @@ from kintsugi.torch.loaders import Batches, makers_of
 from kintsugi.torch.prepared import Prepared
 from kintsugi.torch.run import TorchRun
 
-RUN = SimpleNamespace(rank=0, world_size=1, replaces=False, resumes=False, device=None)
+RUN = SimpleNamespace(rank=0, world_size=1, replaces=False, resumes=False, device=None, trains=lambda: False)
 
 
 class Numbers(Dataset):
@@ -58,6 +58,9 @@ def train(kind=transformers.Trainer, model_init=None, data=Numbers(), **settings
         guarded.train(RUN, kind(model=model, args=args, train_dataset=data, model_init=model_init))
 
 
+RUN.trains = lambda: True
+refused("this run has trained already", train)
+RUN.trains = lambda: False
 refused("auto_find_batch_size takes errors", train, auto_find_batch_size=True)
 refused("model_init makes the model when training begins", train, model_init=lambda: Net(2, 2))
 refused("ignore_data_skip leaves the batches", train, ignore_data_skip=True)

@@ -41,13 +41,14 @@ def train(run: TorchRun, trainer: Any, *, resume_from_checkpoint: str | bool | N
         given = trainer.train(resume_from_checkpoint=resume_from_checkpoint)
         run.register(model=trainer.model, optimizer=trainer.optimizer, scheduler=trainer.lr_scheduler)
         return given
-    _refuse(trainer)
+    _refuse(run, trainer)
     return _Door(run, trainer).train(None if run.replaces or run.resumes else resume_from_checkpoint)
 
 
-def _refuse(trainer: Any) -> None:
+def _refuse(run: TorchRun, trainer: Any) -> None:
     args = trainer.args
     reasons = {
+        "this run has trained already, and a run has one training: make the next a run of its own, from what this one saves": run.trains(),
         f"transformers {transformers.__version__} was not tried, 5.23 was: what its loop calls differs between versions":
             not transformers.__version__.startswith("5.23."),
         "DeepSpeed is on: its engine owns model and optimizer": trainer.is_deepspeed_enabled,

@@ -15,6 +15,7 @@ has that).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import os
@@ -31,6 +32,7 @@ from lightning.pytorch.plugins import MixedPrecision, Precision  # type: ignore[
 from lightning.pytorch.plugins.environments import ClusterEnvironment  # type: ignore[import-not-found]
 from lightning.pytorch.strategies import DDPStrategy  # type: ignore[import-not-found]
 from lightning.pytorch.trainer.connectors.logger_connector.result import _Metadata, _ResultMetric, _Sync  # type: ignore[import-not-found]
+from torch.utils._pytree import tree_map_only
 from torchmetrics import Metric  # type: ignore[import-not-found]
 
 from .._errors import Error
@@ -142,7 +144,8 @@ def _refuse_settings(run: TorchRun, trainer: Any, model: Any) -> None:
     strategy, plugin = trainer.strategy, trainer.precision_plugin
     found = [type(callback).__name__ for callback in trainer.callbacks if isinstance(callback, _REFUSED_CALLBACKS)]
     reasons = {
-        "fit was called before with this Trainer: make another for a second training": "run" in vars(trainer.fit_loop),
+        "this run has trained already, and a run has one training: make the next a run of its own, from what this one saves":
+            run.trains() or "run" in vars(trainer.fit_loop),
         f"its strategy is {type(strategy).__name__}: only strategy='ddp' was tried": type(strategy) is not DDPStrategy,
         "plugins=[kintsugi.torch.lightning.Environment(run)] is missing": not isinstance(
             getattr(strategy, "cluster_environment", None), Environment
@@ -270,7 +273,8 @@ class _Kept:
         return {name: module for name, module in self._trainer.lightning_module.named_modules() if isinstance(module, Metric)}
 
     def _of_metric(self, metric: Any) -> dict[str, Any]:
-        return {name: getattr(metric, name) for name in (*metric._defaults, *self._METRIC) if hasattr(metric, name)}
+        """Without its graph: one that is given a loss has that in its newest value."""
+        return {name: tree_map_only(torch.Tensor, torch.Tensor.detach, getattr(metric, name)) for name in (*metric._defaults, *self._METRIC) if hasattr(metric, name)}
 
     def _of_logged(self, metric: Any) -> dict[str, Any]:
         """With what self.log() said of it, but for the functions and groups in that."""
@@ -315,6 +319,7 @@ class _Loop:
         self._at_entry: dict[str, Any] = {}
         self._kept: _Kept
         self._loss = 0.0
+        self._hook: str | None = None  # that Lightning was in where it began to optimise
         self._guarded = False
         self._in_step = False
         self._entering = False  # the loader's iterator is to be made anew, and taken to where the epoch stands
@@ -449,6 +454,7 @@ class _Loop:
         if self._replaying:
             return self._replay()
         step = self._epoch.global_step + 1
+        self._hook = self._trainer.lightning_module._current_fx_name
         if not self._in_step:
             self._loss = 0.0
             self._run.begin_step(step)
@@ -495,9 +501,22 @@ class _Loop:
             self._run.update_nothing()
             return None
         self._run.report(self._loss + float(loss))
-        if scaler is None:
-            optimizer.step(**kwargs)
-        else:
-            scaler.step(optimizer, **kwargs)
-            scaler.update()
+        with self._as_at_end():
+            if scaler is None:
+                optimizer.step(**kwargs)
+            else:
+                scaler.step(optimizer, **kwargs)
+                scaler.update()
         return loss
+
+    @contextlib.contextmanager
+    def _as_at_end(self) -> Iterator[None]:
+        """What Lightning notes in the module's attributes, which the gate takes: the hook that it is in, which is over at the step's end, and metrics by
+        their identity in this process, which is looked up again where it is None."""
+        module = self._trainer.lightning_module
+        module._current_fx_name, hook = self._hook, module._current_fx_name
+        module._metric_attributes = None
+        try:
+            yield
+        finally:
+            module._current_fx_name = hook
