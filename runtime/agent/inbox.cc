@@ -116,7 +116,7 @@ void Inbox::TakeRelease(Taken* taken) {
   taken->release = *std::exchange(release_, std::nullopt);
   continue_ = false;
   gate_.Release(taken->release.step);
-  page_.Mark(core::StateMark::kWhole);
+  if (taken->release.whole) page_.Mark(core::StateMark::kWhole);
 }
 
 bool Inbox::AwaitGate(Step step) {

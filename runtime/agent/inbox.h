@@ -29,6 +29,7 @@ class Inbox {
   struct Release {
     Generation generation;
     Step step;
+    bool whole = true;  // what it holds counts
   };
   struct RunEnd {
     int exit_code = 0;

@@ -14,7 +14,7 @@ void Orders::Act(const core::AgentAction& action) {
                  [&](const core::CancelHandler&) { CancelTask(); },
                  [&](const core::SetCommitted& a) { gate_.SetCommitted(a.step); },
                  [&](const core::ReleaseTrainer& a) {
-                   inbox_.PutRelease({a.generation, a.step});
+                   inbox_.PutRelease({a.generation, a.step, a.whole});
                  },
                  [&](const core::ContinueTrainer&) { inbox_.PutContinue(); },
                  [&](const core::StorePause& a) { StorePause(a.step); },

@@ -209,7 +209,7 @@ void AgentCore::OnResume(const ResumeOrder& order) {
   handler_.done.reset();
   news_.OnReleased(order.snapshot);
   trainer_ = Trainer::kInLoop;
-  out_.push_back(ReleaseTrainer{generation_, order.step});
+  out_.push_back(ReleaseTrainer{generation_, order.step, !news_.has_damage()});
 }
 
 void AgentCore::OnContinue() {

@@ -96,6 +96,7 @@ struct SetCommitted {          // the gate word becomes committed(step), still l
 struct ReleaseTrainer {        // unlock the gate, back to the loop
   Generation generation;
   Step step;
+  bool whole = true;  // false: memory was damaged that no repair has proved yet; what is left of the process is of no use
 };
 struct ContinueTrainer {};     // leave the save point
 struct StorePause {            // replaces an earlier one; 0: none. Answer with PauseStored. Nothing else clears a pause

@@ -17,6 +17,12 @@ void AgentNews::AddFault(const FaultReport& fault) {
   if (faults_.size() < kFaultsKept) faults_.push_back(fault);
 }
 
+bool AgentNews::has_damage() const {
+  return std::any_of(faults_.begin(), faults_.end(), [](const FaultReport& fault) {
+    return fault.kind == FaultKind::kMemoryLow || fault.kind == FaultKind::kMemoryHigh;
+  });
+}
+
 void AgentNews::AddInexact(const std::string& text) {
   if (inexact_.size() < kInexactKept) inexact_.push_back({text});
 }

@@ -20,6 +20,8 @@ class AgentNews {
 
   // The first of a generation's faults are kept; they tell the story.
   void AddFault(const FaultReport& fault);
+  // Of memory, and no repair has proved that it is mended.
+  bool has_damage() const;
   // The digests that are computed now say nothing of faults after this.
   void OnVerify() { verified_faults_ = faults_.size(); }
   // The faults before VERIFY are repaired. Whether those after it leave the state fit to be offered.

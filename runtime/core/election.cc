@@ -44,6 +44,7 @@ void ElectionCore::StepDown(uint64_t term, TimePoint now) {
   if (term > promised_) {
     promised_ = term;
     promised_to_ = -1;
+    is_candidate_ = false;
   }
   following_ = true;
   Lose(now);

@@ -207,7 +207,7 @@ void Agents::TakeRelease(Process* p) {
   p->received.clear();
   p->refused.GoOn();
   if (relayouts_.Keep(p)) SetReady(p);
-  held_.Mark(p, core::StateMark::kWhole);
+  if (release.whole) held_.Mark(p, core::StateMark::kWhole);
   state_checker_.CheckReleased(*p, release);
   trainers_.BeginStep(p, p->released_at + 1);
 }

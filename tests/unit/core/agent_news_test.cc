@@ -74,12 +74,14 @@ TEST(AgentNews, ARepairProvesWhatWasDamagedBeforeItsDigests) {
   news.AddFault(Fault(FaultKind::kMemoryHigh));
   news.OnVerify();
   EXPECT_TRUE(news.OnRollback());
+  EXPECT_FALSE(news.has_damage());
   EXPECT_TRUE(Said<FaultReport>(news, true).empty());
 
   news.AddFault(Fault(FaultKind::kMemoryHigh));
   news.OnVerify();
   news.AddFault(Fault(FaultKind::kMemoryHigh));
   EXPECT_FALSE(news.OnRollback()) << "of the second the digests say nothing";
+  EXPECT_TRUE(news.has_damage());
   EXPECT_EQ(Said<FaultReport>(news, true).size(), 1u);
 }
 

@@ -156,6 +156,11 @@ TEST(Election, WhoSteppedDownForALeaderThatIsGoneStandsAgain) {
   const auto again = core.OnTick(now + 1s, {{Rank(0), Rank(1)}, {}}).lead;
   ASSERT_TRUE(again);
   EXPECT_EQ(again->term, 7u) << "of term 6 another was the leader";
+  core.Lose(now + 1s);  // its launcher does not hear itself, and stands again
+  core.StepDown(9, now + 2s);
+  const auto later = core.OnTick(now + 3s, {{Rank(0), Rank(1)}, {}}).lead;
+  ASSERT_TRUE(later);
+  EXPECT_EQ(later->term, 10u);
 }
 
 TEST(Election, AHalfWithoutTheLowestRankWaitsAndLeadsOnlyToLeave) {
