@@ -65,6 +65,14 @@ TEST(Inbox, UnlocksTheGateWhenAReleaseIsTaken) {
   EXPECT_EQ(told.inbox.Take(Now()).kind, Kind::kNothing) << "what was to go on is released";
 }
 
+TEST(Inbox, LeavesMemoryThatIsDamagedAsItIsMarked) {
+  Told told;
+  told.page.Mark(core::StateMark::kWriting);
+  told.inbox.PutRelease({Generation(3), Step(7), /*whole=*/false});
+  EXPECT_EQ(told.inbox.Take(Now()).kind, Kind::kRelease);
+  EXPECT_EQ(told.page.words().state_mark.load(), static_cast<uint64_t>(core::StateMark::kWriting));
+}
+
 TEST(Inbox, DropsAReleaseThatALockFindsThere) {
   Told told;
   told.inbox.PutRelease({Generation(1), Step(7)});
