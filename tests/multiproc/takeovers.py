@@ -153,7 +153,7 @@ def the_story_has_what_every_leader_saw(runner):
     report = runner.folder / "report"
     with Network(3) as net:
         run = NodesRun(runner, net, 3, run_args=["--report", str(report), "--inject", "throw:5@6:backward"], trainer_args=LONG)
-        run.wait_status(lambda s: s["incidents"] == 1 and s["phase"] == "RUNNING" and s["step"] >= 8, "the first incident")
+        run.wait_status(lambda s: s["incidents"] == 1 and s["phase"] == "RUNNING" and s["step"] >= 12, "the first incident")
         os.kill(run.launcher(0), signal.SIGKILL)
         leader, term = wait_leader(run)
         run.start(0)
