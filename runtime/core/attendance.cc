@@ -53,8 +53,7 @@ std::string Attendance::WhyRefused(const Header& header, const JoinRequest& join
     return "incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
            " was given up; the living one is " + member.incarnation.ToString();
   if (!takeover_.listening() && !board_.members.InRun(rank) && !scaling_.IsComing(rank))
-    return "rank " + rank.ToString() + " takes no part any more: the run went on with " +
-           board_.members.kept().ToString();
+    return TakesNoPart(rank);
   if (IsHeldBack(join)) return "";
   if (board_.policy.can_spawn && header.incarnation > member.incarnation && !takeover_.listening())
     return "incarnation " + header.incarnation.ToString() + " was not started by this launcher";
@@ -84,25 +83,31 @@ void Attendance::OnJoin(const Header& header, const JoinRequest& join) {
   if (IsHeldBack(join)) return takeover_.HoldBack(rank);
   // One that names no incarnation is told the one it gets.
   const Incarnation incarnation = IsUnnamed(header) ? member.incarnation.Next() : header.incarnation;
-  if (incarnation > member.incarnation && !BeginLife(rank, incarnation)) return Refuse(header, "the run has ended");
+  if (incarnation > member.incarnation)
+    if (const std::string why = BeginLife(rank, incarnation); !why.empty()) return Refuse(header, why);
   if (!takeover_.listening() && member.life == Life::kStarting && join.joined_before &&
       join.standing != Standing::kNew && board_.course.ever_ran && board_.policy.takes_over)
     return faults_.GiveUp({rank}, FaultKind::kConnectionLost, board_.now(), "it came too late to the new controller");
   Admit(header, join);
 }
 
-// A newer life than the one that is known. False: that ends the run.
-bool Attendance::BeginLife(Rank rank, Incarnation incarnation) {
+// A newer life than the one that is known. What comes of that may be the end of the run, or of the rank's part in it: why.
+std::string Attendance::BeginLife(Rank rank, Incarnation incarnation) {
   Member& member = board_.At(rank);
   // A second live incarnation is a fault of the first.
   if (member.life == Life::kReady) {
     processes_.MarkDead(rank);
     faults_.Fault(rank, FaultKind::kProcessExit, "a newer process of the rank joined", board_.now());
-    if (board_.phase() == Phase::kEnded) return false;
+    if (board_.phase() == Phase::kEnded) return "the run has ended";
+    if (!board_.members.InRun(rank)) return TakesNoPart(rank);
   }
   member.incarnation = incarnation;
   board_.members.SetLife(member, Life::kStarting);
-  return true;
+  return "";
+}
+
+std::string Attendance::TakesNoPart(Rank rank) const {
+  return "rank " + rank.ToString() + " takes no part any more: the run went on with " + board_.members.kept().ToString();
 }
 
 void Attendance::Admit(const Header& header, const JoinRequest& join) {

@@ -35,7 +35,8 @@ class Attendance {
   bool IsHeldBack(const JoinRequest& join) const { return takeover_.listening() && !join.joined_before; }
   std::string WhyRefused(const Header& header, const JoinRequest& join) const;
   void Refuse(const Header& header, const std::string& why);
-  bool BeginLife(Rank rank, Incarnation incarnation);
+  std::string BeginLife(Rank rank, Incarnation incarnation);
+  std::string TakesNoPart(Rank rank) const;
   void Admit(const Header& header, const JoinRequest& join);
   void OnNewcomerExited(const ProcessExited& exited);
   void TellAgain(Rank rank);

@@ -44,7 +44,8 @@ void RunEnd::EndUnbegun(const std::string& why) {
 
 void RunEnd::EndRefused(Rank rank, const FaultReport& refusal) {
   const Step begun = std::max(refusal.step, board_.members.newest_begun());
-  const bool trained = board_.course.ever_ran && begun > board_.policy.resume_step;
+  // Who takes over may hear it before it knows that the run ever went.
+  const bool trained = (board_.course.ever_ran || board_.course.listening) && begun > board_.policy.resume_step;
   const Checkpoint* newest = checkpoints_.newest();
   End(trained ? kExitFailed : kExitStartup,
       "rank " + rank.ToString() + " ended the run" +

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from beside import PLAIN, begin, digest, leave
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -73,14 +74,14 @@ def plain(options: argparse.Namespace) -> None:
 
     if options.load:
         saved = state(0)
-        dcp.load(saved, checkpoint_id=options.load)
+        load(saved, checkpoint_id=options.load)
         set_state_dict(*parts, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
         made["scheduler"].load_state_dict(saved["scheduler"])
         begun = saved["step"]
     for k in range(begun + 1, options.steps + 1):
         trainer.step(k)
     if options.save:
-        dcp.save(state(options.steps), checkpoint_id=options.save)
+        save(state(options.steps), checkpoint_id=options.save)
     leave(options.folder, trainer.left())
 
 
