@@ -52,8 +52,7 @@ std::string Attendance::WhyRefused(const Header& header, const JoinRequest& join
   if (!unnamed && (header.incarnation < member.incarnation || (header.incarnation == member.incarnation && given_up)))
     return "incarnation " + header.incarnation.ToString() + " of rank " + rank.ToString() +
            " was given up; the living one is " + member.incarnation.ToString();
-  if (!takeover_.listening() && !board_.members.InRun(rank) && !scaling_.IsComing(rank))
-    return TakesNoPart(rank);
+  if (!takeover_.listening() && !board_.members.InRun(rank) && !scaling_.IsComing(rank)) return TakesNoPart(rank);
   if (IsHeldBack(join)) return "";
   if (board_.policy.can_spawn && header.incarnation > member.incarnation && !takeover_.listening())
     return "incarnation " + header.incarnation.ToString() + " was not started by this launcher";
@@ -107,7 +106,8 @@ std::string Attendance::BeginLife(Rank rank, Incarnation incarnation) {
 }
 
 std::string Attendance::TakesNoPart(Rank rank) const {
-  return "rank " + rank.ToString() + " takes no part any more: the run went on with " + board_.members.kept().ToString();
+  return "rank " + rank.ToString() + " takes no part any more: the run went on with " +
+         board_.members.kept().ToString();
 }
 
 void Attendance::Admit(const Header& header, const JoinRequest& join) {

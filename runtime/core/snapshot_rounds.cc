@@ -119,8 +119,7 @@ void SnapshotRounds::Suspect(const ReplicaMap& replicas, Rank rank, Step computi
   if (computing.value() == 0) return;
   // Where a replica was copied too the two digests tell.
   for (int layout : replicas.LayoutsOf(rank))
-    if (replicas.Holders(layout, rank).size() == 1)
-      return table_.DropAfter(BeforeDamageIn(computing));
+    if (replicas.Holders(layout, rank).size() == 1) return table_.DropAfter(BeforeDamageIn(computing));
 }
 
 SnapshotTable::Usable SnapshotRounds::FindUsable(const ReplicaMap& replicas, std::optional<Step> suspect_from) const {

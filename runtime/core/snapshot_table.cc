@@ -118,7 +118,8 @@ void SnapshotTable::TakeFound(const ReplicaMap& replicas) {
 // Who is gone had those of its replicas.
 void SnapshotTable::TakeDigests(const ReplicaMap& replicas) {
   for (const ReplicaMap::Shard& shard : replicas.shards()) {
-    const uint64_t digest = counted_->digests[IndexOf(*OwnerFor(replicas, shard.layout, shard.holders.front()))][shard.layout];
+    const uint64_t digest =
+        counted_->digests[IndexOf(*OwnerFor(replicas, shard.layout, shard.holders.front()))][shard.layout];
     for (Rank holder : shard.holders) counted_->digests[IndexOf(holder)].try_emplace(shard.layout, digest);
   }
 }

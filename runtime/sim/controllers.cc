@@ -122,7 +122,8 @@ void Controllers::CheckBlame(const core::Blame& blame) {
   if (blame.kind != core::BlameKind::kMissing) return;
   for (const Rank rank : blame.ranks) {
     const Process* const p = world_.processes.Newest(rank);
-    if (p && p->alive && !p->frozen && p->blocked_in && p->blocked_in == p->entered && world_.Now() - p->entered_at > kJustCome)
+    if (p && p->alive && !p->frozen && p->blocked_in && p->blocked_in == p->entered &&
+        world_.Now() - p->entered_at > kJustCome)
       world_.Break(Promise::kInnocent,
                    "rank " + rank.ToString() + " waits for others, and is said to keep them waiting: " + blame.text);
   }

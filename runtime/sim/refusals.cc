@@ -56,8 +56,7 @@ std::optional<std::string> Refusals::PassBy(const Process* p, uint64_t step) {
   // What was left out before all who knew of it were lost is counted no more.
   size_t known = 0;
   for (uint64_t s = 1; s <= step; ++s) known += world_.reference.LeavesOut(s) && IsKnown(s) ? 1 : 0;
-  if (known > most)
-    world_.Break(Promise::kTable, who + " leaves it out, which is one more than may be");
+  if (known > most) world_.Break(Promise::kTable, who + " leaves it out, which is one more than may be");
   return std::nullopt;
 }
 

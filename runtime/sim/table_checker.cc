@@ -86,7 +86,8 @@ void TableChecker::CheckSend(const Send& send) {
 }
 
 void TableChecker::CheckKill(const KillProcess& kill) {
-  if (world_.core().phase() != Phase::kEnded && !world_.losses.lost(kill.rank.value()) && kill.incarnation == Incarnation(1))
+  if (world_.core().phase() != Phase::kEnded && !world_.losses.lost(kill.rank.value()) &&
+      kill.incarnation == Incarnation(1))
     sink_.Break(Promise::kInnocent,
                 "rank " + kill.rank.ToString() + ", which nothing struck, is given up: " + kill.reason);
 }

@@ -126,6 +126,13 @@ TEST(Cluster, KeepsItsPromisesWhereItOnceDidNot) {
   RunSeeds("spare_nodes", 21232, 21233);  // a part starts a rank that another node has by now
   RunSeeds("doubt", 52644, 52645);        // of two copies one was judged, rightly or not, before the dump
   RunSeeds("takeover", 141349, 141350);   // a controller is lost before it has heard of any generation
+  RunSeeds("away", 546777, 546778);  // damaged memory and the order to go on cross; the process is killed, and adopted
+  RunSeeds("orders", 211647, 211648);  // what was adopted cannot be sent to one that is gone
+  for (const uint64_t seed : {208876, 211599})
+    RunSeeds("held", seed, seed + 1);  // launchers alone hold a step, an older one
+  for (const uint64_t seed : {37338, 37697}) RunSeeds("refusals", seed, seed + 1);  // who takes over needs the snapshot
+  RunSeeds("refusals", 549336, 549337);  // a controller that takes over hears first that the run is to end
+  RunSeeds("relayout", 558417, 558418);  // a supervisor replaces a rank as it leaves
 }
 
 TEST(Cluster, KeepsItsPromisesOnABadNetwork) { RunSeeds("network", 1, 3001); }

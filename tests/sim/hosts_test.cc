@@ -78,6 +78,14 @@ TEST(Hosts, KeepsItsPromisesWhereHostsLeaveAndComeBack) {
   EXPECT_GT(campaign.exits().at(kExitSuccess), 1500u);
 }
 
+TEST(Hosts, KeepTheirPromisesWhereTheyOnceDidNot) {
+  RunSeeds("newcomers", 232615, 232616);      // two leaders of a launcher that forgot give the same lives
+  RunSeeds("drains", 201302, 201303);         // the same
+  RunSeeds("spare_nodes", 204181, 204182);    // whose ranks another node has leads a part
+  RunSeeds("elastic_hosts", 215621, 215622);  // one that steps down stands for that very term
+  RunSeeds("elections", 549513, 549514);      // ... or stood for an older one by then
+}
+
 TEST(Hosts, LosesNothingThatNodesHoldWhichComeBack) { RunSeeds("away", 1, 1001); }
 
 }  // namespace

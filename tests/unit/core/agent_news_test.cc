@@ -133,7 +133,8 @@ TEST(AgentNews, TheSnapshotThatCountsIsToldToWhoTakesOver) {
   for (const uint64_t keep : {8, 4, 0}) {
     AgentNews later = news;
     later.OnReleased(Step(keep));
-    EXPECT_EQ(Counts(later), std::vector<uint64_t>(keep / 4 % 2 == 1 ? 2 : keep / 8, keep)) << "of a broken copy nothing";
+    EXPECT_EQ(Counts(later), std::vector<uint64_t>(keep / 4 % 2 == 1 ? 2 : keep / 8, keep))
+        << "of a broken copy nothing";
   }
 }
 

@@ -129,6 +129,14 @@ TEST_F(TakeoverOfSnapshots, DoNotCountWhereTheyMayBeCopiesOfDamage) {
   EXPECT_EQ(bench.Ended()->exit_code, kExitFailed);
 }
 
+TEST_F(Takeover, HearsFirstThatTheRunIsToEnd) {
+  bench.Feed(ProcessFound{Rank(0), Incarnation(3)});
+  JoinAgain(0, Standing::kRunning, 5);
+  bench.Say(0, FaultReport{.kind = FaultKind::kRefused, .text = "no more may be left out", .step = kintsugi::Step(9)});
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.Ended()->exit_code, kExitFailed) << "a run that has trained is none that could not start";
+}
+
 TEST_F(Takeover, OrdersNothingBeforeItKnowsWhoIsThere) {
   for (int rank = 0; rank < 2; ++rank) Arrive(rank);
   bench.Feed(ProcessExited{Rank(2), Incarnation(3), "killed by SIGKILL", std::nullopt});
