@@ -34,6 +34,7 @@ void StopCaller::Cancel() {
   {
     const MutexLock lock(mutex_);
     cancel = cancel_;
+    late_ = requested_;
   }
   if (cancel) cancel->Cancel();
 }
@@ -60,7 +61,9 @@ void StopCaller::Main() {
     if (closed_) return;
     const uint64_t answered = begun_ = requested_;
     const auto cancel = cancel_ = std::make_shared<CancelToken>();
+    const bool is_late = answered <= late_;
     lock.Unlock();
+    if (is_late) cancel->Cancel();
     call_(*cancel);
     lock.Lock();
     cancel_.reset();

@@ -31,7 +31,7 @@ class StopCaller {
 
   // The number of the request: 1, 2, ...
   uint64_t Request();
-  // Tells the call that is under way that it has run out of time.
+  // What was requested so far has run out of time: the call under way is told, and one that has not begun as it begins.
   void Cancel();
   // Returns when no call is under way or due.
   void AwaitIdle();
@@ -48,6 +48,7 @@ class StopCaller {
   uint64_t requested_ KINTSUGI_GUARDED_BY(mutex_) = 0;
   uint64_t begun_ KINTSUGI_GUARDED_BY(mutex_) = 0;
   uint64_t ended_ KINTSUGI_GUARDED_BY(mutex_) = 0;
+  uint64_t late_ KINTSUGI_GUARDED_BY(mutex_) = 0;                    // requests up to this one have run out of time
   std::shared_ptr<CancelToken> cancel_ KINTSUGI_GUARDED_BY(mutex_);  // of the call under way
   bool closed_ KINTSUGI_GUARDED_BY(mutex_) = false;
   std::thread thread_;

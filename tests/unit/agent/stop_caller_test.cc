@@ -104,6 +104,26 @@ TEST_F(StopCalls, AreTheOnesThatRunOutOfTime) {
   EXPECT_TRUE(was_cancelled_);
 }
 
+TEST_F(StopCalls, AreToldAsTheyBeginWhereTheirTimeIsOverAlready) {
+  Make();
+  (void)caller->Request();
+  AwaitBegun(1);
+  (void)caller->Request();
+  caller->Cancel();
+  Let(1);
+  AwaitBegun(2);
+  Let(100);
+  AwaitReturned(2);
+  {
+    const MutexLock lock(mutex_);
+    EXPECT_TRUE(was_cancelled_) << "on a busy machine the thread may come to it late";
+  }
+  (void)caller->Request();
+  AwaitReturned(3);
+  const MutexLock lock(mutex_);
+  EXPECT_FALSE(was_cancelled_) << "a newer request has its own time";
+}
+
 TEST_F(StopCalls, AreOverWhereNothingIsDue) {
   Make();
   caller->AwaitIdle();
