@@ -259,6 +259,7 @@ TEST_F(EndOfARun, FreesAllThatWait) {
   });
   on.thread.Call([this] { on.orders.End({1, "rank 1 is lost for good"}); });
   waits.join();
+  Settle();  // those who wait are freed one after the other
   EXPECT_EQ(got.code(), StatusCode::kCancelled);
   EXPECT_EQ(joined.code(), StatusCode::kEnded);
   EXPECT_TRUE(task.call->cancel->cancelled());
