@@ -40,8 +40,8 @@ class Recovery {
   void Enter(const std::string& reason);
   // Makes the map of replicas of what is registered by now.
   Status MapReplicas();
-  // The same, for one that took over and has heard more since of what was lost before. What does not fit leaves the map
-  // as it is.
+  // The same, for one that took over and has heard more since of what was lost before, and what counts of the snapshots that it
+  // heard of. What does not fit leaves the map as it is.
   void MapWhatIsKnown();
   // What this rank's trainer took out of its state: it is gone on all.
   void Unregister(Rank rank, const std::vector<std::string>& keys);

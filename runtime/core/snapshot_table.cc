@@ -108,18 +108,21 @@ void SnapshotTable::Find(Rank reporter, const SnapshotReport& report, size_t sea
 }
 
 void SnapshotTable::TakeFound(const ReplicaMap& replicas) {
-  for (auto found = found_.rbegin(); found != found_.rend(); ++found) {
-    counted_ = found->second;
-    if (FindUsable(replicas).step) return TakeDigests(replicas);
-  }
-  if (!found_.empty()) counted_ = found_.rbegin()->second;  // it says what it lacks
+  if (found_.empty()) return;
+  counted_.reset();
+  const auto usable = std::find_if(found_.rbegin(), found_.rend(), [&](const auto& found) {
+    return UsableOf(found.second, replicas).step.has_value();
+  });
+  if (usable == found_.rend()) return;
+  counted_ = usable->second;
+  TakeDigests(replicas);
 }
 
 // Who is gone had those of its replicas.
 void SnapshotTable::TakeDigests(const ReplicaMap& replicas) {
   for (const ReplicaMap::Shard& shard : replicas.shards()) {
     const uint64_t digest =
-        counted_->digests[IndexOf(*OwnerFor(replicas, shard.layout, shard.holders.front()))][shard.layout];
+        counted_->digests[IndexOf(*OwnerFor(*counted_, replicas, shard.layout, shard.holders.front()))][shard.layout];
     for (Rank holder : shard.holders) counted_->digests[IndexOf(holder)].try_emplace(shard.layout, digest);
   }
 }
@@ -142,29 +145,34 @@ void SnapshotTable::DropAfter(Step step) {
   found_.erase(found_.upper_bound(step), found_.end());
 }
 
-std::vector<Rank> SnapshotTable::HoldersOf(Rank owner) const {
+std::vector<Rank> SnapshotTable::HoldersOf(const Counted& counted, Rank owner) {
   std::vector<Rank> holders;
-  if (counted_->Has(owner)) holders.push_back(owner);
-  const auto partner = counted_->partners[IndexOf(owner)];
-  if (partner && counted_->Has(*partner)) holders.push_back(*partner);
+  if (counted.Has(owner)) holders.push_back(owner);
+  const auto partner = counted.partners[IndexOf(owner)];
+  if (partner && counted.Has(*partner)) holders.push_back(*partner);
   return holders;
 }
 
-std::optional<Rank> SnapshotTable::OwnerFor(const ReplicaMap& replicas, int layout, Rank rank) const {
-  if (!HoldersOf(rank).empty()) return rank;
+std::optional<Rank> SnapshotTable::OwnerFor(const Counted& counted, const ReplicaMap& replicas, int layout, Rank rank) {
+  if (!HoldersOf(counted, rank).empty()) return rank;
   for (Rank owner : replicas.Holders(layout, rank))
-    if (!HoldersOf(owner).empty()) return owner;
+    if (!HoldersOf(counted, owner).empty()) return owner;
   return std::nullopt;
 }
 
-SnapshotTable::Usable SnapshotTable::FindUsable(const ReplicaMap& replicas) const {
-  if (!counted_) return {std::nullopt, "no in-memory snapshot is complete"};
+SnapshotTable::Usable SnapshotTable::UsableOf(const Counted& counted, const ReplicaMap& replicas) {
   for (const ReplicaMap::Shard& shard : replicas.shards())
-    if (!OwnerFor(replicas, shard.layout, shard.holders.front()))
-      return {std::nullopt, "of the in-memory snapshot of step " + counted_->step.ToString() + " no copy of layout " +
+    if (!OwnerFor(counted, replicas, shard.layout, shard.holders.front()))
+      return {std::nullopt, "of the in-memory snapshot of step " + counted.step.ToString() + " no copy of layout " +
                                 std::to_string(shard.layout) + " of rank " + shard.holders.front().ToString() +
                                 " is left: who kept it is lost too"};
-  return {counted_->step, ""};
+  return {counted.step, ""};
+}
+
+SnapshotTable::Usable SnapshotTable::FindUsable(const ReplicaMap& replicas) const {
+  if (counted_) return UsableOf(*counted_, replicas);
+  if (!found_.empty()) return UsableOf(found_.rbegin()->second, replicas);  // it says what it lacks
+  return {std::nullopt, "no in-memory snapshot is complete"};
 }
 
 std::vector<RepairMove> SnapshotTable::PlanMoves(const ReplicaMap& replicas, Step step) const {
@@ -174,9 +182,9 @@ std::vector<RepairMove> SnapshotTable::PlanMoves(const ReplicaMap& replicas, Ste
     const Rank rank(static_cast<int32_t>(r));
     if (counted_->Has(rank)) continue;
     for (int layout : replicas.LayoutsOf(rank)) {
-      const auto owner = OwnerFor(replicas, layout, rank);
+      const auto owner = OwnerFor(*counted_, replicas, layout, rank);
       KINTSUGI_CHECK(owner.has_value(), "no copy is left of layout " + std::to_string(layout));
-      moves.push_back({layout, rank, HoldersOf(*owner), {}, false, *owner});
+      moves.push_back({layout, rank, HoldersOf(*counted_, *owner), {}, false, *owner});
     }
   }
   return moves;

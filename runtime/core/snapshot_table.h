@@ -54,7 +54,7 @@ class SnapshotTable {
 
   // A copy of a snapshot that counted to the controller before this one. `seats`: of the world.
   void Find(Rank reporter, const SnapshotReport& report, size_t seats);
-  // Of those that were found the newest that can be gone back to counts; where none can, the newest.
+  // Of those that were found the newest that can be gone back to counts; where none can, none.
   void TakeFound(const ReplicaMap& replicas);
   void ForgetFound() { found_.clear(); }
 
@@ -106,9 +106,10 @@ class SnapshotTable {
   void TakeDigests(const ReplicaMap& replicas);
   void Fail(Rank rank, const SnapshotReport& report, const std::string& what);
   // Ranks that hold the snapshot of `owner`, itself first.
-  std::vector<Rank> HoldersOf(Rank owner) const;
+  static std::vector<Rank> HoldersOf(const Counted& counted, Rank owner);
   // Whose snapshot brings `rank` its shard of `layout` back: its own, else that of a rank with the same shard.
-  std::optional<Rank> OwnerFor(const ReplicaMap& replicas, int layout, Rank rank) const;
+  static std::optional<Rank> OwnerFor(const Counted& counted, const ReplicaMap& replicas, int layout, Rank rank);
+  static Usable UsableOf(const Counted& counted, const ReplicaMap& replicas);
 
   std::optional<Armed> armed_;
   std::optional<Counted> counted_;

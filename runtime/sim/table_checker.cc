@@ -77,7 +77,8 @@ void TableChecker::CheckSend(const Send& send) {
   if (order && world_.plan.gate != GateKind::kOff && !(world_.plan.policy.adopts && world_.ShardAtRisk()))
     for (const RepairMove& move : order->moves)
       // What a rank holds of a snapshot a controller that took over may have heard too late.
-      if (!world_.losses.lost(move.destination.value()) && move.snapshot_of.value() < 0)
+      if (!world_.losses.lost(move.destination.value()) &&
+          !(move.snapshot_of.value() >= 0 && world_.core().policy().takes_over))
         sink_.Break(Promise::kInnocent,
                     "rank " + move.destination.ToString() + ", which nothing struck, needs a repair");
   if (world_.seat().given_up.count({send.header.rank, send.header.incarnation}))

@@ -216,6 +216,18 @@ TEST(Agent, MemoryThatIsNotToBeTrustedIsNoOffer) {
   EXPECT_FALSE(Said<LockReply>(bench.Do(GateLocked{Committed(6)})).at(0).valid);
 }
 
+TEST(Agent, GoesOnWithDamagedMemoryWhereNobodyKnowsOfItYet) {
+  for (const bool damaged : {false, true}) {
+    AgentBench bench;
+    bench.Start();
+    bench.Halt(5, Committed(6));
+    if (damaged) bench.Do(FaultSignal{{.kind = FaultKind::kMemoryHigh}});  // its report and the order cross
+    const auto released = All<ReleaseTrainer>(bench.Order(ResumeOrder{Step(6)}, 5));
+    ASSERT_EQ(released.size(), 1u);
+    EXPECT_EQ(released[0].whole, !damaged) << "what is left of it, should it be killed now";
+  }
+}
+
 TEST(Agent, GoesOnOnlyWhenTold) {
   AgentBench bench;
   bench.Start();

@@ -75,13 +75,14 @@ class TakeoverOfSnapshots : public Takeover {
     for (int rank = 0; rank < 4; ++rank) bench.digests[rank][0] = 100 + static_cast<uint64_t>(rank % 2);
   }
   // It has joined, and says what it holds before it is ready.
-  void TellCopies(int rank, uint64_t step) {
+  void TellCopies(int rank, uint64_t step) { TellCopies(rank, step, {rank, (rank + 3) % 4}); }
+  void TellCopies(int rank, uint64_t step, const std::vector<int>& owners) {
     bench.Feed(ProcessFound{Rank(rank), Incarnation(3)});
     bench.standing[static_cast<size_t>(rank)] = {GateState::kCommitted, kintsugi::Step(13), true};
     const Header header{Term{1, 1}, Generation(5), Rank(rank), Incarnation(3)};
     bench.Feed(
         FromAgent{header, JoinRequest{.pid = 1, .host = "h", .standing = Standing::kRunning, .joined_before = true}});
-    for (const int owner : {rank, (rank + 3) % 4}) TellCopy(rank, owner, step);
+    for (const int owner : owners) TellCopy(rank, owner, step);
   }
   void TellCopy(int rank, int owner, uint64_t step) {
     SnapshotReport report{.owner = Rank(owner), .step = kintsugi::Step(step), .counts = true};
@@ -117,6 +118,24 @@ TEST_F(TakeoverOfSnapshots, OfTwoTheNewestOfWhichAllIsThereCounts) {
   for (int rank : {0, 2}) SayReady(rank);
   ASSERT_EQ(bench.core.phase(), Phase::kRunning) << bench.Ended().value_or(RunEnded{}).text;
   EXPECT_EQ(bench.All<IncidentClosed>().back().record.step, kintsugi::Step(8));
+}
+
+TEST_F(TakeoverOfSnapshots, SayWhatTheyLackWhereNoneIsWhole) {
+  for (int rank : {1, 3}) Lose(rank);
+  for (int rank : {0, 2}) {
+    TellCopies(rank, 8, {rank});
+    SayReady(rank);
+  }
+  ASSERT_TRUE(bench.Ended());
+  EXPECT_EQ(bench.core.snapshots().table().newest(), kintsugi::Step())
+      << "it counts no more, and nothing is compared with it";
+  const std::vector<RungReason> reasons = bench.All<IncidentClosed>().back().record.reasons;
+  const auto reload =
+      std::find_if(reasons.begin(), reasons.end(), [](const auto& r) { return r.rung == Rung::kReload; });
+  ASSERT_NE(reload, reasons.end());
+  EXPECT_NE(reload->text.find("of the in-memory snapshot of step 8 no copy of layout 0 of rank 1 is left"),
+            std::string::npos)
+      << reload->text;
 }
 
 TEST_F(TakeoverOfSnapshots, DoNotCountWhereTheyMayBeCopiesOfDamage) {

@@ -74,6 +74,22 @@ TEST_F(Block, ChangesByTheWordOfALeaderThatKnowsOfTheMove) {
   EXPECT_FALSE(of_node.has_ranks());
 }
 
+// The run goes on where they are: what these hold is nothing to save.
+TEST_F(Block, OfRanksThatAnotherNodeHasIsNoPartToLead) {
+  for (const bool moved : {false, true}) {
+    if (moved) {
+      EXPECT_TRUE(of_node.Learn(Moved(2, {{1, kSpare}})));
+    }
+    core::ElectionCore election = node.election;
+    const TimePoint lost(std::chrono::seconds(100));
+    election.Follow(1);
+    election.Lose(lost);
+    const auto decision = election.OnTick(lost + election.patience(), of_node.RanksHere());
+    EXPECT_EQ(decision.lead.has_value(), !moved);
+    EXPECT_EQ(decision.give_up, moved);
+  }
+}
+
 TEST_F(Block, IsNotChangedByALeaderThatMissedAMove) {
   of_node.Take(Moved(2, {{1, kSpare}}));
   EXPECT_FALSE(of_node.Learn(Moved(1, {})));
