@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +41,15 @@ def leave(folder: Path, left: dict[str, Any]) -> None:
     (folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(left))
     if PLAIN:  # else a thread of the group may outlive the interpreter, which aborts
         dist.destroy_process_group()
+
+
+def train_in_worlds(plain: Callable[[argparse.Namespace], None], protected: Callable[[Any, argparse.Namespace], None], **words: str) -> None:
+    """The main function of a trainer whose number of ranks changes. `words`: options of its own, and what they are where they are not given."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, default=12)
+    for word, default in {"worlds": "2,3,4", "load": "", "save": "", **words}.items():
+        parser.add_argument(f"--{word}", default=default)
+    options = parser.parse_args()
+    run = begin()
+    plain(options) if PLAIN else protected(run, options)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from beside import PLAIN, begin, digest, leave
+from beside import digest, leave, train_in_worlds
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -102,17 +101,4 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--worlds", default="2,3,4")
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--die", default="")
-    parser.add_argument("--load", default="")
-    parser.add_argument("--save", default="")
-    options = parser.parse_args()
-    run = begin()
-    plain(options) if PLAIN else protected(run, options)
-
-
-main()
+train_in_worlds(plain, protected, die="")

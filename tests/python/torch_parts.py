@@ -10,7 +10,7 @@ import numpy
 import torch
 
 import kintsugi
-from kintsugi.carried import is_the_scripts
+from kintsugi.source import is_the_scripts
 from kintsugi.pickled import Pickling
 from kintsugi.program import Program
 from kintsugi.randomness import Between, Unchanged, numpy_memory, python_memory

@@ -15,12 +15,11 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from beside import PLAIN, begin, digest, leave
+from beside import PLAIN, digest, leave, train_in_worlds
 from torch import nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
@@ -119,19 +118,5 @@ def protected(run: Any, options: argparse.Namespace) -> None:
     leave(options.folder, trainer.left(run.do(trainer.states)))
 
 
-def main() -> None:
-    warnings.simplefilter("ignore", FutureWarning)
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--how", default="zero")
-    parser.add_argument("--worlds", default="2,3,4")
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--hold", default="")
-    parser.add_argument("--load", default="")
-    parser.add_argument("--save", default="")
-    options = parser.parse_args()
-    run = begin()
-    plain(options) if PLAIN else protected(run, options)
-
-
-main()
+warnings.simplefilter("ignore", FutureWarning)
+train_in_worlds(plain, protected, how="zero", hold="")

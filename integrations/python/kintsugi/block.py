@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from ._errors import Error
 from .abi import Code
-from .carried import is_sliced
+from .source import is_sliced
 
 _NO_STATEMENT = ("NOP", "EXTENDED_ARG", "CACHE")
 _STORES = ("STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL")

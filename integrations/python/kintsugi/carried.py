@@ -18,14 +18,13 @@ import collections
 import contextlib
 import functools
 import inspect
-import linecache
 import numbers
 import os
-import sys
-import sysconfig
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+from .source import FRAMEWORKS, Path, function_at, is_step, is_the_scripts, path_of, script_frame, step_in, tree_of, walks_run
 
 _CHANGE = frozenset("append appendleft extend add update insert pop popleft popitem remove discard setdefault sort reverse rotate".split())
 _BEGIN_ANEW = frozenset("clear zero_ copy_ fill_ normal_ uniform_ random_ requires_grad_ detach_".split())
@@ -35,17 +34,12 @@ _VIEWS = frozenset(("data", "T"))
 _COPIES = frozenset(("copy_", "fill_"))  # of those that begin anew: not where they are given what was there
 _METRIC = ("update", "compute", "reset")  # has all of these
 _COUNTED = {"average_parameters": "step"}  # of torch's model averagers: the attribute that the call counts in
-_LOOPS = frozenset(("batches", "enumerate", "range", "steps"))  # of a run
 _DEPTH = 4  # of calls
 _MOST = 5  # that are told of
 _PLAIN = (numbers.Number, str, bytes, tuple, list, dict, set, collections.deque)
-_LIBRARIES = tuple(os.path.realpath(sysconfig.get_paths()[key]) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib"))
-FRAMEWORKS = frozenset("accelerate builtins lightning lightning_fabric pytorch_lightning torch torchmetrics torchtitan transformers".split())  # wherever they lie
-_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 _HOLDERS = (list, dict, set, collections.deque)
 
-Path = tuple[str, ...]
 _ITERATION: Path = ("",)  # of what is another in each step
 Calls = tuple[tuple[str, int], ...]  # function and line of each, the outermost first
 
@@ -90,7 +84,7 @@ def _forgotten(code: Any, arrives: bool, error: BaseException | None, is_kept: C
     reader = _Reader(None if arrives else _where(error, code))
     reader.tells_what_is_set = arrives and is_section
     if isinstance(code, types.FrameType):
-        loop, block = _step_in(code.f_code.co_filename, code.f_lineno)
+        loop, block = step_in(code.f_code.co_filename, code.f_lineno)
         if loop is None or block is None:
             return
         yield from _walked_beside(loop, code)
@@ -116,37 +110,16 @@ def _identity(home: Home) -> int:
 
 def _walked_beside(loop: ast.For, frame: types.FrameType) -> Iterator[Found]:
     """What Python's own enumerate and zip give beside the run's loop: they go on where that gives something again, and begin with it where it begins later."""
-    walk = next((one for one in (loop.iter.body, loop.iter.orelse) if _walks_run(one)), loop.iter) if isinstance(loop.iter, ast.IfExp) else loop.iter
+    walk = next((one for one in (loop.iter.body, loop.iter.orelse) if walks_run(one)), loop.iter) if isinstance(loop.iter, ast.IfExp) else loop.iter
     if not isinstance(walk, ast.Call) or not isinstance(walk.func, ast.Name) or not isinstance(loop.target, ast.Tuple):
         return
     beside: list[ast.expr] = loop.target.elts[:1] if walk.func.id == "enumerate" else []
     if walk.func.id == "zip":
-        beside = [target for target, one in zip(loop.target.elts, walk.args) if not _walks_run(one)]
+        beside = [target for target, one in zip(loop.target.elts, walk.args) if not walks_run(one)]
     for target in beside:
         name = ".".join(path_of(target) or ("...",))
         hint = ": run.enumerate counts right" if walk.func.id == "enumerate" else ": walk one loader, of torch.utils.data.StackDataset"
         yield Found(name, frame.f_code.co_filename, loop.lineno, Home(None, frame.f_locals), hint)
-
-
-def is_sliced(frame: types.FrameType) -> bool:
-    """Whether itertools.islice stands around the loop of the step there, as far as the source shows it."""
-    with contextlib.suppress(Exception):  # the source is not there, or another by now
-        file = frame.f_code.co_filename
-        loop, _ = _step_in(file, frame.f_lineno)
-        assert loop is not None
-        named = {part.id for part in ast.walk(loop.iter) if isinstance(part, ast.Name)}
-        given = (one.value for one in ast.walk(tree_of(file)) if isinstance(one, ast.Assign) and any(isinstance(target, ast.Name) and target.id in named for target in one.targets))
-        return any(_slices_run(part) for value in (loop.iter, *given) for part in ast.walk(value))
-    return False
-
-
-def _slices_run(node: ast.AST) -> bool:
-    called = path_of(node.func) if isinstance(node, ast.Call) else None
-    return called is not None and called[-1] == "islice" and isinstance(node, ast.Call) and any(map(_walks_run, node.args))
-
-
-def _walks_run(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.Attribute) and part.attr in _LOOPS for part in ast.walk(node))
 
 
 class _Scope:
@@ -281,7 +254,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(item.context_expr)
             if item.optional_vars is not None:
                 self._set(item.optional_vars, item.context_expr)
-                if _is_step(item.context_expr) and (path := path_of(item.optional_vars)):
+                if is_step(item.context_expr) and (path := path_of(item.optional_vars)):
                     self._made_of[path] = frozenset((_ITERATION,))
         for statement in node.body:
             self.visit(statement)
@@ -681,14 +654,6 @@ def held_in(thing: Any) -> Iterable[Any]:
     return thing.values() if isinstance(thing, dict) else thing if isinstance(thing, (list, tuple)) else ()
 
 
-def path_of(node: ast.AST) -> Path | None:
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    return (node.id, *reversed(names)) if isinstance(node, ast.Name) else None
-
-
 def _is_time(value: ast.AST) -> bool:
     called = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
     return any((one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "")) in _OF_TIME for one in called)
@@ -707,62 +672,6 @@ def _is_full(cell: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_the_scripts(file: str) -> bool:
-    """And no library's, wherever that was installed to."""
-    real = os.path.realpath(file)
-    if not os.path.isfile(real) or real.startswith((*_LIBRARIES, _HERE)) or os.path.abspath(file).startswith(_HERE):
-        return False
-    own = os.path.dirname(os.path.realpath(getattr(sys.modules["__main__"], "__file__", None) or "."))
-    folders = (os.path.realpath(entry) for entry in sys.path if entry)
-    return not any(real.startswith(folder + os.sep) and folder != own and _has_libraries(folder) for folder in folders)
-
-
-@functools.lru_cache(maxsize=None)
-def _has_libraries(folder: str) -> bool:
-    """As `pip install --target FOLDER` leaves it."""
-    with contextlib.suppress(OSError):
-        return any(name.endswith(".dist-info") for name in os.listdir(folder))
-    return False
-
-
-def tree_of(file: str) -> ast.Module:
-    return ast.parse("".join(linecache.getlines(file)))
-
-
-def loops_in(file: str) -> Iterator[ast.For]:
-    """Of a run."""
-    return (node for node in ast.walk(tree_of(file)) if isinstance(node, ast.For) and _walks_run(node.iter))
-
-
-def _step_in(file: str, line: int) -> tuple[ast.For | None, ast.stmt | None]:
-    """The innermost `with` of a step around this line, and its loop."""
-    found: tuple[ast.For | None, ast.stmt | None] = None, None
-
-    def look(node: ast.AST, loop: ast.For | None) -> None:
-        nonlocal found
-        loop = node if isinstance(node, ast.For) else loop
-        if isinstance(node, ast.With) and node.lineno <= line <= (node.end_lineno or 0) and any(_is_step(item.context_expr) for item in node.items):
-            found = loop, node
-        for child in ast.iter_child_nodes(node):
-            look(child, loop)
-
-    look(tree_of(file), None)
-    return found
-
-
-def _is_step(node: ast.expr) -> bool:
-    if isinstance(node, ast.IfExp):  # `nullcontext() if run is None else run.step()`
-        return _is_step(node.body) or _is_step(node.orelse)
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
-
-
-def function_at(file: str, line: int, name: str) -> ast.FunctionDef | None:
-    for node in ast.walk(tree_of(file)):
-        if isinstance(node, ast.FunctionDef) and node.name == name and line in (node.lineno, *(one.lineno for one in node.decorator_list)):
-            return node
-    return None
 
 
 def asker(is_kept: Callable[[Home, str, Any], bool]) -> str:
@@ -797,17 +706,3 @@ def _given_to(file: str, line: int) -> Iterator[Path]:
             for one in target.elts if isinstance(target, (ast.Tuple, ast.List)) else (target,):
                 if path := path_of(_root(one)):
                     yield path
-
-
-def script_frame() -> types.FrameType | None:
-    """The script's own, nearest to this call."""
-    return next(script_frames(), None)
-
-
-def script_frames() -> Iterator[types.FrameType]:
-    """The nearest first."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if is_the_scripts(frame.f_code.co_filename):
-            yield frame
-        frame = frame.f_back

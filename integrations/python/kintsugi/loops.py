@@ -16,10 +16,10 @@ from typing import Any, Protocol
 from ._errors import Error
 from .abi import Code
 from .block import LeftOut
-from .carried import script_frame
 from .guard import begin_anew
 from .outside import Outside
 from .program import Begun, Numbers, Program
+from .source import script_frame
 
 # Functions of the script's own that a framework's loop calls. Without an error all of them; with it those that are called again, and the error where
 # that has ended one; none: it was called as a whole.

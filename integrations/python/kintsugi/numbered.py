@@ -18,14 +18,12 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .carried import function_at, is_the_scripts, loops_in, path_of, tree_of
+from .source import Path, function_at, is_the_scripts, loops_in, path_of, tree_of
 
 _ASKED = frozenset(("get_rank", "get_world_size"))
 _OF_RUN = frozenset(("rank", "world_size"))
 _ENVIRONMENT = frozenset(("RANK", "WORLD_SIZE"))
 _DEPTH = 4  # of calls
-
-Path = tuple[str, ...]
 
 
 class _Set(NamedTuple):

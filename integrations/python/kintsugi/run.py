@@ -19,7 +19,7 @@ from ._errors import Error, InjectedFault, Interrupted
 from .abi import Code, Joined, Outcome, TaskKind
 from .aoa import with_macros
 from .block import Block
-from .carried import Home, forgotten, held_in, script_frames
+from .carried import Home, forgotten, held_in
 from .guard import Guard, begin_anew
 from .loops import Codes, Loops
 from .news import News
@@ -30,6 +30,7 @@ from .program import Program, Recorded
 from .randomness import Between, Randomness, Seeded
 from .reshard import Resharding
 from .sections import pickled
+from .source import script_frames
 from .take_over import take_over_of
 from .terms import ACTIVITIES, HANDLERS, PHASES, Guarded, Handler, Incident
 from .variables import Variable

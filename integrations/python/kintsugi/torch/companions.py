@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from ..carried import FRAMEWORKS
+from ..source import FRAMEWORKS
 from ..terms import Encoder
 from . import parallel
 from .attributes import MOST, PLAIN, OfOne, Shares

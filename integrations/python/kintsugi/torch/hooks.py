@@ -17,7 +17,7 @@ from typing import Any
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
-from ..carried import FRAMEWORKS, is_the_scripts
+from ..source import FRAMEWORKS, is_the_scripts
 from ..terms import Encoder
 
 _KINDS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from .._errors import Error
 from ..abi import Code
-from ..carried import FRAMEWORKS
+from ..source import FRAMEWORKS
 from .devices import Device
 from .fewer_ranks import Share
 from .indices import sampler_of
