@@ -28,15 +28,21 @@ def wait_leader(run, after=1):
     return wait_until(look, lambda: f"a leader after term {after}\n{run.logs()}")
 
 
+def lose_leader(run, *at_once):
+    """Node 0 is lost with its ranks, and these processes with it; it is started anew once another leads: the run's summary, and that one's term."""
+    for pid in (run.launcher(0), *at_once):
+        os.kill(pid, signal.SIGKILL)
+    leader, term = wait_leader(run)
+    run.start(0)
+    return run.finish(leader=leader), term
+
+
 def the_controllers_launcher_is_killed(runner):
     """Its ranks die with it. The others elect one of them; a launcher started anew for node 0 joins it."""
     with Network(3) as net:
         run = NodesRun(runner, net, 3, trainer_args=LONG)
         run.wait_step(4)
-        os.kill(run.launcher(0), signal.SIGKILL)
-        leader, _ = wait_leader(run)
-        run.start(0)
-        summary = run.finish(leader=leader)
+        summary, _ = lose_leader(run)
         must_end_alike(runner, run, summary, LONG, 6)
         if [i["path"] for i in summary["incidents"]] != ["respawn"]:
             raise Failure(f"{summary['incidents']}\n{run.logs()}")
@@ -48,10 +54,7 @@ def the_leader_is_lost_with_the_only_copies_of_its_shards(runner):
     with Network(3) as net:
         run = NodesRun(runner, net, 3, nproc=1, run_args=["--save-every", "0", "--snapshot-every", "3"], trainer_args=alone)
         run.wait_step(10)
-        os.kill(run.launcher(0), signal.SIGKILL)
-        leader, _ = wait_leader(run)
-        run.start(0)
-        summary = run.finish(leader=leader)
+        summary, _ = lose_leader(run)
         must_end_alike(runner, run, summary, alone, 3)
         incident = summary["incidents"][0]
         if incident["path"] != "reload" or incident["step"] < 3 or "in-memory snapshot" not in json.dumps(incident):
@@ -78,11 +81,7 @@ def the_leaders_launcher_and_a_rank_at_once(runner):
     with Network(3) as net:
         run = NodesRun(runner, net, 3, trainer_args=LONG)
         pid = stop_between_updates(run, 3)
-        os.kill(run.launcher(0), signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)
-        leader, _ = wait_leader(run)
-        run.start(0)
-        summary = run.finish(leader=leader)
+        summary, _ = lose_leader(run, pid)
         must_end_alike(runner, run, summary, LONG, 6)
 
 
@@ -154,10 +153,7 @@ def the_story_has_what_every_leader_saw(runner):
     with Network(3) as net:
         run = NodesRun(runner, net, 3, run_args=["--report", str(report), "--inject", "throw:5@6:backward"], trainer_args=LONG)
         run.wait_status(lambda s: s["incidents"] == 1 and s["phase"] == "RUNNING" and s["step"] >= 12, "the first incident")
-        os.kill(run.launcher(0), signal.SIGKILL)
-        leader, term = wait_leader(run)
-        run.start(0)
-        summary = run.finish(leader=leader)
+        summary, term = lose_leader(run)
         must_end_alike(runner, run, summary, LONG, 6)
         told = [(incident["id"], incident["term"], incident["fault"]) for incident in summary["incidents"]]
         ids = [number for number, _, _ in told]
@@ -279,10 +275,7 @@ def a_launcher_killed_within_an_incident(runner):
     with Network(3) as net:
         run = NodesRun(runner, net, 3, run_args=["--inject", "kill:5@6:update"], trainer_args=LONG)
         run.wait_log(0, "to=LOCK")
-        os.kill(run.launcher(0), signal.SIGKILL)
-        leader, _ = wait_leader(run)
-        run.start(0)
-        summary = run.finish(leader=leader)
+        summary, _ = lose_leader(run)
         must_end_alike(runner, run, summary, LONG, 6)
 
 
